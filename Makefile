@@ -1,0 +1,93 @@
+# Every target makes what it needs: a virtual environment in .venv with the pinned, hashed versions of .ci/requirements.txt.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Empty: the first of python3.11, 3.12, 3.13 and python3 that can make a virtual environment.
+PYTHON ?=
+# Words added to pytest's command line, such as TESTS="tests/trim -k fold".
+TESTS ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+# Tools of another environment must not answer for ours.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## Show this list
+	@echo "Prompt Sidecar. Each of these does its own set-up, in $(VENV):"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make test TESTS=\"tests/trim -k fold\" runs some of the tests; make PYTHON=... chooses the interpreter."
+
+.PHONY: demo
+demo: $(READY) ## See it work: a scripted agent sends a long run through a real server
+	@$(BIN)/python -m tests.demo
+
+.PHONY: test
+test: $(READY) ## Run the tests, one worker a core
+	@$(BIN)/python -m pytest -n auto $(TESTS)
+
+.PHONY: bench
+bench: $(READY) ## Measure the time of a call, by phase, beside the floor
+	@$(BIN)/python -m tests.bench
+
+.PHONY: check
+check: check-style check-types check-imports check-protos check-portable ## Run every check: style, types, layers, protos, portability
+
+.PHONY: check-style
+check-style: $(READY)
+	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run make fmt." >&2; exit 1; }
+	@$(BIN)/ruff check --quiet --output-format concise .
+
+.PHONY: check-types
+check-types: $(READY)
+	@$(BIN)/python -m mypy
+
+.PHONY: check-imports
+check-imports: $(READY)
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: check-protos
+check-protos: $(READY)
+	@$(BIN)/buf lint protos
+	@$(BIN)/buf format protos -d --exit-code
+	@.ci/check-breaking $(BIN)/buf
+	@.ci/check-stubs $(BIN)/python
+
+.PHONY: check-portable
+check-portable: $(READY)
+	@$(BIN)/python .ci/check-portable.py
+
+.PHONY: fmt
+fmt: $(READY) ## Format the code and the protos, and mend what the linter can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/buf format protos -w
+
+.PHONY: protos
+protos: $(READY) ## Write the stubs in sidecar/v1 anew from protos/
+	@rm -f sidecar/v1/*_pb2.py sidecar/v1/*_pb2.pyi sidecar/v1/*_pb2_grpc.py sidecar/v1/*_pb2_grpc.pyi
+	@.ci/stubs . $(BIN)/python
+
+.PHONY: pins
+pins: $(READY) ## Pin the newest versions that pyproject.toml allows in .ci/requirements.txt
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+		--generate-hashes --no-header --no-annotate --quiet --output-file .ci/requirements.txt
+	@git --no-pager diff --stat -- .ci/requirements.txt
+
+.PHONY: clean
+clean: ## Remove what make made
+	rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --require-hashes takes nothing that is not pinned. The project itself is linked in with the pinned build tool, as an
+# isolated build would fetch one that is not.
+$(READY): .ci/requirements.txt pyproject.toml .ci/python
+	@python=$$(.ci/python $(PYTHON)) && echo "Setting up $(VENV) with $$python ..." && "$$python" -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --require-hashes --requirement .ci/requirements.txt
+	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,93 @@
+"""The errors that a caller can meet: one tree, each with its gRPC status and its reason.
+
+    SidecarError
+    ├── InvalidRequest          INVALID_ARGUMENT     the request is wrong; `field` names where
+    │   ├── InvalidJson         INVALID_ARGUMENT     the body is not the JSON that its format says
+    │   └── InvalidPolicy       INVALID_ARGUMENT     a policy value is out of its bounds
+    ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be passed
+    ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
+    ├── RunUnknown              NOT_FOUND            this process has not seen the run
+    ├── Unauthenticated         UNAUTHENTICATED      no credential, or one that is not known
+    ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed while the work went on
+    └── CallCancelled           CANCELLED            the caller went away while the work went on
+
+A message says what was wrong and what would be accepted. It never holds text of a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SidecarError(Exception):
+    """An error with a wire status. `status` is the name of a gRPC status code, `reason` that of an ErrorInfo."""
+
+    status: ClassVar[str] = "INTERNAL"
+    reason: ClassVar[str] = "INTERNAL"
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        """The request field at fault, as a path such as `json.body.messages[3].content`; empty if none is."""
+
+
+class InvalidRequest(SidecarError):
+    """A request that no state of the sidecar would make right."""
+
+    status = "INVALID_ARGUMENT"
+    reason = "INVALID_REQUEST"
+
+
+class InvalidJson(InvalidRequest):
+    """A body that is not JSON, or not of the shape that its format asks for."""
+
+    reason = "INVALID_JSON"
+
+
+class InvalidPolicy(InvalidRequest):
+    """A policy value out of its bounds."""
+
+    reason = "INVALID_POLICY"
+
+
+class TooLarge(SidecarError):
+    """Something passes a bound of the sidecar; the message names the bound and its setting."""
+
+    status = "RESOURCE_EXHAUSTED"
+    reason = "TOO_LARGE"
+
+
+class RevisionUnknown(SidecarError):
+    """The history that a `base_revision` stands for is not known to this process: send the whole history."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "REVISION_UNKNOWN"
+
+
+class RunUnknown(SidecarError):
+    """This process has not seen the run, or has forgotten it: send its prompt again."""
+
+    status = "NOT_FOUND"
+    reason = "RUN_UNKNOWN"
+
+
+class Unauthenticated(SidecarError):
+    """The call carries no credential where one is needed, or one that is not known."""
+
+    status = "UNAUTHENTICATED"
+    reason = "UNAUTHENTICATED"
+
+
+class DeadlinePassed(SidecarError):
+    """The caller's deadline passed while the sidecar worked; what was done so far is kept and not done again."""
+
+    status = "DEADLINE_EXCEEDED"
+    reason = "DEADLINE_EXCEEDED"
+
+
+class CallCancelled(SidecarError):
+    """The caller cancelled while the sidecar worked; what was done so far is kept and not done again."""
+
+    status = "CANCELLED"
+    reason = "CANCELLED"

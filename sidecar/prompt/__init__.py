@@ -1,0 +1,1 @@
+"""The prompt as data: items and messages, and one reader and writer for each format."""

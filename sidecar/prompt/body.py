@@ -1,0 +1,295 @@
+"""A request body as slices: where each message starts and ends, found again at the cost of what is new.
+
+An agent sends its whole history at every call, so a body mostly begins like the one before. The scan therefore takes
+the last split: it compares bytes up to the first message that differs (a memcmp), and reads only from there on. A
+slice is never copied; a split is offsets into the body that was received.
+
+    {"model": …, "messages": [ {…}, {…}, {…} ], "tools": …}
+     ^ head                    ^ starts[0]   ^ ends[-1]  ^ tail
+
+The other members of the body are spans too. They are looked at, and our own text is added to one of them in formats
+that keep the system prompt there; all else goes back as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import orjson
+
+from sidecar.errors import InvalidJson
+
+FIELD: Final = "json.body"
+"""The request field that every message of this file is about."""
+
+_MESSAGES: Final = "messages"
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
+_KEY: Final = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes `start` to `end` of a body."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Split:
+    """A body in slices."""
+
+    raw: bytes
+    starts: list[int]
+    ends: list[int]
+    fields: dict[str, Span]
+    """The members of the body other than the messages; empty for a bare array."""
+    is_object: bool
+    same: int = 0
+    """Messages at the start that are, byte for byte, those of the split before."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def message(self, index: int) -> bytes:
+        """The raw bytes of a message."""
+        return self.raw[self.starts[index] : self.ends[index]]
+
+    def field(self, name: str) -> bytes | None:
+        """The raw JSON of a member of the body; None if there is none."""
+        span = self.fields.get(name)
+        return None if span is None else self.raw[span.start : span.end]
+
+    @property
+    def head(self) -> bytes:
+        """What stands before the first message."""
+        return self.raw[: self.starts[0]]
+
+    @property
+    def tail(self) -> bytes:
+        """What stands after the last message."""
+        return self.raw[self.ends[-1] :]
+
+
+def split(raw: bytes, before: Split | None = None) -> Split:
+    """Split a request body, or a bare message array, into messages.
+
+    Raises:
+        InvalidJson: not JSON, neither an object with `messages` nor an array, a member twice, or no message at all.
+    """
+    found = _split_after(raw, before) if before is not None else None
+    if found is None:
+        found = _split_whole(raw, before)
+    if not found.starts:
+        raise InvalidJson("json.body.messages is empty; it must hold at least one message", field=f"{FIELD}.messages")
+    return found
+
+
+def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
+    """Make a split of messages that came as slices, for formats whose bodies are not JSON."""
+    raw = b"".join(slices)
+    ends: list[int] = []
+    at = 0
+    for part in slices:
+        at += len(part)
+        ends.append(at)
+    starts = [0, *ends[:-1]]
+    same = 0
+    if before is not None:
+        same = _common(raw, starts, before, min(len(starts), len(before)), ends)
+    return Split(raw, starts, ends, {}, is_object=False, same=same)
+
+
+def _split_after(raw: bytes, before: Split) -> Split | None:
+    """Split a body that begins like the one before, up to some message; None if not even its head is the same."""
+    if not before.starts or not raw.startswith(memoryview(before.raw)[: before.starts[0]]):
+        return None
+    same = _prefix(raw, before, 0)
+    if same == 0:
+        return None
+    at = before.ends[same - 1]
+    rest = raw[at:]
+    starts, ends = before.starts[:same], before.ends[:same]
+    head_fields = {name: span for name, span in before.fields.items() if span.end <= before.starts[0]}
+    if before.is_object:
+        fields, new = _scan_object(b'{"messages":[0' + rest, at - len(b'{"messages":[0'))
+    else:
+        fields, new = {}, _scan_array(b"[0" + rest, 0, at - len(b"[0"), whole=True)
+    for name, span in fields.items():
+        if name in head_fields:
+            raise _twice(name)
+        head_fields[name] = span
+    starts.extend(start for start, _ in new[1:])
+    ends.extend(end for _, end in new[1:])
+    return Split(raw, starts, ends, head_fields, before.is_object, same)
+
+
+def _split_whole(raw: bytes, before: Split | None) -> Split:
+    at = _skip_space(raw, 0)
+    opening = raw[at : at + 1]
+    if opening == b"{":
+        fields, spans = _scan_object(raw, 0)
+    elif opening == b"[":
+        fields, spans = {}, _scan_array(raw, at, 0, whole=True)
+    else:
+        raise InvalidJson(f"{FIELD} must be a JSON object with messages, or an array of messages", field=FIELD)
+    result = Split(raw, [start for start, _ in spans], [end for _, end in spans], fields, opening == b"{")
+    if before is not None and before.is_object == result.is_object:
+        bound = min(len(result), len(before))
+        while result.same < bound and _equal(result, before, result.same):
+            result.same += 1
+    return result
+
+
+def _equal(one: Split, other: Split, index: int) -> bool:
+    size = one.ends[index] - one.starts[index]
+    if size != other.ends[index] - other.starts[index]:
+        return False
+    view = memoryview(other.raw)[other.starts[index] : other.ends[index]]
+    return one.raw.startswith(view, one.starts[index])
+
+
+def equal_slice(one: Split, other: Split, index: int) -> bool:
+    """Whether the message at `index` has the same bytes in both splits."""
+    return index < len(other) and _equal(one, other, index)
+
+
+def _prefix(raw: bytes, before: Split, low: int) -> int:
+    """Count the messages with which `raw` begins as `before` does, offsets alike. At most two memcmps of the whole."""
+    high = len(before)
+    view = memoryview(before.raw)
+    if raw.startswith(view[before.starts[0] : before.ends[high - 1]], before.starts[0]):
+        return high if _ends_message(raw, before.ends[high - 1]) else high - 1
+    while low < high:  # messages below `low` are equal; the one at `high`, or one before it, is not
+        middle = (low + high + 1) // 2
+        begin = before.starts[low]
+        if raw.startswith(view[begin : before.ends[middle - 1]], begin):
+            low = middle
+        else:
+            high = middle - 1
+    while low and not _ends_message(raw, before.ends[low - 1]):
+        low -= 1
+    return low
+
+
+def _ends_message(raw: bytes, at: int) -> bool:
+    """Whether a value can end here: `1` is no prefix of `12`, though its bytes are."""
+    at = _skip_space(raw, at)
+    return raw[at : at + 1] in (b",", b"]")
+
+
+def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list[int]) -> int:
+    same = 0
+    while same < bound and ends[same] == before.ends[same] and starts[same] == before.starts[same]:
+        view = memoryview(before.raw)[before.starts[same] : before.ends[same]]
+        if not raw.startswith(view, starts[same]):
+            break
+        same += 1
+    return same
+
+
+def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[int, int]]]:
+    """Spans of an object's members, and of the messages in it; `shift` is added to every offset."""
+    try:
+        members = _raw_object.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _malformed(error) from None
+    except RecursionError:
+        raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
+    at = _skip_space(text, 0) + 1
+    fields: dict[str, Span] = {}
+    messages: list[tuple[int, int]] | None = None
+    while (key := _KEY.match(text, at)) is not None:
+        name = _decode_key(key.group(1))
+        value = members.get(name)
+        at = key.end()
+        # A member given twice has the bytes of its last value, so an earlier one with other bytes shows here.
+        if value is None or name in fields or (name == _MESSAGES and messages is not None):
+            raise _twice(name)
+        size = len(memoryview(value))
+        if not text.startswith(value, at):
+            raise _twice(name)
+        if name == _MESSAGES:
+            messages = _scan_array(text, at, shift, bytes(value))
+        else:
+            fields[name] = Span(at + shift, at + size + shift)
+        at += size
+        comma = _COMMA.match(text, at)
+        if comma is None:
+            break
+        at = comma.end()
+    if messages is None:
+        raise InvalidJson("json.body.messages is missing; the body must have an array of messages", field=FIELD)
+    return fields, messages
+
+
+def _scan_array(
+    text: bytes, at: int, shift: int, value: bytes | None = None, *, whole: bool = False
+) -> list[tuple[int, int]]:
+    """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
+    try:
+        slices = _raw_array.decode(text if value is None else value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not whole:
+            raise InvalidJson("json.body.messages must be an array of messages", field=f"{FIELD}.messages") from error
+        raise _malformed(error) from None
+    except RecursionError:
+        raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
+    spans: list[tuple[int, int]] = []
+    at = _skip_space(text, at + 1)
+    for element in slices:
+        end = at + len(memoryview(element))
+        spans.append((at + shift, end + shift))
+        comma = _COMMA.match(text, end)
+        at = end if comma is None else comma.end()
+    return spans
+
+
+def _skip_space(text: bytes, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def _decode_key(literal: bytes) -> str:
+    try:
+        name: str = orjson.loads(literal)
+    except orjson.JSONDecodeError:
+        raise InvalidJson(f"{FIELD} has a member whose name is not a valid string", field=FIELD) from None
+    return name
+
+
+def _twice(name: str) -> InvalidJson:
+    shown = name if name in _KNOWN_MEMBERS else "a member"
+    return InvalidJson(f"{FIELD} holds {shown} twice", field=FIELD)
+
+
+_KNOWN_MEMBERS: Final = frozenset({"messages", "model", "tools", "system", "max_tokens", "stream", "temperature"})
+
+
+def _malformed(error: Exception) -> InvalidJson:
+    reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
+    return InvalidJson(f"{FIELD} is not JSON: {reason}", field=FIELD)
+
+
+def continued(before: Split, count: int, after: Split, *, is_json: bool) -> Split:
+    """The whole prompt that a body stands for which holds only what follows `count` messages of the one before."""
+    old = before.raw[before.starts[0] : before.ends[count - 1]] if count else b""
+    comma = b"," if count and is_json else b""
+    head = after.head
+    raw = head + old + comma + after.raw[len(head) :]
+    old_shift = len(head) - before.starts[0] if count else 0
+    new_shift = len(old) + len(comma)
+    starts = [start + old_shift for start in before.starts[:count]] + [start + new_shift for start in after.starts]
+    ends = [end + old_shift for end in before.ends[:count]] + [end + new_shift for end in after.ends]
+    fields = {
+        name: span if span.end <= len(head) else Span(span.start + new_shift, span.end + new_shift)
+        for name, span in after.fields.items()
+    }
+    return Split(raw, starts, ends, fields, after.is_object, same=count)

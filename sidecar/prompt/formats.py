@@ -1,0 +1,19 @@
+"""The formats, by name: one row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sidecar.prompt import anthropic_messages, conversation, openai_chat
+from sidecar.prompt.format import Format
+
+FORMATS: Final[Mapping[str, Format]] = {
+    format_.name: format_
+    for format_ in (
+        openai_chat.FORMAT,
+        anthropic_messages.FORMAT,
+        conversation.FORMAT,
+    )
+}
+"""A new format is a file beside this one and a row above (and a value of the proto's enum, for those that are JSON)."""

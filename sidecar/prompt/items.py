@@ -1,0 +1,78 @@
+"""What a message is made of, whatever format it came in.
+
+A reader turns the raw bytes of one message into a `Message`: who it is from, its items in order, and an identity. The
+identity is a digest of the decoded content, so two spellings of the same message (escapes, key order, numbers) have
+the same one. Everything after the reader works on these; only a writer sees raw bytes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """Who a message is from. OTHER is a role that no reader knows; such a message is never trimmed."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    OTHER = "other"
+
+
+class ItemKind(StrEnum):
+    """What an item is. An OPAQUE item is its whole message: it is stashed when the message is dropped, never edited."""
+
+    TEXT = "text"
+    ARGUMENTS = "arguments"
+    RESULT = "result"
+    IMAGE = "image"
+    OPAQUE = "opaque"
+
+
+Path = tuple[str | int, ...]
+"""Where a value stands in a message: object keys and array indices, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The trimmable part of a message."""
+
+    kind: ItemKind
+    path: Path
+    """Where the value to replace stands; empty for an OPAQUE item, which is the whole message."""
+    text: str
+    """What its tokens and bytes are counted from: the decoded text, or for an object its sorted, compact JSON."""
+    raw_json: bool = False
+    """Whether the original is the value's raw JSON rather than the UTF-8 of `text`."""
+    call_id: str = ""
+    """For arguments the call's id, for results and their images the id of the call they answer."""
+    tool: str = ""
+    """The tool's name, where the message itself tells it."""
+    result: int = -1
+    """Which tool result of the message the item belongs to, counted from 0; -1 outside results."""
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the original."""
+        json_text = self.raw_json or self.kind in (ItemKind.ARGUMENTS, ItemKind.OPAQUE)
+        return "application/json" if json_text else "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One decoded message."""
+
+    role: Role
+    items: tuple[Item, ...]
+    identity: bytes
+    """16 bytes of SHA-256 over the decoded content; attackers choose the content, so a plain hash would not do."""
+    calls: tuple[str, ...] = ()
+    """Ids of the calls that the message makes, in order."""
+    answers: tuple[str, ...] = ()
+    """Ids of the calls that the message answers, in order."""
+    other: str = ""
+    """What else takes tokens: tool names, unknown blocks as JSON."""
+    media: int = 0
+    """Images among the items, which take tokens that their text does not tell."""

@@ -1,0 +1,123 @@
+"""JSON as text: strict reading, one spelling for comparison, and edits that leave every other byte alone.
+
+Three libraries' strengths meet here. msgspec finds raw slices without decoding them; orjson decodes strictly (no NaN,
+no lone surrogates, no broken UTF-8, bounded depth); what neither refuses, a key written twice, is found by counting:
+every key ends in `":`, which cannot occur inside a string, so a text with more of them than its decoded value has keys
+holds one twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from sidecar.errors import InvalidJson
+from sidecar.prompt.items import Path
+
+DIGEST_BYTES: Final = 16
+"""128 bits of SHA-256: finding two messages with one identity takes 2^64 tries."""
+
+_SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def load(raw: bytes, field: str) -> Any:
+    """Decode strictly.
+
+    Raises:
+        InvalidJson: not JSON, a NaN, a lone surrogate, broken UTF-8, a key twice, or nested too deeply; names `field`.
+    """
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidJson(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
+    _refuse_double_keys(raw, value, field)
+    return value
+
+
+def canonical(value: Any) -> bytes:
+    """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles."""
+    return orjson.dumps(_doubles(value), option=orjson.OPT_SORT_KEYS)
+
+
+def digest(canonical_bytes: bytes) -> bytes:
+    """The identity of a canonical text."""
+    return sha256(canonical_bytes).digest()[:DIGEST_BYTES]
+
+
+def value_at(raw: bytes, path: Path) -> bytes:
+    """Return the raw JSON of the value at `path`."""
+    for step in path:
+        if isinstance(step, int):
+            raw = bytes(_raw_array.decode(raw)[step])
+        else:
+            raw = bytes(_raw_object.decode(raw)[step])
+    return raw
+
+
+def splice(raw: bytes, edits: Mapping[Path, bytes]) -> bytes:
+    """Return `raw` with the values at the paths replaced by the given JSON.
+
+    Keys keep their order and every other value its bytes; only white space between them may go.
+    """
+    if not edits:
+        return raw
+    if () in edits:
+        return edits[()]
+    inner: dict[str | int, dict[Path, bytes]] = {}
+    for path, value in edits.items():
+        inner.setdefault(path[0], {})[path[1:]] = value
+    if all(isinstance(step, int) for step in inner):
+        values = _raw_array.decode(raw)
+        for step, below in inner.items():
+            index = int(step)
+            values[index] = msgspec.Raw(splice(bytes(values[index]), below))
+        return msgspec.json.encode(values)
+    members = _raw_object.decode(raw)
+    for step, below in inner.items():
+        key = str(step)
+        members[key] = msgspec.Raw(splice(bytes(members[key]), below))
+    return msgspec.json.encode(members)
+
+
+def _reason(error: orjson.JSONDecodeError) -> str:
+    """The library's reason without its position; the library states kinds of errors, never text of the input."""
+    return str(error).split(": line ", 1)[0]
+
+
+def _doubles(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if kind is dict:
+        return {key: _doubles(member) for key, member in value.items()}
+    if kind is list:
+        return [_doubles(member) for member in value]
+    return float(value) + 0.0  # -0.0 becomes 0.0, as JavaScript writes it
+
+
+def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
+    if _SPACED_COLON.search(raw) is None:
+        written = raw.count(b'":') - raw.count(b'\\":')
+    else:
+        written = -1
+    if written != _keys(value):
+        # Keys that end in a backslash or stand apart from their colon: count what is outside strings instead.
+        outside = _STRING.sub(b"", raw)
+        if outside.count(b":") != _keys(value):
+            raise InvalidJson(f"{field} holds an object with the same key twice", field=field)
+
+
+def _keys(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(_keys(member) for member in value.values() if type(member) in (dict, list))
+    if type(value) is list:
+        return sum(_keys(member) for member in value if type(member) in (dict, list))
+    return 0

@@ -1,0 +1,1 @@
+"""Recall: the originals by id, whole or in pages. Pure: bytes in, bytes and facts out, the clock passed in."""

@@ -1,0 +1,1 @@
+"""One run's memory and the use cases: no gRPC, no telemetry; clock and key are passed in."""

@@ -1,0 +1,269 @@
+"""What a caller asks of a run, and what it is told: frozen facts, free of wire types.
+
+The servicer turns requests into these and these into answers; telemetry reads them. Nothing here holds a lock, a clock
+or a socket.
+"""
+
+# ruff: noqa: PLC0414 - the words of recall are found here too, with the calls that use them
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sidecar.prompt.items import ItemKind
+from sidecar.recall.outcome import Outcome as Outcome
+from sidecar.recall.selection import ByteRange as ByteRange
+from sidecar.recall.selection import LineRange as LineRange
+from sidecar.recall.selection import PatternMatch as PatternMatch
+from sidecar.recall.selection import Selection as Selection
+from sidecar.recall.selection import Stretch as Stretch
+from sidecar.trim.ledger import Action, Reason
+
+
+class NoFit(StrEnum):
+    """Why a prompt does not fit."""
+
+    PROTECTED_TEXT = "protected_text"
+    POLICY = "policy"
+    NOT_STASHABLE = "not_stashable"
+
+
+class OwnTextKind(StrEnum):
+    """The kinds of own text."""
+
+    DIRECTIVES = "directives"
+    REGISTRY = "registry"
+    NOTE = "note"
+    DROPPED = "dropped"
+
+
+class OwnTextPlace(StrEnum):
+    """Where a piece of own text stands."""
+
+    SYSTEM = "system"
+    HISTORY = "history"
+    TAIL = "tail"
+    CALLER = "caller"
+
+
+class RevisionUse(StrEnum):
+    """What became of the revision that was sent."""
+
+    NONE = "none"
+    NOT_NEEDED = "not_needed"
+    APPLIED = "applied"
+    MISMATCHED = "mismatched"
+
+
+class EditOperation(StrEnum):
+    """The kinds of edits."""
+
+    REPLACE = "replace"
+    INSERT = "insert"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class TrimCall:
+    """A prompt to trim. Exactly one of `body` and `messages` is given."""
+
+    caller: str
+    run_id: str
+    format: str
+    """A key of `sidecar.prompt.formats.FORMATS`, such as `openai_chat`; `conversation` goes with `messages`."""
+    body: bytes = b""
+    """The request body, UTF-8 JSON."""
+    messages: Sequence[bytes] | None = None
+    """Typed messages, each as its serialised bytes."""
+    model: str = ""
+    context_window: int = 0
+    """Tokens; 0: the model's known window, else the configured one."""
+    output_reserve: int | None = None
+    """Tokens; None: what the body asks for."""
+    preset: str = ""
+    """Empty: the configured policy."""
+    policy: Mapping[str, object] = field(default_factory=dict)
+    """Overrides, by field name of `Policy`."""
+    pinned: frozenset[int] = frozenset()
+    """Indices of pinned messages among those sent."""
+    recall_unavailable: bool = False
+    dry_run: bool = False
+    side_call: bool = False
+    base_revision: bytes = b""
+    revision: bytes = b""
+    edits: bool = False
+    """Answer with edits in place of the prompt."""
+    accept_bytes: int = 0
+    """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """One item that is trimmed in a prompt. See TrimPromptResponse.trims."""
+
+    message_index: int
+    item_index: int
+    kind: ItemKind
+    action: Action
+    reason: Reason
+    tokens_saved: int
+    stash_id: str
+    decided_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class StashEntry:
+    """An entry of the registry; `arguments` is JSON-escaped and cut to 80 characters."""
+
+    stash_id: str
+    kind: ItemKind
+    tool: str
+    arguments: str
+    iteration: int
+    original_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Tokens of one prompt."""
+
+    before: int
+    after: int
+    limit: int
+    encoding: str
+    exact: bool
+    factor: float
+    own_text: int
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """What became of the provider's prompt cache, against the prompt returned last. Tokens."""
+
+    first_changed: int
+    kept: int
+    rewritten: int
+    batch_point: bool
+    batch_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A piece of the sidecar's own text; `message_index` is -1 where it is not a message."""
+
+    kind: OwnTextKind
+    place: OwnTextPlace
+    message_index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit of the sent body; `value` is JSON (for typed prompts a serialised message)."""
+
+    operation: EditOperation
+    pointer: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds spent in the phases of one call."""
+
+    scan: float = 0.0
+    """Splitting the body, parsing and recognising what is new."""
+    count: float = 0.0
+    """Counting tokens of what is new."""
+    trim: float = 0.0
+    """Deciding, and stashing originals."""
+    encode: float = 0.0
+    """Writing the trimmed prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimAnswer:
+    """A trimmed prompt and the facts about it."""
+
+    body: bytes | None
+    """The body in the request's format; None for typed prompts and in edits mode."""
+    messages: Sequence[bytes] | None
+    """The typed messages, each serialised; None for JSON prompts and in edits mode."""
+    edits: Sequence[Edit]
+    trims: Sequence[Trim]
+    """The same object as in the answer before, unless a decision has changed: a converter may cache on its identity."""
+    stash_entries: Sequence[StashEntry]
+    """As `trims`."""
+    tokens: TokenFigures
+    fits: bool
+    no_fit: NoFit | None
+    revision: bytes
+    revision_use: RevisionUse
+    cache: CacheFigures
+    own_text: Sequence[OwnText]
+    compacted: bool
+    iteration: int
+    not_stashable: int
+    phases: Phases
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveCall:
+    """An original to fetch."""
+
+    caller: str
+    run_id: str
+    stash_id: str
+    selection: Selection = None
+    page_tokens: int = 0
+    """0: the configured page."""
+    offset: int = 0
+    """`next_offset` of the page before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveAnswer:
+    """What a retrieval found."""
+
+    outcome: Outcome
+    message: str
+    content: bytes = b""
+    content_type: str = ""
+    total_bytes: int = 0
+    total_lines: int = 0
+    stretches: Sequence[Stretch] = ()
+    more: bool = False
+    next_offset: int = 0
+    matching_lines: int = 0
+    content_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StashFigures:
+    """What a run has in the stash."""
+
+    entries: int
+    held_bytes: int
+    original_bytes: int
+    expired: int
+    evicted: int
+    retrievals: Mapping[Outcome, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run's figures; times are seconds since the epoch."""
+
+    run_id: str
+    started: float
+    last_seen: float
+    calls: int
+    iteration: int
+    messages: int
+    tokens: TokenFigures | None
+    cache: CacheFigures | None
+    tokens_sent_total: int
+    tokens_returned_total: int
+    trimmed_items: int
+    stash: StashFigures

@@ -1,0 +1,40 @@
+"""Edits: how the sent prompt becomes the returned one, for agents that patch their own objects.
+
+First, from the last message to the first, what is dropped is removed and what is trimmed is replaced; then our own
+text is inserted, each piece at its final place. A pointer is therefore good at the moment its edit is applied.
+"""
+
+from __future__ import annotations
+
+from sidecar.prompt.body import Split
+from sidecar.prompt.format import Format
+from sidecar.run.calls import Edit, EditOperation, OwnTextPlace
+from sidecar.run.frame import Framed
+from sidecar.run.memory import Memory
+from sidecar.run.received import SYSTEM
+
+
+def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> list[Edit]:
+    """The edits that make what was sent what is returned."""
+    received = memory.received
+    if received is None:
+        return []
+    base = "/messages/" if split.is_object or not format_.is_json else "/"
+    edits: list[Edit] = []
+    for index in range(len(split) - 1, -1, -1):
+        place = received.places[index]
+        if place == SYSTEM:
+            continue
+        now = memory.rendered.slices[place] if place >= 0 else None
+        if now is None:
+            edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
+        elif now != split.message(index):
+            edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
+    for own in framed.own:
+        if own.place not in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) or own.message_index >= 0:
+            edits.append(Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index]))
+    if framed.system is not None:
+        present = split.field(format_.system_field) is not None
+        operation = EditOperation.REPLACE if present else EditOperation.INSERT
+        edits.append(Edit(operation, f"/{format_.system_field}", framed.system))
+    return edits

@@ -1,0 +1,27 @@
+"""The bounds of what the sidecar keeps: each with its name, its default and the reason for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on runs and on what they keep. Bytes, seconds and tokens, as the names say."""
+
+    stash_bytes: int = 268_435_456
+    """Originals of all runs together, as held: 256 MiB fits a small pod beside the 100 MiB that the process needs."""
+    run_stash_bytes: int = 67_108_864
+    """Originals of one run, as held: four such runs fill the stash before one of them can starve the others."""
+    time_to_live: float = 3_600.0
+    """Seconds that an original is kept after it was last received or retrieved; an agent's turn rarely takes an hour."""
+    runs: int = 10_000
+    """Runs remembered; past it the one idle for longest is forgotten."""
+    run_messages: int = 100_000
+    """Messages in one prompt; a hundred times what the longest recorded run holds."""
+    page_tokens: int = 4_000
+    """Tokens of one page of a retrieval: a few per cent of a common window."""
+    default_window: int = 128_000
+    """Tokens of a window where neither the agent nor the table of known models tells."""
+    revision_bytes: int = 65_536
+    """Bytes of a revision; past it the state is left out and a fresh process decides anew."""

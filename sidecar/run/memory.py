@@ -1,0 +1,476 @@
+"""One run's memory: the history with its decisions, what was sent last and what was returned, and how a call changes it.
+
+    split ─► read ─► align ─► fold ─► stash ─► render ─► frame
+    (body)   (new    (places   (ledger) (originals (slices)  (own text,
+             slices)  in the             first)               body)
+                      history)
+
+Everything that can fail on the caller's account (a wrong body, a deadline) happens in the first two steps, which change
+nothing. Not thread-safe: a run is used under its lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sidecar.prompt.body import Split, equal_slice
+from sidecar.prompt.format import Format
+from sidecar.prompt.items import Item, ItemKind, Role
+from sidecar.prompt.jsontext import digest
+from sidecar.run.calls import StashEntry, Trim
+from sidecar.run.frame import Framed, OwnTexts, Places, frame, own_tokens
+from sidecar.run.history import align
+from sidecar.run.received import OWN, SYSTEM, Read, Received
+from sidecar.run.rendering import Rendered, Sources, trimmed_items
+from sidecar.run.weigh import weigh
+from sidecar.trim import own_text
+from sidecar.trim.ids import mint
+from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
+from sidecar.trim.own_text import Room
+from sidecar.trim.policy import NotePlace
+from sidecar.trim.revision import Revision, apply_state, pack_state
+from sidecar.trim.stages import Evaluation, Inputs
+
+OWN_TEXTS_REMEMBERED = 4_096
+"""Texts of ours that a run recognises when they come back; past it the oldest are forgotten and pass as ordinary text."""
+
+Count = Callable[[str], int]
+Put = Callable[[str, bytes, str], None]
+"""Store an original: id, bytes, content type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call brings."""
+
+    format: Format
+    split: Split
+    reads: list[Read]
+    inputs: Inputs
+    room: Room
+    pinned: frozenset[int]
+    revision: Revision | None
+
+
+@dataclass(slots=True)
+class Result:
+    """What one call made of it. Tokens."""
+
+    framed: Framed
+    own_tokens: int
+    sent_tokens: int
+    after: int
+    first_changed: int
+    kept: int
+    batch_point: bool = False
+    compacted: bool = False
+    revision_applied: bool | None = None
+    """None: none was sent, or this process knew the run."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """See the file's docstring."""
+
+    of_run: bytes
+    """The run's key for ids."""
+    hold_bytes: int
+    """Bytes of the largest original that the stash can hold."""
+    ledger: Ledger = field(default_factory=Ledger)
+    received: Received | None = None
+    rendered: Rendered = field(default_factory=Rendered.empty)
+    sent_at: list[int] = field(default_factory=list)
+    """For each record its index in the last prompt; -1 if it was absent."""
+    system: list[bytes] = field(default_factory=list)
+    """The leading system messages of the last prompt, without ours."""
+    directives: str | None = None
+    """Chosen at the first call, and never changed."""
+    dropped_text: str = ""
+    registry_text: str = ""
+    registry_lines: list[own_text.RegistryLine] = field(default_factory=list)
+    own: dict[bytes, None] = field(default_factory=dict)
+    """Identities of our own messages and digests of our own texts, oldest first."""
+    framed_own: set[bytes] = field(default_factory=set)
+    """Digests of the texts whose messages' identities are in `own`."""
+    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each call id, newest first to be found: the tool's name and the start of its arguments."""
+    fields: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    """Members of the body that take tokens, as last seen, with their tokens."""
+    trims: Sequence[Trim] = ()
+    stash_entries: Sequence[StashEntry] = ()
+    packed: bytes = b""
+    respelled: set[int] = field(default_factory=set)
+    """Records that came in other bytes than before, though they decode to a form that is known."""
+    note_text: str = ""
+    batches: int = 0
+    last_head: tuple[object, ...] = ()
+    """What stood before the history in the prompt returned last."""
+    last_tokens: int = 0
+    """Tokens of the prompt returned last, its note not counted."""
+    last_places: Places = field(default_factory=lambda: Places(0, 0))
+    last_registry: str = ""
+
+    def __post_init__(self) -> None:
+        for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
+            self.own[digest(text.encode())] = None
+
+    # -- one call ----------------------------------------------------------------------------------------------------
+
+    def take(self, work: Work, count: Count, put: Put, alive: Callable[[str], bool], missing: Sequence[str]) -> Result:
+        """Take a prompt: align it, decide, stash, render. Raises nothing on the caller's account."""
+        known = len(self.ledger)
+        changed_from, pending = self._align(work, count)
+        sources = Sources(self.ledger, self.rendered, self.sent, work.format)
+        applied = self._fold(work, count, sources, pending)
+        dirty = self.ledger.dirty
+        batch_point = self.ledger.batches != self.batches and applied is not True
+        self._store(sources, put, missing)
+        changed_from = min(changed_from, min(dirty, default=changed_from))
+        self._render(sources)
+        if dirty or changed_from < known or self.directives is None:
+            self._write_own_texts(work, count, alive, lists=batch_point or changed_from < known or applied is True)
+        result = self._finish(work, count, changed_from, known)
+        result.batch_point = batch_point
+        result.compacted = bool(dirty) and applied is not True
+        result.revision_applied = applied
+        self.batches = self.ledger.batches
+        self.ledger.dirty = set()
+        return result
+
+    def sent(self, index: int) -> tuple[bytes, bytes] | None:
+        """A record's bytes and identity as the last prompt had them; None if it was absent."""
+        at = self.sent_at[index]
+        if at < 0 or self.received is None:
+            return None
+        return self.received.split.message(at), self.received.reads[at].identity
+
+    def is_own_text(self, text: str) -> bool:
+        """Whether a text is one that we wrote for this run."""
+        return digest(text.encode()) in self.own
+
+    def recognise(self, identities: Sequence[bytes]) -> None:
+        """Take these, from a revision, for texts of ours."""
+        self.own.update(dict.fromkeys(identities))
+
+    def field_tokens(self, name: str, value: bytes, weigh_field: Callable[[bytes], int]) -> int:
+        """Tokens of a member of the body, counted only when it has changed."""
+        known = self.fields.get(name)
+        if known is None or known[0] != value:
+            known = self.fields[name] = (value, weigh_field(value))
+        return known[1]
+
+    def leading_tokens(self, reads: Sequence[Read], format_: Format) -> int:
+        """Tokens of the leading system messages that are not ours."""
+        tokens = 0
+        if format_.system_message is not None:
+            for read in reads:
+                if read.role is not Role.SYSTEM:
+                    break
+                tokens += 0 if self._is_own(read) else read.tokens
+        return tokens
+
+    def own_identities(self) -> list[bytes]:
+        """What of ours a later process should recognise: the newest few."""
+        return list(self.own)[-8:]
+
+    # -- align -------------------------------------------------------------------------------------------------------
+
+    def _align(self, work: Work, count: Count) -> tuple[int, list[Record]]:
+        """Find the prompt's place in the history; the first record that differs, and the records that are new."""
+        before = self.received
+        received = Received(work.split, work.reads, [], [], [])
+        zone = work.format.system_message is not None
+        aligned = align(received, before, self.ledger, self.rendered.forms, self._is_own, leading_system=zone)
+        changed = known = len(self.ledger)
+        if aligned.kept < known:
+            changed = aligned.kept
+            self.ledger.rewind(aligned.kept)
+            self.rendered.cut(aligned.kept)
+            del self.sent_at[aligned.kept :]
+        self.received = received
+        pending = self._append(work, received, aligned.first_new, count)
+        self._place(received, before, changed)
+        self.system = []
+        for index, place in enumerate(received.places):
+            if place >= 0:
+                break
+            if place == SYSTEM:
+                self.system.append(work.split.message(index))
+        for index in work.pinned:
+            place = received.places[index]
+            if 0 <= place < changed and not self.ledger.records[place].pinned:
+                self.ledger.pin(place)
+        return changed, pending
+
+    def _append(self, work: Work, received: Received, first_new: int, count: Count) -> list[Record]:
+        """Make records of the messages that are new, and places for them."""
+        pending: list[Record] = []
+        tokens = received.tokens[-1] if received.tokens else 0
+        leading = work.format.system_message is not None and all(place < 0 for place in received.places)
+        for index in range(first_new, len(received.reads)):
+            read = received.reads[index]
+            place = len(self.rendered.slices)
+            if read.role is Role.SYSTEM and self._is_own(read):
+                place = OWN
+            elif leading and read.role is Role.SYSTEM:
+                place = SYSTEM
+            else:
+                leading = False
+                raw = work.split.message(index)
+                if read.message is None or read.weight is None:  # known bytes, but now at another place in the history
+                    message = work.format.read(raw, "history")
+                    read = Read(read.identity, read.tokens, read.role, message, weigh(message, count))
+                chain = pending[-1].chain if pending else self.ledger.chain
+                pending.append(self._record(read, place, chain, pinned=index in work.pinned))
+                self.rendered.append(read.identity, raw)
+                self.sent_at.append(index)
+                tokens += read.tokens
+            received.places.append(place)
+            received.nexts.append(len(self.rendered.slices))
+            received.tokens.append(tokens)
+        received.reads = [
+            read if read.message is None else Read(read.identity, read.tokens, read.role) for read in received.reads
+        ]
+        return pending
+
+    def _record(self, read: Read, index: int, chain: bytes, *, pinned: bool) -> Record:
+        message, weight = read.message, read.weight
+        assert message is not None and weight is not None
+        entries = tuple(
+            self._entry(item, index, number, weight.items[number], read.identity)
+            for number, item in enumerate(message.items)
+        )
+        return Record(
+            role=read.role,
+            identity=read.identity,
+            chain=digest(chain + read.identity),
+            entries=entries,
+            full_tokens=weight.total,
+            tokens=weight.total,
+            group=-1,
+            pinned=pinned,
+            calls=message.calls,
+            answers=message.answers,
+            media=message.media,
+        )
+
+    def _entry(self, item: Item, index: int, number: int, tokens: int, identity: bytes) -> Entry:
+        call = item.call_id
+        if item.kind is ItemKind.ARGUMENTS:
+            tool, arguments = item.tool, item.text[: own_text.ARGUMENTS_CHARACTERS]
+            self.calls[call] = (tool[: own_text.NAME_CHARACTERS + 1], arguments)
+        elif item.result >= 0:
+            tool, arguments = self.calls.get(call, (item.tool[: own_text.NAME_CHARACTERS + 1], ""))
+        else:
+            tool = arguments = ""
+        size = len(item.text) if item.text.isascii() else len(item.text.encode())
+        return Entry(
+            message=index,
+            item=number,
+            kind=item.kind,
+            size=size,
+            full_tokens=tokens,
+            tokens=tokens,
+            stash_id=mint(self.of_run, index, number, identity),
+            tool=tool,
+            arguments=arguments,
+            result=item.result,
+            holdable=size <= self.hold_bytes,
+        )
+
+    def _place(self, received: Received, before: Received | None, changed: int) -> None:
+        """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
+        if before is None:
+            return
+        same = received.split.same
+        for place in before.places[same:]:
+            if 0 <= place < changed:
+                self.sent_at[place] = -1
+        for index in range(same, len(received.places)):
+            place = received.places[index]
+            if place < 0:
+                continue
+            self.sent_at[place] = index
+            if place < changed and not (
+                index < len(before.places)
+                and before.places[index] == place
+                and equal_slice(received.split, before.split, index)
+            ):
+                self.respelled.add(place)
+
+    def _is_own(self, read: Read) -> bool:
+        return read.identity in self.own
+
+    # -- decide ------------------------------------------------------------------------------------------------------
+
+    def _fold(self, work: Work, count: Count, sources: Sources, pending: list[Record]) -> bool | None:
+        """Take new records one by one, evaluating before each assistant message and at the end.
+
+        Returns:
+            Whether the revision's decisions were taken; None if none was sent or this process knew the run.
+        """
+        ledger = self.ledger
+        sealed = work.revision if not len(ledger) else None
+        applied: bool | None = None
+        if sealed is not None:
+            fits = 0 < sealed.length <= len(pending) and pending[sealed.length - 1].chain == sealed.chain
+            if not fits or not sealed.state:
+                applied, sealed = False, None
+        evaluation = Evaluation(ledger, work.inputs, sources, count)
+        for record in pending:
+            waiting = sealed is not None and not applied
+            if record.role is Role.ASSISTANT and len(ledger) and not waiting:
+                evaluation.run()
+            ledger.append(record)
+            if waiting and sealed is not None and len(ledger) == sealed.length:
+                applied = apply_state(ledger, sealed.state)
+        evaluation.run()
+        return applied
+
+    # -- stash and render --------------------------------------------------------------------------------------------
+
+    def _store(self, sources: Sources, put: Put, missing: Sequence[str]) -> None:
+        """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
+        indices = set(self.ledger.dirty)
+        for stash_id in missing:
+            entry = self.ledger.by_id.get(stash_id)
+            if entry is None:
+                continue
+            came = self.sent(entry.message)
+            if came is not None and came[1] == self.ledger.records[entry.message].identity:
+                entry.stored = False
+                indices.add(entry.message)
+        for index in sorted(indices):
+            for entry, item, original in sources.originals(self.ledger.records[index]):
+                put(entry.stash_id, original, item.content_type)
+                entry.stored = True
+
+    def _render(self, sources: Sources) -> None:
+        rendered, ledger = self.rendered, self.ledger
+        moved = False
+        for index in sorted(ledger.dirty | self.respelled):
+            record = ledger.records[index]
+            was_dropped = rendered.slices[index] is None
+            if record.dropped:
+                moved |= not was_dropped
+                rendered.put(index, None, dropped_before=was_dropped)
+                continue
+            came = self.sent(index)
+            if came is None:  # a record that was dropped and came back, though the agent no longer has it
+                continue
+            raw, identity = sources.render(index, came) if record.touched else came
+            if identity != record.identity:
+                rendered.forms[index].add(identity)
+            moved |= was_dropped
+            rendered.current[index] = identity
+            rendered.put(index, raw, dropped_before=was_dropped)
+        if moved:
+            rendered.rebuild()
+        self.respelled = set()
+
+    # -- own text ----------------------------------------------------------------------------------------------------
+
+    def _write_own_texts(self, work: Work, count: Count, alive: Callable[[str], bool], *, lists: bool) -> None:
+        """Write anew what depends on decisions; `lists`: registry and placeholder too, as the prefix changes anyway."""
+        ledger, room = self.ledger, work.room
+        recall = work.inputs.recall
+        if self.directives is None:
+            self.directives = room.directives if recall else ""
+        if lists:
+            self.dropped_text = own_text.dropped(ledger)
+            self.registry_text, self.registry_lines = (
+                own_text.registry(ledger, room.registry, alive, count) if recall else ("", [])
+            )
+            self.stash_entries = [
+                StashEntry(
+                    line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size
+                )
+                for line in self.registry_lines
+            ]
+        self.trims = [_trim(record, entry, action) for record, entry, action in trimmed_items(ledger)]
+        tail = recall and work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None
+        self.note_text = own_text.note(ledger, len(self.trims), room.note, count) if tail else ""
+        self.packed = pack_state(ledger)
+
+    def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
+        texts = OwnTexts(self.directives or "", self.dropped_text, self.registry_text, self.note_text)
+        places = self._places()
+        framed = frame(work.split, self.system, self.rendered.parts, texts, places, work.format, self.is_own_text)
+        for piece in framed.own:
+            self._remember(work.format, piece.text)
+        own = own_tokens(texts, count)
+        after = work.inputs.overhead + self.ledger.total + own
+        head = self._head(work, texts)
+        first, kept = self._kept(work, head, places, changed_from, known, count)
+        self.last_head, self.last_places, self.last_registry = head, places, self.registry_text
+        self.last_tokens = after - own_tokens(OwnTexts(note=texts.note), count)
+        tokens = self.received.tokens if self.received is not None else []
+        return Result(framed, own, tokens[-1] if tokens else 0, after, first, kept)
+
+    def _places(self) -> Places:
+        groups = self.ledger.groups
+        opening = self.rendered.position(groups[0].start if groups else len(self.ledger))
+        batch = self.ledger.batch_group
+        return Places(opening, self.rendered.position(groups[batch].start) if 0 <= batch < len(groups) else opening)
+
+    def _head(self, work: Work, texts: OwnTexts) -> tuple[object, ...]:
+        """All that stands before the history: if it differs, nothing of the provider's cache is kept."""
+        format_ = work.format
+        fields = tuple(work.split.field(name) for name in (*format_.tool_fields, format_.system_field))
+        member = (texts.dropped, texts.registry) if format_.system_message is None else ()
+        return (fields, tuple(self.system), texts.directives, member)
+
+    def _kept(
+        self, work: Work, head: tuple[object, ...], places: Places, changed_from: int, known: int, count: Count
+    ) -> tuple[int, int]:
+        """The first message of the returned prompt that differs from the last, and the tokens before it."""
+        if not known or head != self.last_head:
+            return -1, 0
+        framing = len(self.system) + bool(self.directives)
+        registry_moved = self.registry_text != self.last_registry or (
+            bool(self.registry_text) and places.registry != self.last_places.registry
+        )
+        if work.format.system_message is None:
+            registry_moved = False
+        shown = 0 if work.format.system_message is None else bool(self.dropped_text) + bool(self.registry_text)
+        if changed_from >= known and not registry_moved:
+            return framing + shown + self.rendered.position(known), self.last_tokens
+        position = self.rendered.position(changed_from)
+        if registry_moved:
+            position = min(position, places.registry, self.last_places.registry if self.last_registry else position)
+        live, records = self.rendered.live, self.ledger.records
+        kept = work.inputs.overhead + sum(records[index].tokens for index in live[:position])
+        kept += own_tokens(OwnTexts(directives=self.directives or ""), count)
+        if work.format.system_message is not None and self.dropped_text and position > places.dropped:
+            kept += own_tokens(OwnTexts(dropped=self.dropped_text), count)
+            position += 1
+        return framing + position, kept
+
+    def _remember(self, format_: Format, text: str) -> None:
+        """Recognise this text of ours when the agent sends it back."""
+        of_text = digest(text.encode())
+        if of_text in self.own:
+            if of_text in self.framed_own or format_.system_message is None:
+                return
+            self.framed_own.add(of_text)
+        self.own[of_text] = None
+        if format_.system_message is not None:
+            self.framed_own.add(of_text)
+            self.own[format_.read(format_.system_message(text), "own").identity] = None
+        while len(self.own) > OWN_TEXTS_REMEMBERED:
+            del self.own[next(iter(self.own))]
+
+
+def _trim(record: Record, entry: Entry, action: Action) -> Trim:
+    tokens = 0 if action is Action.DROPPED else entry.tokens
+    return Trim(
+        message_index=entry.message,
+        item_index=entry.item,
+        kind=entry.kind,
+        action=action,
+        reason=Reason.RESIDUE if action is Action.DROPPED else entry.reason or Reason.FIT,
+        tokens_saved=entry.full_tokens - tokens,
+        stash_id=entry.stash_id,
+        decided_iteration=record.dropped_in if action is Action.DROPPED else entry.decided,
+    )

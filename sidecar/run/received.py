@@ -1,0 +1,73 @@
+"""What the agent sent, read: each message's identity and weight, at the cost of what is new.
+
+Messages that are byte for byte where they were in the last prompt are known already. The others are decoded and
+counted here, before anything of the run is changed, so that a call that is cancelled or turns out to be wrong has
+changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from sidecar.prompt.body import Split, equal_slice
+from sidecar.prompt.format import Format
+from sidecar.prompt.items import Message, Role
+from sidecar.run.weigh import Weight, weigh
+
+OWN: Final = -1
+"""Place of a message that is our own text, sent back."""
+SYSTEM: Final = -2
+"""Place of a leading system message: it is no part of the history, as agents rewrite it from call to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One message as it was sent."""
+
+    identity: bytes
+    tokens: int
+    role: Role
+    message: Message | None = None
+    """Only while it is new: what a record is made from."""
+    weight: Weight | None = None
+
+
+@dataclass(slots=True)
+class Received:
+    """A prompt as it was sent, and what each message of it is in the run's history."""
+
+    split: Split
+    reads: list[Read]
+    places: list[int]
+    """For each message its index in the history, OWN or SYSTEM; filled in when the prompt is aligned."""
+    nexts: list[int]
+    """For each message the history index that is expected after it."""
+    tokens: list[int]
+    """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
+
+
+def read(
+    split: Split,
+    before: Received | None,
+    format_: Format,
+    count: Callable[[str], int],
+    check: Callable[[], None],
+    field: str,
+) -> list[Read]:
+    """Decode and count what is new in a prompt; changes nothing.
+
+    Raises:
+        InvalidRequest: a message is not of the format's shape; the error names it.
+    """
+    reads: list[Read] = before.reads[: split.same] if before is not None else []
+    for index in range(split.same, len(split)):
+        if before is not None and equal_slice(split, before.split, index):
+            reads.append(before.reads[index])
+            continue
+        message = format_.read(split.message(index), f"{field}[{index}]")
+        weight = weigh(message, count)
+        reads.append(Read(message.identity, weight.total, message.role, message, weight))
+        check()
+    return reads

@@ -1,0 +1,149 @@
+"""The returned prompt: what each record looks like now, kept from call to call and changed only where a decision changed.
+
+A record that is not trimmed is the very slice that was sent. A trimmed one is that slice with its items replaced; if the
+agent sent it trimmed to the same form already, it is the slice again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sidecar.prompt.format import Format, Replacement
+from sidecar.prompt.items import Item, ItemKind, Message
+from sidecar.trim import elide
+from sidecar.trim.ledger import Action, Entry, Ledger, Record
+
+
+@dataclass(slots=True)
+class Rendered:
+    """The history as it is returned."""
+
+    slices: list[bytes | None]
+    """For each record its bytes; None once dropped."""
+    forms: list[set[bytes]]
+    """For each record the identities of the trimmed forms in which it was returned."""
+    current: list[bytes]
+    """For each record the identity of its present form."""
+    live: list[int]
+    """Indices of the records that are returned, in order."""
+    parts: list[bytes]
+    """Their bytes."""
+
+    @classmethod
+    def empty(cls) -> Rendered:
+        """No history yet."""
+        return cls([], [], [], [], [])
+
+    def position(self, index: int) -> int:
+        """The place among the live records of the first one at or after `index`."""
+        return bisect_left(self.live, index)
+
+    def cut(self, length: int) -> None:
+        """Forget records from `length` on."""
+        del self.slices[length:], self.forms[length:], self.current[length:]
+        place = self.position(length)
+        del self.live[place:], self.parts[place:]
+
+    def append(self, identity: bytes, raw: bytes) -> None:
+        """Take a record at the end, as it was sent."""
+        self.live.append(len(self.slices))
+        self.parts.append(raw)
+        self.slices.append(raw)
+        self.forms.append(set())
+        self.current.append(identity)
+
+    def put(self, index: int, raw: bytes | None, *, dropped_before: bool) -> None:
+        """Change one record's bytes; `rebuild` must follow if it came or went."""
+        self.slices[index] = raw
+        if raw is not None and not dropped_before:
+            self.parts[self.position(index)] = raw
+
+    def rebuild(self) -> None:
+        """Gather the live records anew, after some were dropped or came back."""
+        self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
+        self.parts = [raw for raw in self.slices if raw is not None]
+
+
+class Sources:
+    """The messages of the prompt in hand, decoded again where a decision or an edit needs their text.
+
+    At most one call long: a message is decoded once however many of its items are trimmed.
+    """
+
+    def __init__(
+        self, ledger: Ledger, rendered: Rendered, sent: Callable[[int], tuple[bytes, bytes] | None], format_: Format
+    ) -> None:
+        self._ledger = ledger
+        self._rendered = rendered
+        self._sent = sent
+        self._format = format_
+        self._decoded: dict[int, tuple[bytes, Message, bool]] = {}
+
+    def source(self, index: int) -> tuple[bytes, Message, bool]:
+        """A record's bytes and message, and whether they are the untrimmed ones."""
+        known = self._decoded.get(index)
+        if known is None:
+            sent = self._sent(index)
+            record = self._ledger.records[index]
+            if sent is not None and sent[1] == record.identity:
+                raw, whole = sent[0], True
+            else:
+                raw, whole = self._rendered.slices[index] or b"", False
+            known = self._decoded[index] = (raw, self._format.read(raw, "history"), whole)
+        return known
+
+    def ends(self, entry: Entry) -> tuple[bytes, bytes]:
+        """The first and last bytes of an item's text: all of it, or what its elision keeps."""
+        _, message, whole = self.source(entry.message)
+        text = message.items[entry.item].text.encode()
+        if whole or entry.kept is None:
+            return text, text
+        return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
+
+    def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
+        """What of a record must be in the stash before it is returned trimmed, and is not yet."""
+        wanted = [entry for entry in record.entries if not entry.stored and (record.dropped or entry.action is not None)]
+        if not wanted:
+            return []
+        # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
+        raw, message, _ = self.source(wanted[0].message)
+        return [
+            (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item])) for entry in wanted
+        ]
+
+    def render(self, index: int, sent: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        """A trimmed record's bytes and identity, as an edit of what was sent (its bytes and identity)."""
+        record = self._ledger.records[index]
+        raw, identity = sent
+        message = self._format.read(raw, "history")
+        replacements: dict[Item, Replacement] = {}
+        for entry in record.entries:
+            if entry.action is None or entry.item >= len(message.items):
+                continue
+            item = message.items[entry.item]
+            text = self._text(entry)
+            shown = "{}" if text is None else text
+            if item.kind is entry.kind and item.text != shown:
+                replacements[item] = text
+        if not replacements:
+            return raw, identity
+        edited = self._format.write(raw, replacements)
+        return edited, self._format.read(edited, "history").identity
+
+    def _text(self, entry: Entry) -> Replacement:
+        label = entry.stash_id if entry.advertised else ""
+        if entry.action is Action.CLIPPED or entry.kept is None:
+            return elide.placeholder(entry.kind, label, entry.size)
+        head, tail = self.ends(entry)
+        return elide.elided(head, tail, entry.size, entry.kept, label)
+
+
+def trimmed_items(ledger: Ledger) -> Sequence[tuple[Record, Entry, Action]]:
+    """Every item that is trimmed now, with what was done to it; an opaque item only if its message is gone."""
+    return [
+        (record, entry, Action.DROPPED if record.dropped else entry.action or Action.CLIPPED)
+        for record, entry in ledger.trimmed()
+        if entry.kind is not ItemKind.OPAQUE or record.dropped
+    ]

@@ -1,0 +1,256 @@
+"""Facts to answers. The answer to TrimPrompt is put together from encoded pieces.
+
+Protobuf's encodings of parts of a message, one after another, are the encoding of the whole. So the prompt goes out as
+it came from the core, with a few bytes before it, and the encoded `trims` and `stash_entries`, which grow with the run
+and change only when a decision does, are kept from one answer of a run to the next. The core gives the same object
+until they change, so identity tells whether the kept piece still holds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from cachetools import LRUCache
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sidecar.prompt.items import ItemKind
+from sidecar.run.calls import (
+    CacheFigures,
+    EditOperation,
+    NoFit,
+    Outcome,
+    OwnTextKind,
+    OwnTextPlace,
+    RetrieveAnswer,
+    RevisionUse,
+    RunFigures,
+    StashEntry,
+    TokenFigures,
+    Trim,
+    TrimAnswer,
+)
+from sidecar.server.wire import WireEnum, length_delimited, write_slices
+from sidecar.trim.ledger import Action, Reason
+from sidecar.v1 import retrieve_pb2, run_pb2, trim_pb2
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""Encoded pieces kept for all runs together; a run with a thousand trims needs 40 KB."""
+
+Names = TypeVar("Names", bound=StrEnum)
+
+
+def _numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
+    """The wire's number of each name; `zero` is the one that the wire calls UNSPECIFIED."""
+    return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}
+
+
+_KIND = _numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
+_ACTION = _numbers(trim_pb2.TrimAction, "TRIM_ACTION_", Action)
+_REASON = _numbers(trim_pb2.TrimReason, "TRIM_REASON_", Reason)
+_NO_FIT = _numbers(trim_pb2.NoFitReason, "NO_FIT_REASON_", NoFit)
+_OWN_KIND = _numbers(trim_pb2.OwnTextKind, "OWN_TEXT_KIND_", OwnTextKind)
+_OWN_PLACE = _numbers(trim_pb2.OwnTextPlace, "OWN_TEXT_PLACE_", OwnTextPlace)
+_EDIT = _numbers(trim_pb2.EditOperation, "EDIT_OPERATION_", EditOperation)
+_REVISION_USE = _numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, RevisionUse.NONE)
+_OUTCOME = _numbers(retrieve_pb2.RetrieveOutcome, "RETRIEVE_OUTCOME_", Outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    trims: Sequence[Trim]
+    trims_piece: bytes
+    entries: Sequence[StashEntry]
+    entries_piece: bytes
+
+
+class TrimAnswers:
+    """Writes answers to TrimPrompt; keeps what it can from one to the next. Safe for threads."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._lock = threading.Lock()
+        self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(
+            kept_bytes, getsizeof=lambda kept: len(kept.trims_piece) + len(kept.entries_piece) + 1
+        )
+
+    def write(self, caller: str, run_id: str, answer: TrimAnswer) -> bytes:
+        """Return the encoded TrimPromptResponse."""
+        kept = self._pieces((caller, run_id), answer)
+        return b"".join((*_prompt(answer), kept.trims_piece, kept.entries_piece, _rest(answer).SerializeToString()))
+
+    def forget(self, caller: str, run_id: str) -> None:
+        """Drop what is kept of a run."""
+        with self._lock:
+            self._kept.pop((caller, run_id), None)
+
+    def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and kept.trims is answer.trims and kept.entries is answer.stash_entries:
+            return kept
+        kept = _Kept(
+            answer.trims,
+            kept.trims_piece if kept is not None and kept.trims is answer.trims else _trims(answer.trims),
+            answer.stash_entries,
+            kept.entries_piece
+            if kept is not None and kept.entries is answer.stash_entries
+            else _entries(answer.stash_entries),
+        )
+        if kept.trims_piece or kept.entries_piece:
+            with self._lock:
+                try:
+                    self._kept[key] = kept
+                except ValueError:  # Larger than all that may be kept.
+                    self._kept.pop(key, None)
+        return kept
+
+
+def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentResponse:
+    """Turn what a retrieval found into its message."""
+    return retrieve_pb2.RetrieveContentResponse(
+        outcome=_OUTCOME[answer.outcome],
+        message=answer.message,
+        content=answer.content,
+        content_type=answer.content_type,
+        total_bytes=answer.total_bytes,
+        total_lines=answer.total_lines,
+        stretches=[
+            retrieve_pb2.Stretch(
+                start_byte=stretch.start_byte,
+                end_byte=stretch.end_byte,
+                first_line=stretch.first_line,
+                last_line=stretch.last_line,
+            )
+            for stretch in answer.stretches
+        ],
+        more=answer.more,
+        next_offset=answer.next_offset,
+        matching_lines=answer.matching_lines,
+        content_tokens=answer.content_tokens,
+    )
+
+
+def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
+    """Turn a run's figures into their message."""
+    stash = figures.stash
+    return run_pb2.RunFigures(
+        run_id=figures.run_id,
+        started=_timestamp(figures.started),
+        last_seen=_timestamp(figures.last_seen),
+        calls=figures.calls,
+        iteration=figures.iteration,
+        messages=figures.messages,
+        tokens=None if figures.tokens is None else _tokens(figures.tokens),
+        cache=None if figures.cache is None else _cache(figures.cache),
+        tokens_sent_total=figures.tokens_sent_total,
+        tokens_returned_total=figures.tokens_returned_total,
+        trimmed_items=figures.trimmed_items,
+        stash=run_pb2.StashFigures(
+            entries=stash.entries,
+            held_bytes=stash.held_bytes,
+            original_bytes=stash.original_bytes,
+            expired=stash.expired,
+            evicted=stash.evicted,
+            retrievals=[
+                run_pb2.OutcomeCount(outcome=outcome.name, count=count) for outcome, count in stash.retrievals.items()
+            ],
+        ),
+    )
+
+
+def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
+    if answer.body is not None:
+        return length_delimited(trim_pb2.TrimPromptResponse.JSON_BODY_FIELD_NUMBER, answer.body)
+    if answer.messages is not None:
+        conversation = write_slices(answer.messages)
+        return length_delimited(trim_pb2.TrimPromptResponse.CONVERSATION_FIELD_NUMBER, conversation)
+    return ()
+
+
+def _rest(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
+    """All of the answer but the prompt, `trims` and `stash_entries`."""
+    return trim_pb2.TrimPromptResponse(
+        edits=[
+            trim_pb2.Edit(operation=_EDIT[edit.operation], pointer=edit.pointer, value=edit.value)
+            for edit in answer.edits
+        ],
+        tokens=_tokens(answer.tokens),
+        fits=answer.fits,
+        no_fit_reason=_NO_FIT[answer.no_fit] if answer.no_fit else trim_pb2.NO_FIT_REASON_UNSPECIFIED,
+        revision=answer.revision,
+        cache=_cache(answer.cache),
+        own_text=[
+            trim_pb2.OwnText(
+                kind=_OWN_KIND[own.kind], place=_OWN_PLACE[own.place], message_index=own.message_index, text=own.text
+            )
+            for own in answer.own_text
+        ],
+        compacted=answer.compacted,
+        iteration=answer.iteration,
+        not_stashable=answer.not_stashable,
+        revision_use=_REVISION_USE[answer.revision_use],
+    )
+
+
+def _trims(trims: Sequence[Trim]) -> bytes:
+    return trim_pb2.TrimPromptResponse(
+        trims=[
+            trim_pb2.Trim(
+                message_index=trim.message_index,
+                item_index=trim.item_index,
+                kind=_KIND[trim.kind],
+                action=_ACTION[trim.action],
+                reason=_REASON[trim.reason],
+                tokens_saved=trim.tokens_saved,
+                stash_id=trim.stash_id,
+                decided_iteration=trim.decided_iteration,
+            )
+            for trim in trims
+        ]
+    ).SerializeToString()
+
+
+def _entries(entries: Sequence[StashEntry]) -> bytes:
+    return trim_pb2.TrimPromptResponse(
+        stash_entries=[
+            trim_pb2.StashEntry(
+                stash_id=entry.stash_id,
+                kind=_KIND[entry.kind],
+                tool=entry.tool,
+                arguments_summary=entry.arguments,
+                iteration=entry.iteration,
+                original_bytes=entry.original_bytes,
+            )
+            for entry in entries
+        ]
+    ).SerializeToString()
+
+
+def _tokens(tokens: TokenFigures) -> trim_pb2.TokenFigures:
+    return trim_pb2.TokenFigures(
+        before=tokens.before,
+        after=tokens.after,
+        limit=tokens.limit,
+        encoding=tokens.encoding,
+        exact=tokens.exact,
+        calibration_factor=tokens.factor,
+        own_text=tokens.own_text,
+    )
+
+
+def _cache(cache: CacheFigures) -> trim_pb2.CacheFigures:
+    return trim_pb2.CacheFigures(
+        first_changed_message=cache.first_changed,
+        kept_prefix_tokens=cache.kept,
+        rewritten_tokens=cache.rewritten,
+        batch_point=cache.batch_point,
+        batch_points=cache.batch_points,
+    )
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    nanoseconds = round(seconds * 1e9)
+    return Timestamp(seconds=nanoseconds // 10**9, nanos=nanoseconds % 10**9)

@@ -1,0 +1,69 @@
+"""Logging: one line for each event, as text or JSON, never with text of a prompt.
+
+An exception's message may quote what it choked on, so no formatter here writes one: an exception is shown as its type
+and the frames that it passed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+
+_FRAMES = 12
+"""Frames shown of a traceback, the innermost; a recursion's thousand frames say no more."""
+
+_CAUSES = 4
+"""Exceptions of one chain that are shown."""
+
+
+def frames(error: BaseException) -> str:
+    """Return an exception's type and frames on one line, with those of its causes; never its message."""
+    told: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(told) < _CAUSES:
+        summary = traceback.extract_tb(current.__traceback__)[-_FRAMES:]
+        places = " > ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in summary)
+        told.append(f"{type(current).__name__} at {places or 'an unknown place'}")
+        current = current.__cause__
+    return ", caused by ".join(told)
+
+
+def configure(form: str, level: str) -> None:
+    """Send every logger's events to stderr in `form`, `text` or `json`, from `level` on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if form == "json" else _Text())
+    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
+        if record.exc_info and record.exc_info[1] is not None:
+            line += " | " + frames(record.exc_info[1])
+        return line.replace("\n", " | ")
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and record.exc_info[1] is not None:
+            event["error"] = frames(record.exc_info[1])
+        return json.dumps(event)
+
+
+def _time(record: logging.LogRecord) -> str:
+    """RFC 3339, in UTC, to the millisecond."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def _short(path: str) -> str:
+    """The last two parts of a path: enough to find the file, nothing about the machine."""
+    return "/".join(path.replace("\\", "/").split("/")[-2:])

@@ -1,0 +1,285 @@
+"""Replay of a recorded run: the client that an agent would be.
+
+The prompt of a turn is the messages before an assistant message, as an agent sends its whole history again at each
+call; the last prompt is all of them. Each goes through a real server, and what comes back is told turn by turn. What a
+prompt costs a provider that caches prefixes is taken as 0.1 for a token that the last prompt began with as well, and
+1.25 for any other.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import quantiles
+from typing import Any, TextIO
+
+import grpc
+import msgspec
+
+from sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
+
+CACHED_COST = 0.1
+WRITTEN_COST = 1.25
+"""Costs of a token, in input tokens, as providers with prompt caches commonly price them."""
+
+_MESSAGE_BYTES = 1 << 29
+_WIDE = 2_000_000_000
+"""A window that no prompt fills, to learn a prompt's size."""
+_LEAST_LIMIT = 256
+_GZIP = b"\x1f\x8b"
+_HEADER = "turn  messages    before     after      kept  trims  fits      ms"
+
+
+class ReplayError(Exception):
+    """The file or a flag cannot be used; the message says why."""
+
+
+class ReplayFailed(Exception):
+    """The server did not answer a call, or refused it."""
+
+
+class _Role(msgspec.Struct):
+    role: str
+
+
+class _File(msgspec.Struct):
+    messages: list[msgspec.Raw]
+    format: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recorded run."""
+
+    format: trim_pb2.Format.ValueType
+    messages: Sequence[bytes]
+    """Each message's JSON, as the file has it."""
+    prompts: Sequence[int]
+    """How many messages each turn's prompt has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to replay, and how. `limit` is tokens, or a share of the last prompt if it is below 1."""
+
+    run: Run
+    limit: float
+    preset: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn's prompt and what became of it. Tokens, except for `milliseconds`."""
+
+    turn: int
+    messages: int
+    before: int
+    after: int
+    limit: int
+    kept: int
+    """Of `after`: the tokens that the last prompt began with as well."""
+    trims: int
+    """Items that are trimmed in this prompt."""
+    batch_point: bool
+    fits: bool
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A replay as a whole. Costs are in input tokens; see the module."""
+
+    turns: int
+    limit: int
+    over_limit: int
+    tokens_before: int
+    tokens_after: int
+    batch_points: int
+    cost: float
+    untrimmed_cost: float
+    p50_milliseconds: float
+    p99_milliseconds: float
+
+
+def read_run(path: str, form: str | None) -> Run:
+    """Read a run file; `form` names the messages' format where the file does not.
+
+    Raises:
+        ReplayError: it cannot be read, is not a run, or is of an unknown format.
+    """
+    try:
+        raw = Path(path).read_bytes()
+        text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
+        told = text.lstrip()[:1] == b"["
+        file = (
+            _File(msgspec.json.decode(text, type=list[msgspec.Raw])) if told else msgspec.json.decode(text, type=_File)
+        )
+        messages = [bytes(message) for message in file.messages]
+        roles = [msgspec.json.decode(message, type=_Role).role for message in messages]
+    except OSError as error:
+        raise ReplayError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
+    except (EOFError, zlib.error):
+        raise ReplayError(f"{path} is a damaged gzip file") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ReplayError(
+            f'{path} is not a run: it must be JSON, {{"format": …, "messages": […]}} or an array of messages with roles'
+        ) from None
+    prompts = [index for index, role in enumerate(roles) if role == "assistant" and index]
+    if not messages:
+        raise ReplayError(f"{path} holds no messages")
+    return Run(_format(path, form or file.format or _guess(text)), messages, (*prompts, len(messages)))
+
+
+def read_limit(text: str) -> float:
+    """Read a number of tokens, or a share such as 30%, which comes back as 0.3.
+
+    Raises:
+        ReplayError: it is neither, or out of bounds.
+    """
+    try:
+        limit = float(text[:-1]) / 100 if text.endswith("%") else float(int(text))
+    except ValueError:
+        limit = -1.0
+    if (text.endswith("%") and 0 < limit < 1) or _LEAST_LIMIT <= limit <= _WIDE:
+        return limit
+    raise ReplayError(f"--limit is {text}; it may be tokens from {_LEAST_LIMIT}, or a share such as 30% below 100%")
+
+
+def replay(plan: Plan, address: str) -> Iterator[Turn]:
+    """Send the run's prompts to the server at `address`, in a new run, which is ended afterwards.
+
+    Raises:
+        ReplayFailed: a call got no answer, or an error.
+    """
+    options = [("grpc.max_receive_message_length", _MESSAGE_BYTES), ("grpc.max_send_message_length", _MESSAGE_BYTES)]
+    run_id = f"replay-{secrets.token_hex(8)}"
+    with grpc.insecure_channel(address, options=options) as channel:
+        stub = service_pb2_grpc.SidecarServiceStub(channel)
+        try:
+            limit = int(plan.limit) if plan.limit >= 1 else _share(plan, stub, run_id)
+            for turn, count in enumerate(plan.run.prompts, start=1):
+                request = _request(plan, run_id, count, limit)
+                started = time.perf_counter()
+                answer = stub.TrimPrompt(request, wait_for_ready=turn == 1, timeout=60)
+                yield _turn(turn, count, answer, (time.perf_counter() - started) * 1e3)
+            stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=60)
+        except grpc.RpcError as error:
+            call: Any = error  # what a stub raises is a Call as well, which the types do not say
+            raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
+
+
+def show(turns: Iterable[Turn], total: int, *, as_json: bool, out: TextIO, progress: TextIO) -> Summary:
+    """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
+    if not as_json:
+        out.write(_HEADER + "\n")
+    told: list[Turn] = []
+    moving = progress.isatty() and not out.isatty()
+    for turn in turns:
+        told.append(turn)
+        out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
+        if moving:
+            progress.write(f"\rturn {turn.turn} of {total}")
+            progress.flush()
+    if moving:
+        progress.write("\n")
+    summary = summarise(told)
+    out.write((json.dumps({"summary": asdict(summary)}) if as_json else _summary_lines(summary)) + "\n")
+    out.flush()
+    return summary
+
+
+def summarise(turns: Sequence[Turn]) -> Summary:
+    """Sum up a replay of at least one turn."""
+    untrimmed, last = 0.0, 0
+    for turn in turns:
+        untrimmed += CACHED_COST * min(last, turn.before) + WRITTEN_COST * max(0, turn.before - last)
+        last = turn.before
+    times = [turn.milliseconds for turn in turns]
+    cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
+    return Summary(
+        turns=len(turns),
+        limit=turns[-1].limit,
+        over_limit=sum(not turn.fits for turn in turns),
+        tokens_before=sum(turn.before for turn in turns),
+        tokens_after=sum(turn.after for turn in turns),
+        batch_points=sum(turn.batch_point for turn in turns),
+        cost=sum(CACHED_COST * turn.kept + WRITTEN_COST * (turn.after - turn.kept) for turn in turns),
+        untrimmed_cost=untrimmed,
+        p50_milliseconds=cuts[49],
+        p99_milliseconds=cuts[98],
+    )
+
+
+def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -> int:
+    """The share of the run's last prompt that the plan's limit is, in tokens."""
+    request = _request(plan, run_id, len(plan.run.messages), _WIDE)
+    request.dry_run = True
+    return max(_LEAST_LIMIT, int(plan.limit * stub.TrimPrompt(request, wait_for_ready=True, timeout=60).tokens.before))
+
+
+def _request(plan: Plan, run_id: str, count: int, limit: int) -> trim_pb2.TrimPromptRequest:
+    preset = policy_pb2.Preset.Value(f"PRESET_{plan.preset.upper()}") if plan.preset else policy_pb2.PRESET_UNSPECIFIED
+    return trim_pb2.TrimPromptRequest(
+        run_id=run_id,
+        json=trim_pb2.JsonPrompt(format=plan.run.format, body=b"[" + b",".join(plan.run.messages[:count]) + b"]"),
+        model=plan.model,
+        context_window=limit,
+        output_reserve=0,
+        policy=policy_pb2.Policy(preset=preset),
+        accept_bytes=_MESSAGE_BYTES,
+    )
+
+
+def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, milliseconds: float) -> Turn:
+    return Turn(
+        turn=turn,
+        messages=count,
+        before=answer.tokens.before,
+        after=answer.tokens.after,
+        limit=answer.tokens.limit,
+        kept=answer.cache.kept_prefix_tokens,
+        trims=len(answer.trims),
+        batch_point=answer.cache.batch_point,
+        fits=answer.fits,
+        milliseconds=round(milliseconds, 3),
+    )
+
+
+def _line(turn: Turn) -> str:
+    fits = "yes" if turn.fits else "NO"
+    return (
+        f"{turn.turn:>4}  {turn.messages:>8}  {turn.before:>8}  {turn.after:>8}  {turn.kept:>8}  {turn.trims:>5}"
+        f"  {fits:>4}  {turn.milliseconds:>6.1f}{'  batch' if turn.batch_point else ''}"
+    )
+
+
+def _summary_lines(summary: Summary) -> str:
+    share = summary.cost / summary.untrimmed_cost if summary.untrimmed_cost else 1.0
+    return (
+        f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
+        f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
+        f"{summary.batch_points} batch points\n"
+        f"cost with a prompt cache: {share:.2f} of never trimming "
+        f"({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
+        f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
+    )
+
+
+def _format(path: str, form: str) -> trim_pb2.Format.ValueType:
+    known = {name.removeprefix("FORMAT_").lower(): number for name, number in trim_pb2.Format.items() if number}
+    found = [number for name, number in known.items() if form and name.startswith(form.lower())]
+    if len(found) != 1:
+        raise ReplayError(f"{path}: the format is {form!r}; it may be one of {', '.join(known)}")
+    return found[0]
+
+
+def _guess(text: bytes) -> str:
+    """Anthropic's blocks have types that no other format's messages have."""
+    return "anthropic" if b'"tool_use"' in text or b'"tool_result"' in text else "openai_chat"

@@ -1,0 +1,18 @@
+"""Tokens: counting them, the vocabularies to count with, and what a model's name tells about both."""
+
+from __future__ import annotations
+
+from sidecar.tokens.count import Counter, warm
+from sidecar.tokens.models import encoding_for, known_window
+from sidecar.tokens.vocabulary import ENCODINGS, EncodingName, VocabularyError, load
+
+__all__ = [
+    "ENCODINGS",
+    "Counter",
+    "EncodingName",
+    "VocabularyError",
+    "encoding_for",
+    "known_window",
+    "load",
+    "warm",
+]

@@ -1,0 +1,138 @@
+"""The knobs of trimming: every one with its bounds, its default and the reason for it.
+
+A policy is a frozen value. A preset names a set of values; configuration overrides fields of the preset, and a request
+overrides fields of the configuration. Nothing else in the sidecar decides how to trim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+
+from sidecar.errors import InvalidPolicy
+
+
+class FitStage(StrEnum):
+    """What happens above the high-water mark."""
+
+    OFF = "off"
+    OLDEST_FIRST = "oldest_first"
+    """Clip old items, oldest first, then elide the largest of the rest (`cache_first`)."""
+    LARGEST_FIRST = "largest_first"
+    """Elide the largest tool results, largest first, then clip old items (`fit_only`)."""
+
+
+class NotePlace(StrEnum):
+    """Where the note stands."""
+
+    OFF = "off"
+    TAIL = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to trim. Shares are of the limit unless another whole is named; all bounds are inclusive."""
+
+    fit_stage: FitStage = FitStage.OLDEST_FIRST
+    cap_text_bytes: int = 51_200
+    """Bytes of text in one tool result. 50 KiB is what the shells of three widely used coding agents cap at."""
+    cap_media_bytes: int = 8_388_608
+    """Bytes of encoded images in one tool result. 8 MiB lets an image viewer's real pictures through."""
+    cap_head_share: float = 0.5
+    """Share of a capped result's kept bytes that goes to its head; logs end with their verdict, so half for the tail."""
+    age_keep_iterations: int = 3
+    """Newest iterations whose items are not clipped, so that the model can refer to what it has just done."""
+    fit_high: float = 0.90
+    """High-water mark. A tenth is left for what an estimate may be wrong by."""
+    fit_low: float = 0.50
+    """Low-water mark: 0.3, 0.4, 0.6 and 0.7 cost more or kept less on recorded runs."""
+    fit_head_share: float = 0.5
+    residue_high: float = 0.20
+    """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
+    residue_low: float = 0.10
+    own_text_max_tokens: int = 1_200
+    """Room for our own text, with 4 % of the limit as the other bound."""
+    note_max_tokens: int = 150
+    note_place: NotePlace = NotePlace.TAIL
+    registry_share: float = 0.01
+    """Share of the limit that registry lines may take."""
+
+    def override(self, values: Mapping[str, object], *, field_prefix: str = "policy.") -> Policy:
+        """Return this policy with `values` in place of its own.
+
+        Raises:
+            InvalidPolicy: a name is not a field, or a value is of the wrong type or out of its bounds.
+        """
+        for name in values:
+            if name not in _NAMES:
+                raise InvalidPolicy(
+                    f"{name} is not a policy field; the fields are {', '.join(sorted(_NAMES))}", field=field_prefix + name
+                )
+        checked = {name: _check(name, value, field_prefix) for name, value in values.items()}
+        policy = replace(self, **checked)  # type: ignore[arg-type]
+        for low, high in (("fit_low", "fit_high"), ("residue_low", "residue_high")):
+            if getattr(policy, low) > getattr(policy, high):
+                raise InvalidPolicy(
+                    f"{low} {getattr(policy, low)} is above {high} {getattr(policy, high)}; it may be at most that",
+                    field=field_prefix + low,
+                )
+        return policy
+
+
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "cap_text_bytes": (1_024, 8_388_608),
+    "cap_media_bytes": (0, 268_435_456),
+    "cap_head_share": (0.0, 1.0),
+    "age_keep_iterations": (0, 1_000),
+    "fit_high": (0.01, 1.0),
+    "fit_low": (0.01, 1.0),
+    "fit_head_share": (0.0, 1.0),
+    "residue_high": (0.0, 1.0),
+    "residue_low": (0.0, 1.0),
+    "own_text_max_tokens": (0, 8_000),
+    "note_max_tokens": (0, 1_000),
+    "registry_share": (0.0, 0.02),
+}
+
+_NAMES = frozenset(field.name for field in fields(Policy))
+_INTEGERS = frozenset(name for name, (low, _) in BOUNDS.items() if isinstance(low, int))
+_ENUMS: Mapping[str, type[StrEnum]] = {"fit_stage": FitStage, "note_place": NotePlace}
+
+PRESETS: Mapping[str, Policy] = {
+    "cache_first": Policy(),
+    "cap_only": Policy(fit_stage=FitStage.OFF),
+    "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_low=0.90),
+}
+"""`cache_first` keeps the provider's prompt cache warm; `cap_only` and `fit_only` are the two plain rules by themselves."""
+
+DEFAULT_PRESET = "cache_first"
+
+
+def preset(name: str, *, field: str = "policy.preset") -> Policy:
+    """Return the policy that a preset names.
+
+    Raises:
+        InvalidPolicy: no preset has that name.
+    """
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise InvalidPolicy(f"{name} is not a preset; the presets are {', '.join(PRESETS)}", field=field) from None
+
+
+def _check(name: str, value: object, prefix: str) -> object:
+    if name in _ENUMS:
+        try:
+            return _ENUMS[name](str(value))
+        except ValueError:
+            accepted = ", ".join(_ENUMS[name])
+            raise InvalidPolicy(f"{name} is {value}; it may be one of {accepted}", field=prefix + name) from None
+    low, high = BOUNDS[name]
+    integer = name in _INTEGERS
+    if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
+        kind = "a whole number" if integer else "a number"
+        raise InvalidPolicy(f"{name} must be {kind} from {low} to {high}", field=prefix + name)
+    if not low <= value <= high:
+        raise InvalidPolicy(f"{name} is {value}; it may be from {low} to {high}", field=prefix + name)
+    return value if integer else float(value)

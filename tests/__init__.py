@@ -1,0 +1,1 @@
+"""Tests, arranged as the code is; `oracle` and `promises` are shared by all formats."""

@@ -1,0 +1,1 @@
+"""The three promises, checked on recorded and on synthetic runs."""

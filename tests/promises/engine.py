@@ -1,0 +1,85 @@
+"""The engine as the promises see it: a run's use cases with a known key, a stepped clock, and plain arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, TrimAnswer, TrimCall
+from sidecar.run.limits import Limits
+from sidecar.run.service import Runs
+from sidecar.tokens.count import Counter
+from sidecar.tokens.vocabulary import load
+from sidecar.trim.policy import preset
+
+KEY = b"a key that is configured, thirty-two bytes and more"
+CALLER = "promises"
+RUN_ID = "run-1"
+WHOLE = 10_000_000
+"""Tokens of a page that holds any original."""
+
+
+@cache
+def counter() -> Counter:
+    """Return the counter that all engines share: its cache changes speed and nothing else."""
+    return Counter({name: load(name) for name in ("o200k_base", "cl100k_base")})
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds that a test steps."""
+
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@dataclass(slots=True)
+class Engine:
+    """One process's engine, asked on behalf of one caller and run."""
+
+    limit: int
+    """Tokens: the window, with no reserve."""
+    preset: str = "cache_first"
+    policy: Mapping[str, object] = field(default_factory=dict)
+    run_id: str = RUN_ID
+    key: bytes = KEY
+    limits: Limits = field(default_factory=Limits)
+    clock: Clock = field(default_factory=Clock)
+    runs: Runs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runs = Runs(
+            counter=counter(), policy=preset("cache_first"), limits=self.limits, key=self.key, clock=self.clock
+        )
+
+    def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:
+        """Trim a prompt; `fields` are further fields of the call."""
+        values: dict[str, Any] = {
+            "caller": CALLER,
+            "run_id": self.run_id,
+            "context_window": self.limit,
+            "output_reserve": 0,
+            "preset": self.preset,
+            "policy": self.policy,
+            "accept_bytes": 1 << 30,
+        }
+        return self.runs.trim(TrimCall(format=format, body=body, **(values | fields)), _never)
+
+    def retrieve(self, stash_id: str, **fields: Any) -> RetrieveAnswer:
+        """Fetch an original, whole unless `fields` say otherwise."""
+        values: dict[str, Any] = {"caller": CALLER, "run_id": self.run_id, "page_tokens": WHOLE}
+        return self.runs.retrieve(RetrieveCall(stash_id=stash_id, **(values | fields)))
+
+    def original(self, stash_id: str) -> bytes | None:
+        """Return an original, None unless it is found whole."""
+        answer = self.retrieve(stash_id)
+        return answer.content if answer.outcome is Outcome.HIT and not answer.more else None
+
+
+def _never() -> None:
+    """No deadline passes."""

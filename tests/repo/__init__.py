@@ -1,0 +1,1 @@
+"""Tests on the repository itself: what is shipped, pinned, generated, and how its scripts choose."""

@@ -1,0 +1,116 @@
+"""What the code imports is declared, what is declared is pinned, and what is generated can run on what is declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PINS = (ROOT / ".ci" / "requirements.txt").read_text(encoding="utf-8")
+
+
+def runtime() -> dict[str, Requirement]:
+    """Return what the installed sidecar needs, by name."""
+    return {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["project"]["dependencies"])}
+
+
+def development() -> dict[str, Requirement]:
+    """Return what only the work on it needs, by name."""
+    entries = [entry for group in PROJECT["dependency-groups"].values() for entry in group if isinstance(entry, str)]
+    return {canonicalize_name(r.name): r for r in map(Requirement, entries)}
+
+
+def least(requirement: Requirement) -> Version:
+    """Return the lowest version that a requirement admits."""
+    return max(Version(part.version) for part in requirement.specifier if part.operator in {">=", "=="})
+
+
+def modules(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield each module imported under a folder, and one file that does it."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, path.relative_to(ROOT).as_posix()) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module, path.relative_to(ROOT).as_posix()
+
+
+def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
+    """Return the imports under a folder whose distribution is not declared, with a file that does each."""
+    ours = {"sidecar", "tests", "__future__"} | sys.stdlib_module_names
+    distributions = packages_distributions()
+    found = set()
+    for module, path in modules(folder):
+        top = module.split(".")[0]
+        # Names that several distributions share: the one that holds the module is meant.
+        shared = {"google": "googleapis-common-protos" if module.startswith("google.rpc") else "protobuf"}
+        owners = {shared[top]} if top in shared else {canonicalize_name(n) for n in distributions.get(top, [top])}
+        if top not in ours and not owners & declared:
+            found.add((module, path))
+    return found
+
+
+def test_the_sidecar_imports_only_what_it_declares() -> None:
+    """A dependency that comes with another one today may be gone tomorrow."""
+    assert set() == undeclared("sidecar", set(runtime()))
+
+
+def test_the_tests_import_only_what_is_declared() -> None:
+    """As for the sidecar, with the development groups added."""
+    assert set() == undeclared("tests", set(runtime()) | set(development()))
+
+
+def test_every_requirement_has_a_lower_bound() -> None:
+    """Without one, an old release that never worked satisfies an installer."""
+    assert [] == [name for name, r in runtime().items() if not any(p.operator == ">=" for p in r.specifier)]
+
+
+def test_every_requirement_is_pinned_at_a_version_it_admits() -> None:
+    """`make pins` was run after pyproject.toml was last changed."""
+    pinned: dict[str, Version] = {
+        canonicalize_name(n): Version(v) for n, v in re.findall(r"(?m)^([\w.-]+)==(\S+)", PINS)
+    }
+    asked = runtime() | development()
+
+    assert [] == [name for name, r in asked.items() if name not in pinned or not r.specifier.contains(pinned[name])]
+
+
+def test_every_pin_has_a_hash() -> None:
+    """An installer in its hash-checking mode takes all of them, and what a registry serves cannot change unseen."""
+    pins = re.split(r"(?m)^(?=[\w.-]+==)", PINS)[1:]
+
+    assert [] == [pin.splitlines()[0] for pin in pins if "--hash=sha256:" not in pin]
+
+
+def test_the_runtime_is_as_new_as_the_generator_of_the_stubs() -> None:
+    """The stubs refuse an older one when they are imported."""
+    stubs = ROOT / "sidecar" / "v1"
+    service = (stubs / "service_pb2_grpc.py").read_text(encoding="utf-8")
+    messages = (stubs / "service_pb2.py").read_text(encoding="utf-8")
+    grpcio = re.search(r"GRPC_GENERATED_VERSION = '(.+)'", service)
+    protobuf = re.search(r"Protobuf Python Version: (.+)", messages)
+
+    assert grpcio
+    assert protobuf
+    assert Version(grpcio[1]) <= least(runtime()["grpcio"])
+    assert Version(protobuf[1]) <= least(runtime()["protobuf"])
+
+
+def test_every_proto_has_its_stubs_and_every_stub_its_proto() -> None:
+    """A stub whose proto is gone would be shipped for ever."""
+    protos = {path.stem for path in (ROOT / "protos" / "sidecar" / "v1").glob("*.proto")}
+    suffixes = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
+    expected = {proto + suffix for proto in protos for suffix in suffixes}
+
+    assert expected == {path.name for path in (ROOT / "sidecar" / "v1").glob("*_pb2*.py*") if path.is_file()}

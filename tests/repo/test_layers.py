@@ -1,0 +1,46 @@
+"""The import contracts of pyproject.toml find what they are there to find."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
+
+pytestmark = pytest.mark.skipif(
+    not LINT_IMPORTS.exists(), reason="needs import-linter beside the Python that runs this"
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "planted", "contract"),
+    [
+        ("prompt/planted.py", "import sidecar.trim.policy", "The way of a prompt"),
+        ("trim/planted.py", "import sidecar.run.calls", "The way of a prompt"),
+        ("planted.py", "", "The way of a prompt"),
+        ("run/planted.py", "import sidecar.v1.trim_pb2", "Wire types stay at the edges"),
+        ("run/planted.py", "import grpc", "Up to run/"),
+        ("trim/planted.py", "import opentelemetry.trace", "Up to run/"),
+        ("recall/planted.py", "import socket", "Up to run/"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path: Path, module: str, planted: str, contract: str) -> None:
+    """An import against the direction, a module without a layer, a wire type or I/O in the core breaks a contract."""
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "sidecar", tmp_path / "sidecar", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "sidecar" / module).write_text(planted)
+
+    result = subprocess.run(
+        [LINT_IMPORTS, "--no-logo", "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    # Long names wrap, so that their end and the verdict stand on the next line.
+    lines = result.stdout.splitlines()
+    verdicts = [" ".join(lines[at : at + 2]) for at, line in enumerate(lines) if line.startswith(contract)]
+    assert 1 == result.returncode
+    assert any("BROKEN" in verdict for verdict in verdicts), result.stdout

@@ -1,0 +1,55 @@
+"""The wheel holds what a user needs and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Return the wheel of this checkout, built with the build tool at hand."""
+    if find_spec("hatchling") is None:
+        pytest.skip("needs hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 0 == built.returncode, built.stderr
+    return zipfile.ZipFile(next(folder.glob("*.whl")))
+
+
+def test_every_source_file_is_in(wheel: zipfile.ZipFile) -> None:
+    """Code, stubs with their types, and the mark that says there are types."""
+    files = [path for path in (ROOT / "sidecar").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+
+    assert set() == {path.relative_to(ROOT).as_posix() for path in files} - set(wheel.namelist())
+
+
+def test_the_protos_are_in(wheel: zipfile.ZipFile) -> None:
+    """A client in another language generates its stubs from them, byte for byte those of the repository."""
+    protos = sorted((ROOT / "protos" / "sidecar").rglob("*.proto"))
+
+    assert {f"sidecar/{path.relative_to(ROOT)}": path.read_bytes() for path in protos} == {
+        name: wheel.read(name) for name in wheel.namelist() if name.endswith(".proto")
+    }
+
+
+def test_nothing_stands_beside_the_package(wheel: zipfile.ZipFile) -> None:
+    """Tests and scripts of the repository stay out of site-packages."""
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+
+    assert {"sidecar"} == {top for top in tops if not top.endswith(".dist-info")}
+
+
+def test_the_command_is_declared(wheel: zipfile.ZipFile) -> None:
+    """`prompt-sidecar` starts the command line."""
+    name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+
+    assert "prompt-sidecar = sidecar.__main__:main" in wheel.read(name).decode()

@@ -1,0 +1,191 @@
+"""Calls over a real socket: answers, errors with their details, bounds, deadlines and cancellation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+from sidecar.server.options import ServerOptions
+from sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2
+from tests.server.serving import PATIENCE, WIDE, Failure, Serving, failure, request, serving
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Serving]:
+    """One server for the tests that leave it as it was."""
+    with serving() as running:
+        yield running
+
+
+def raw(served: Serving, method: str = "TrimPrompt") -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    """A method of the service, without stubs."""
+    return served.channel.unary_unary(f"/sidecar.v1.SidecarService/{method}")
+
+
+def test_a_prompt_comes_back_with_its_figures(served: Serving) -> None:
+    """A prompt that fits comes back, is counted, and the run can be asked about and ended."""
+    answer = served.stub.TrimPrompt(request("figures"))
+    assert b'{"role":"user","content":"hello"}' in answer.json_body
+    assert (True, 1) == (answer.fits, answer.iteration)
+    assert 0 < answer.tokens.before <= answer.tokens.after <= answer.tokens.limit
+    told = served.stub.GetRun(run_pb2.GetRunRequest(run_id="figures")).run
+    assert ("figures", 1) == (told.run_id, told.calls)
+    assert told.started.ToSeconds() <= told.last_seen.ToSeconds()
+    ended = [served.stub.EndRun(run_pb2.EndRunRequest(run_id="figures")).ended for _ in range(2)]
+    assert [True, False] == ended
+
+
+def test_an_unknown_run_is_told(served: Serving) -> None:
+    """GetRun of a run that was never seen is NOT_FOUND with RUN_UNKNOWN; RetrieveContent says it as an outcome."""
+    refused = failure(lambda: served.stub.GetRun(run_pb2.GetRunRequest(run_id="never")))
+    assert ("NOT_FOUND", "RUN_UNKNOWN") == (refused.code, refused.reason)
+    asked = retrieve_pb2.RetrieveContentRequest(run_id="never", stash_id="abcdefghij")
+    assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
+
+
+@pytest.mark.parametrize("method", ["TrimPrompt", "RetrieveContent", "GetRun", "EndRun"])
+def test_bytes_that_are_no_message(served: Serving, method: str) -> None:
+    """Malformed protobuf is the caller's fault: INVALID_ARGUMENT, not INTERNAL."""
+    refused = failure(lambda: raw(served, method)(b"\xff\xff\xff"))
+    assert ("INVALID_ARGUMENT", "INVALID_REQUEST") == (refused.code, refused.reason)
+
+
+@pytest.mark.parametrize("method", ["TrimPrompt", "RetrieveContent", "GetRun", "EndRun"])
+def test_an_empty_message(served: Serving, method: str) -> None:
+    """A request with nothing in it is told which field it lacks first."""
+    refused = failure(lambda: raw(served, method)(b""))
+    assert "INVALID_ARGUMENT" == refused.code
+    assert refused.field in {"run_id", "stash_id"}
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"[" * 100_000, b"1", b'{"a":', b"\xff\xfe", b'[{"role":NaN}]'])
+def test_bodies_that_are_no_prompt(served: Serving, body: bytes) -> None:
+    """A body that cannot be read is INVALID_ARGUMENT, names json.body, and does not quote it."""
+    refused = failure(lambda: served.stub.TrimPrompt(request("bad", body)))
+    assert "INVALID_ARGUMENT" == refused.code
+    assert refused.field.startswith("json.body")
+    assert "not json" not in refused.message
+    assert served.stub.TrimPrompt(request("bad")).fits
+
+
+def test_policy_faults_are_named_as_on_the_wire(served: Serving) -> None:
+    """A policy value out of bounds names the field as the proto spells it."""
+    asked = request()
+    asked.policy.CopyFrom(policy_pb2.Policy(fit_residue_high=1.5))
+    refused = failure(lambda: served.stub.TrimPrompt(asked))
+    assert ("INVALID_ARGUMENT", "INVALID_POLICY", "policy.fit_residue_high") == (
+        refused.code,
+        refused.reason,
+        refused.field,
+    )
+
+
+def test_a_message_over_the_size_limit(served: Serving) -> None:
+    """65 MiB are refused with RESOURCE_EXHAUSTED, and the server goes on."""
+    with grpc.insecure_channel(served.address, options=WIDE) as channel:
+        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/sidecar.v1.SidecarService/TrimPrompt")
+        refused = failure(lambda: send(bytes(65 * MIB), timeout=PATIENCE))
+    assert "RESOURCE_EXHAUSTED" == refused.code
+    assert served.stub.TrimPrompt(request()).fits
+
+
+def test_an_answer_over_what_the_client_accepts(served: Serving) -> None:
+    """An answer larger than accept_bytes is refused before anything changes."""
+    asked = request("small-client")
+    asked.accept_bytes = 10
+    refused = failure(lambda: served.stub.TrimPrompt(asked))
+    assert ("RESOURCE_EXHAUSTED", "TOO_LARGE") == (refused.code, refused.reason)
+    assert "RUN_UNKNOWN" == failure(lambda: served.stub.GetRun(run_pb2.GetRunRequest(run_id="small-client"))).reason
+
+
+def test_an_unknown_method(served: Serving) -> None:
+    """A method that does not exist is UNIMPLEMENTED."""
+    assert "UNIMPLEMENTED" == failure(lambda: raw(served, "Nonesuch")(b"")).code
+
+
+def test_a_failure_of_ours_leaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever a clock or a library raises, the client gets INTERNAL and an id that the log has too; no text."""
+
+    class Panic(BaseException):
+        """As native code raises: not an Exception."""
+
+    for kind in (ValueError, MemoryError, RecursionError, Panic):
+        caplog.clear()
+        with serving() as served, caplog.at_level(logging.ERROR):
+
+            def broken(kind: type[BaseException] = kind) -> float:
+                raise kind("the prompt's secret text")
+
+            served.gate.replace(broken)
+            refused = failure(lambda served=served: served.stub.TrimPrompt(request(), timeout=PATIENCE))
+        assert ("INTERNAL", "INTERNAL") == (refused.code, refused.reason)
+        incident = refused.message.rsplit(" ", 1)[1]
+        assert incident in caplog.text
+        assert kind.__name__ in caplog.text
+        assert "secret" not in refused.message + caplog.text
+
+
+def test_a_deadline_that_passes(served: Serving) -> None:
+    """A call whose deadline passes while it works ends with DEADLINE_EXCEEDED, and the server goes on."""
+    served.gate.shut()
+    late = served.stub.TrimPrompt.future(request("late"), timeout=0.2)
+    served.gate.wait_reached()
+    assert "DEADLINE_EXCEEDED" == failure(late.result).code
+    served.gate.open()
+    assert served.stub.TrimPrompt(request("late")).fits
+
+
+def test_a_call_that_waited_past_its_deadline_is_not_run() -> None:
+    """A call that no thread took before its deadline never reaches the core."""
+    with serving(ServerOptions(listen="127.0.0.1:0", workers=1, sweep_interval=3_600)) as served:
+        served.gate.shut()
+        first = served.stub.TrimPrompt.future(request("first"))
+        served.gate.wait_reached()
+        assert "DEADLINE_EXCEEDED" == failure(lambda: served.stub.TrimPrompt(request("queued"), timeout=0.2)).code
+        served.gate.open()
+        assert first.result(PATIENCE).fits
+        asked = run_pb2.GetRunRequest(run_id="queued")
+        assert "RUN_UNKNOWN" == failure(lambda: served.stub.GetRun(asked, timeout=PATIENCE)).reason
+
+
+def test_calls_past_the_bound_are_refused_at_once() -> None:
+    """With as many calls as may run or wait, one more gets RESOURCE_EXHAUSTED, while health still answers."""
+    options = ServerOptions(listen="127.0.0.1:0", workers=1, max_calls=2, sweep_interval=3_600)
+    with serving(options) as served:
+        served.gate.shut()
+        held = [served.stub.TrimPrompt.future(request("one"))]
+        served.gate.wait_reached()
+        held.append(served.stub.TrimPrompt.future(request("two")))
+        health: grpc.UnaryUnaryMultiCallable[bytes, bytes] = served.channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert b"\x08\x01" == health(b"", timeout=PATIENCE)
+        expected = Failure(
+            "RESOURCE_EXHAUSTED", "as many calls run or wait as server.max_calls allows; retry a little later",
+            "TOO_LARGE", "",
+        )  # fmt: skip
+        # The second call is counted once it has arrived, which the health check's order does not promise.
+        refusals = (failure(lambda: served.stub.TrimPrompt(request("three"), timeout=1)) for _ in range(5))
+        assert expected in refusals
+        served.gate.open()
+        assert [True, True] == [call.result(PATIENCE).fits for call in held]
+        assert served.stub.TrimPrompt(request("four")).fits
+
+
+def test_cancelled_calls_free_their_threads() -> None:
+    """Callers that go away leave nothing behind: later calls find threads."""
+    with serving(ServerOptions(listen="127.0.0.1:0", workers=2, max_calls=4, sweep_interval=3_600)) as served:
+        served.gate.shut()
+        calls = [served.stub.TrimPrompt.future(request(f"run-{index}")) for index in range(2)]
+        for _ in calls:
+            served.gate.wait_reached()
+        for call in calls:
+            call.cancel()
+        served.gate.open()
+        with ThreadPoolExecutor(2) as pool:
+            answers = pool.map(lambda index: served.stub.TrimPrompt(request(f"after-{index}")).fits, range(2))
+        assert [True, True] == list(answers)

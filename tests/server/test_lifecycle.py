@@ -1,0 +1,139 @@
+"""Binding, health, draining: what a server does at its start and its end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from sidecar.server.lifecycle import Server, StartError
+from sidecar.server.options import ServerOptions
+from tests.server.serving import PATIENCE, Serving, failure, request, serving
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def _health(served: Serving) -> Any:
+    return health_pb2_grpc.HealthStub(served.channel)
+
+
+@pytest.mark.parametrize("service", ["", "sidecar.v1.SidecarService"])
+def test_health_says_serving(service: str) -> None:
+    """A started server is SERVING, as a whole and by its service's name."""
+    with serving() as served:
+        answer = _health(served).Check(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE)
+        assert SERVING == answer.status
+
+
+def test_reflection_and_channelz_answer() -> None:
+    """Reflection lists the services; channelz knows the server."""
+    with serving() as served:
+        reflect: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+        asked = reflection_pb2.ServerReflectionRequest(list_services="")
+        listed = next(iter(reflect.ServerReflectionInfo(iter([asked]), timeout=PATIENCE)))
+        names = {service.name for service in listed.list_services_response.service}
+        assert {"sidecar.v1.SidecarService", "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} <= names
+        channelz: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
+        assert channelz.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE).server
+
+
+def test_a_second_server_on_the_port_is_refused() -> None:
+    """The port is not shared silently; the message names the address."""
+    with serving() as served, pytest.raises(StartError, match=served.address):
+        Server(ServerOptions(listen=served.address))
+
+
+def test_a_socket_is_for_its_owner(tmp_path: Path) -> None:
+    """The unix socket has mode 0600, serves, and is gone after the stop."""
+    path = tmp_path / "s.sock"
+    with serving(ServerOptions(listen="", socket=str(path))) as served:
+        assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+        assert (f"unix:{path}",) == served.server.addresses
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+    assert not path.exists()
+
+
+def test_a_dead_servers_socket_is_replaced(tmp_path: Path) -> None:
+    """A socket file that nobody listens on does not keep a server from starting."""
+    path = tmp_path / "s.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with serving(ServerOptions(listen="", socket=str(path))) as served:
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+
+
+def test_a_live_servers_socket_is_left_alone(tmp_path: Path) -> None:
+    """A second server on the socket is refused, and the first goes on."""
+    path = tmp_path / "s.sock"
+    options = ServerOptions(listen="", socket=str(path))
+    with serving(options) as served:
+        with pytest.raises(StartError, match="listening there already"):
+            Server(options)
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    """Other files are never replaced."""
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(StartError, match="not a socket"):
+        Server(ServerOptions(listen="", socket=str(path)))
+    assert "data" == path.read_text()
+
+
+def test_a_socket_in_no_folder_is_refused(tmp_path: Path) -> None:
+    """A socket whose folder is missing is told with its path."""
+    with pytest.raises(StartError, match="folder must exist"):
+        Server(ServerOptions(listen="", socket=str(tmp_path / "none" / "s.sock")))
+
+
+def test_the_umask_is_restored(tmp_path: Path) -> None:
+    """Binding a socket leaves the process's umask as it was."""
+    before = os.umask(0o022)
+    try:
+        with serving(ServerOptions(listen="", socket=str(tmp_path / "s.sock"))):
+            assert 0o022 == os.umask(0o022)
+    finally:
+        os.umask(before)
+
+
+def test_a_drain_lets_calls_finish() -> None:
+    """At a stop, a health watch hears NOT_SERVING at once and new calls are refused; the call in flight finishes."""
+    with serving() as served:
+        watch = iter(_health(served).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE))
+        assert SERVING == next(watch).status
+        served.gate.shut()
+        in_flight = served.stub.TrimPrompt.future(request(), timeout=PATIENCE)
+        served.gate.wait_reached()
+        outcome: list[bool] = []
+        stopping = threading.Thread(target=lambda: outcome.append(served.server.stop(PATIENCE)))
+        stopping.start()
+        assert NOT_SERVING == next(watch).status
+        with grpc.insecure_channel(served.address) as late:
+            trim: Any = late.unary_unary("/sidecar.v1.SidecarService/TrimPrompt")
+            assert "UNAVAILABLE" == failure(lambda: trim(b"", timeout=PATIENCE)).code
+        served.gate.open()
+        assert in_flight.result(PATIENCE).fits
+        # The watch is still open: it must not hold the stop for the whole grace.
+        stopping.join(PATIENCE / 2)
+        assert [True] == outcome
+
+
+def test_the_grace_is_a_bound() -> None:
+    """A call that does not finish within the grace is cancelled, and the stop says so."""
+    with serving() as served:
+        served.gate.shut()
+        in_flight = served.stub.TrimPrompt.future(request(), timeout=PATIENCE)
+        served.gate.wait_reached()
+        assert not served.server.stop(0.1)
+        assert failure(in_flight.result).code in {"CANCELLED", "UNAVAILABLE"}

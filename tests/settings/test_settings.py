@@ -1,0 +1,195 @@
+"""Settings from their sources: order, faults, masking."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from sidecar.run.limits import Limits
+from sidecar.server.options import ServerOptions
+from sidecar.settings import ROWS, Settings, SettingsError, example, load, table
+from sidecar.trim.policy import Policy, preset
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+def _problems(environment: dict[str, str] | None = None, **more: object) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        load(environment or {}, **more)  # type: ignore[arg-type]
+    return caught.value.problems
+
+
+def _file(folder: Path, text: str) -> str:
+    path = folder / "sidecar.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    """Without a source every setting is at its default, and the policy is the default preset."""
+    assert Settings() == load({})
+    assert preset("cache_first") == load({}).policy
+
+
+def test_every_field_is_a_setting() -> None:
+    """Each option, limit and policy field has a row: adding one without a reader fails at import or here."""
+    expected = {f"server.{entry.name}" for entry in fields(ServerOptions)}
+    expected |= {f"limits.{entry.name}" for entry in fields(Limits)}
+    expected |= {f"policy.{entry.name}" for entry in fields(Policy)}
+    assert expected | {"key", "log.format", "log.level", "policy.preset"} == set(ROWS)
+
+
+def test_every_default_is_accepted() -> None:
+    """Each default passes its own reader, in the spelling in which it is shown."""
+    for row in ROWS.values():
+        if row.default is not None and not row.reader.secret:
+            shown = tomllib.loads(f"value = {row.reader.show(row.default)}")["value"]
+            assert (row.name, row.default) == (row.name, row.reader.read(shown))
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    """Default < file < environment < flag; the source in force is told."""
+    path = _file(tmp_path, "[server]\nworkers = 2\nmax_calls = 20\ngrace = '20s'\n")
+    environment = {"PROMPT_SIDECAR_CONFIG": path, "PROMPT_SIDECAR_SERVER__MAX_CALLS": "30"}
+    environment["PROMPT_SIDECAR_SERVER__GRACE"] = "30s"
+    settings = load(environment, flags={"server.grace": "40s"})
+    server = settings.server
+    assert ("127.0.0.1:7717", 2, 30, 40.0) == (server.listen, server.workers, server.max_calls, server.grace)
+    sources = {name: source for name, _, source in table(settings)}
+    assert "default" == sources["server.listen"]
+    assert f"server.workers in {path}" == sources["server.workers"]
+    assert "PROMPT_SIDECAR_SERVER__MAX_CALLS" == sources["server.max_calls"]
+    assert "--set server.grace" == sources["server.grace"]
+
+
+def test_the_named_file_goes_before_the_environments(tmp_path: Path) -> None:
+    """--config is read in place of PROMPT_SIDECAR_CONFIG."""
+    path = _file(tmp_path, "[log]\nlevel = 'debug'\n")
+    assert "debug" == load({"PROMPT_SIDECAR_CONFIG": "/nonexistent"}, config=path).log.level
+
+
+def test_a_policy_is_a_preset_with_overrides() -> None:
+    """Policy fields override those of the preset."""
+    environment = {"PROMPT_SIDECAR_POLICY__PRESET": "fit_only", "PROMPT_SIDECAR_POLICY__CAP_TEXT_BYTES": "32KiB"}
+    settings = load(environment)
+    assert preset("fit_only").override({"cap_text_bytes": 32_768}) == settings.policy
+    assert {"cap_text_bytes": 32_768} == settings.policy_overrides
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("PROMPT_SIDECAR_SERVER__WORKERS", "many", ('"many"', "whole number from 1 to 256")),
+        ("PROMPT_SIDECAR_SERVER__LISTN", ":1", ("did you mean PROMPT_SIDECAR_SERVER__LISTEN?",)),
+        ("PROMPT_SIDECAR_ZZZ", "1", ("check-config --example",)),
+        ("PROMPT_SIDECAR_POLICY__FIT_HIGH", "1.5", ("from 0.01 to 1",)),
+        ("PROMPT_SIDECAR_POLICY__PRESET", "lean", ("cache_first, cap_only, fit_only",)),
+        ("PROMPT_SIDECAR_LOG__FORMAT", "xml", ("text, json",)),
+        ("PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE", "1 week", ("60m",)),
+    ],
+)
+def test_a_faulty_variable_is_told(name: str, value: str, words: tuple[str, ...]) -> None:
+    """The message names the variable, its value, and what would be accepted or was meant."""
+    (problem,) = _problems({name: value})
+    assert name in problem
+    for word in words:
+        assert word in problem
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    """One start tells every fault, of every source."""
+    path = _file(tmp_path, "[server]\nworkers = true\nlistn = 'x'\n")
+    problems = _problems({"PROMPT_SIDECAR_LIMITS__RUNS": "0"}, config=path, flags={"log.level": "loud", "nope": "1"})
+    told = ("server.workers in", "server.listn in", "PROMPT_SIDECAR_LIMITS__RUNS", "--set log.level", "--set nope")
+    assert 5 == len(problems)
+    for start in told:
+        assert any(problem.startswith(start) for problem in problems)
+
+
+@pytest.mark.parametrize("text", ["[server", "x = 1979-05-27", "[server]\nlisten = ['a']", b"\xff"])
+def test_faulty_files(tmp_path: Path, text: str | bytes) -> None:
+    """A file that is not TOML, or holds what no setting can be, is told with its path."""
+    path = tmp_path / "f.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    (problem,) = _problems(config=str(path))
+    assert str(path) in problem
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    """A settings file that was asked for and is missing stops the start."""
+    (problem,) = _problems(config=str(tmp_path / "none.toml"))
+    assert "No such file" in problem
+
+
+@pytest.mark.parametrize(
+    ("environment", "word"),
+    [
+        ({"SERVER__LISTEN": ""}, "at least one"),
+        ({"SERVER__LISTEN": "0.0.0.0:1"}, "nobody is authenticated"),
+        ({"SERVER__LISTEN": "example.org:1"}, "nobody is authenticated"),
+        ({"SERVER__TLS_KEY": "k.pem"}, "belong together"),
+        ({"SERVER__CLIENT_CA": "ca.pem"}, "needs server.tls_certificate"),
+        ({"LIMITS__STASH_BYTES": "1MiB"}, "at most limits.stash_bytes"),
+        ({"POLICY__FIT_LOW": "0.95"}, "policy.fit_low"),
+    ],
+)
+def test_settings_that_do_not_go_together(environment: dict[str, str], word: str) -> None:
+    """Combinations that cannot work, or would be open to anyone, stop the start."""
+    (problem,) = _problems({f"PROMPT_SIDECAR_{name}": value for name, value in environment.items()})
+    assert word in problem
+
+
+def test_beyond_loopback_with_authentication() -> None:
+    """Tokens, or a client authority with TLS, permit listening beyond loopback."""
+    flags = {"server.listen": "0.0.0.0:7717"}
+    tls = {"server.tls_certificate": "c", "server.tls_key": "k", "server.client_ca": "ca"}
+    for more in ({"server.tokens_file": "t"}, tls):
+        assert "0.0.0.0:7717" == load({}, flags=flags | more).server.listen
+
+
+def test_the_key_is_never_shown(tmp_path: Path) -> None:
+    """The key reaches the core as 32 bytes, is masked in tables, and is no part of any message."""
+    settings = load({"PROMPT_SIDECAR_KEY": KEY})
+    assert 32 == len(settings.key)
+    assert settings.key == load({}, config=_file(tmp_path, f"key = '{KEY}'")).key
+    assert settings.key != load({"PROMPT_SIDECAR_KEY": KEY + "x"}).key
+    assert KEY not in str(table(settings))
+    assert "…" in str(table(settings))
+    for problems in (_problems({"PROMPT_SIDECAR_KEY": "s3cr3t"}), _problems(flags={"key": "s3cr3t"})):
+        assert "s3cr3t" not in str(problems)
+
+
+def test_variables_of_kubernetes_are_no_settings() -> None:
+    """What Kubernetes sets beside a Service named prompt-sidecar does not stop the start; a near miss does."""
+    injected = {
+        "PROMPT_SIDECAR_SERVICE_HOST": "10.0.0.1",
+        "PROMPT_SIDECAR_SERVICE_PORT": "7717",
+        "PROMPT_SIDECAR_SERVICE_PORT_GRPC": "7717",
+        "PROMPT_SIDECAR_PORT": "tcp://10.0.0.1:7717",
+        "PROMPT_SIDECAR_PORT_7717_TCP": "tcp://10.0.0.1:7717",
+        "PROMPT_SIDECAR_PORT_7717_TCP_ADDR": "10.0.0.1",
+    }
+    assert Settings() == load(injected)
+    assert 1 == len(_problems({"PROMPT_SIDECAR_PORTS": "1"}))
+
+
+def test_the_example_file_explains_every_setting(tmp_path: Path) -> None:
+    """Every setting stands in it; as it is it changes nothing; uncommented it gives the defaults again."""
+    text = example()
+    assert Settings() == load({}, config=_file(tmp_path, text))
+    lines = [line.removeprefix("# ") for line in text.splitlines()]
+    wanted = [line for line in lines if line.startswith("[") or (" = " in line and line.split(" = ")[0].isidentifier())]
+    settings = load({}, config=_file(tmp_path, "\n".join(line for line in wanted if not line.startswith("key"))))
+    assert Settings().policy == settings.policy
+    assert (ServerOptions(), Limits()) == (settings.server, settings.limits)
+    assert len(ROWS) - 1 == len(settings.sources)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_example_file_is_up_to_date() -> None:
+    """The committed example is what `check-config --example` prints."""
+    committed = Path(__file__).parents[2] / "deploy" / "prompt-sidecar.example.toml"
+    assert example() == committed.read_text()

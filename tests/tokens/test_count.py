@@ -1,0 +1,327 @@
+"""Counts: exact where they can be, the same every time, linear, stoppable, and never an exception."""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tiktoken
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sidecar.tokens import ENCODINGS, Counter, load, warm
+from sidecar.tokens import count as counting
+from sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
+
+BLOCK_CHARS = BLOCK_SLICES * SLICE_CHARS
+ENCODED = {name: load(name) for name in ENCODINGS}
+SHARED = Counter(ENCODED)
+"""Kept over all examples of all properties, so that its cache is full of other texts' blocks."""
+
+by_encoding = pytest.mark.parametrize("encoding", ENCODINGS)
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=2_000)
+pieces = st.sampled_from(
+    [
+        "\n",
+        " ",
+        "  ",
+        "\t",
+        "\r\n",
+        "a",
+        "word ",
+        "Zß",
+        "漢字",
+        "🙂",
+        "e\u0301",
+        "<|endoftext|>",
+        "'s",
+        "123",
+        "=",
+        "\ud800",
+    ]
+)
+long_text = st.lists(st.tuples(pieces, st.integers(1, 9_000)), max_size=8).map(
+    lambda runs: "".join(piece * times for piece, times in runs)
+)
+
+
+def slow_count(text: str, encoding: str) -> int:
+    """The slow twin: no cache, no blocks, cuts found a character at a time."""
+    tokens = 0
+    while len(text) > SLICE_CHARS:
+        window = range(SLICE_CHARS - 1, SLICE_CHARS - CUT_WINDOW - 1, -1)
+        newline = next((at + 1 for at in window if text[at] == "\n"), None)
+        space = SLICE_CHARS if text[SLICE_CHARS] == " " else next((at for at in window if text[at] == " "), None)
+        cut = newline or space or SLICE_CHARS
+        tokens += len(ENCODED[encoding].encode_ordinary(text[:cut]))
+        text = text[cut:]
+    return tokens + len(ENCODED[encoding].encode_ordinary(text))
+
+
+@by_encoding
+@settings(max_examples=60, deadline=None)
+@given(text=any_text | long_text)
+@example(text="x" * SLICE_CHARS)
+@example(text="x" * (SLICE_CHARS + 1))
+@example(text=" " * (BLOCK_CHARS + 1))
+@example(text=("y" * (SLICE_CHARS - CUT_WINDOW) + "\n") * 3)
+@example(text=("y" * (SLICE_CHARS - CUT_WINDOW - 1) + "\n") * 3)
+def test_equals_its_slow_twin(text: str, encoding: str) -> None:
+    """Uncached, cached and shared with other texts, the count is that of the plain rule."""
+    expected = slow_count(text, encoding)
+    counter = Counter(ENCODED, cache_entries=1)
+    assert expected == counter.count(text, encoding)
+    assert expected == counter.count(text, encoding)
+    assert expected == SHARED.count(text, encoding)
+    assert expected == SHARED.count(text, encoding)
+
+
+@by_encoding
+@settings(max_examples=60, deadline=None)
+@given(first=any_text | long_text, second=any_text | long_text)
+def test_is_nearly_additive(first: str, second: str, encoding: str) -> None:
+    """Joining two texts changes their tokens by no more than moved cuts and one seam can."""
+    apart = SHARED.count(first, encoding) + SHARED.count(second, encoding)
+    joined = SHARED.count(first + second, encoding)
+    # Each cut, and the seam, may break a token in two and make the merges around it come out differently.
+    seams = 4 + 2 * (len(first) + len(second)) // (SLICE_CHARS - CUT_WINDOW)
+    assert abs(apart - joined) <= 16 * seams
+    assert joined >= 0
+
+
+@by_encoding
+@settings(max_examples=60, deadline=None)
+@given(text=any_text)
+def test_short_text_is_counted_whole(text: str, encoding: str) -> None:
+    """Up to a slice, a count is tiktoken's own; and no text has more tokens than bytes."""
+    assert len(ENCODED[encoding].encode_ordinary(text)) == SHARED.count(text, encoding)
+    assert SHARED.count(text, encoding) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(utf8=st.binary(max_size=2_000) | any_text.map(lambda text: text.encode("utf-8", "replace")))
+def test_bytes_count_as_their_text(utf8: bytes) -> None:
+    """Bytes count as the text they spell; what spells none counts as replacement characters."""
+    expected = SHARED.count(utf8.decode("utf-8", "replace"), "o200k_base")
+    assert expected == SHARED.count_bytes(utf8, "o200k_base")
+
+
+@by_encoding
+def test_recorded_texts(recorded: list[str], encoding: str) -> None:
+    """On recorded text slices change at most 0.03 % of a count, and nothing of texts as agents send them."""
+    whole = ENCODED[encoding].encode_ordinary
+    assert [len(whole(text)) for text in recorded] == [SHARED.count(text, encoding) for text in recorded]
+    joined = "\n".join(recorded)
+    expected = len(whole(joined))
+    assert expected == pytest.approx(SHARED.count(joined, encoding), rel=0.000_3)
+
+
+def _base64(size: int) -> str:
+    return base64.b64encode(random.Random(1).randbytes(size))[:size].decode()
+
+
+def _cjk(size: int) -> str:
+    return "".join(map(chr, random.Random(2).choices(range(0x4E00, 0x9FA5), k=size // 3)))
+
+
+def _zalgo(size: int) -> str:
+    return "".join(
+        "a" + "".join(map(chr, random.Random(at).choices(range(0x300, 0x36F), k=8))) for at in range(size // 17)
+    )
+
+
+def _letters(size: int) -> str:
+    return "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz", k=size))
+
+
+HOSTILE: Mapping[str, Callable[[int], str]] = {
+    "one letter": lambda size: "a" * size,
+    "letters": _letters,
+    "spaces": lambda size: " " * size,
+    "tabs": lambda size: "\t" * size,
+    "no-break spaces": lambda size: "\u00a0" * (size // 2),
+    "newlines": lambda size: "\n" * size,
+    "spaces and newlines": lambda size: " \n" * (size // 2),
+    "base64": _base64,
+    "one ideograph": lambda size: "漢" * (size // 3),
+    "ideographs": _cjk,
+    "emoji": lambda size: "🙂" * (size // 4),
+    "emoji joined": lambda size: "👩\u200d👩\u200d👧" * (size // 18),
+    "combining marks": _zalgo,
+    "one base and marks": lambda size: "e" + "\u0301" * (size // 2),
+    "dashes": lambda size: "-" * size,
+    "special tokens": lambda size: "<|endoftext|>" * (size // 13),
+    "lone surrogates": lambda size: "\ud800" * (size // 3),
+    "NUL": lambda size: "\0" * size,
+}
+
+
+@by_encoding
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_is_counted_closely(kind: str, encoding: str) -> None:
+    """Hostile text differs from tiktoken's own count by at most 0.03 %, or one token a slice where that is more."""
+    text = HOSTILE[kind](100_000)
+    expected = len(ENCODED[encoding].encode_ordinary(text))
+    slices = len(text) // (SLICE_CHARS - CUT_WINDOW)
+    assert abs(expected - Counter(ENCODED).count(text, encoding)) <= max(0.000_3 * expected, slices)
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_text_takes_linear_time(kind: str) -> None:
+    """A megabyte of anything costs at most ten times a megabyte of words; quadratic work would take a hundred."""
+    words = " ".join(_letters(600_000)[at : at + 6] for at in range(0, 600_000, 4))
+    text = HOSTILE[kind](1_000_000)
+    assert _seconds(text) < 10 * _seconds(words[: len(text)] if len(text) > 200_000 else words)
+
+
+def _seconds(text: str) -> float:
+    best = float("inf")
+    for _ in range(2):
+        counter = Counter(ENCODED)
+        begun = time.thread_time()
+        counter.count(text, "o200k_base")
+        best = min(best, time.thread_time() - begun)
+    return best
+
+
+def test_what_panics_in_one_piece_is_counted() -> None:
+    """Two million spaces, on which tiktoken panics, have a token for every 128."""
+    assert 2_000_000 // 128 == Counter(ENCODED).count(" " * 2_000_000, "o200k_base")
+
+
+def test_special_tokens_are_ordinary_text() -> None:
+    """The text of a special token counts as the words that it is written with."""
+    assert 7 == SHARED.count("<|endoftext|>", "o200k_base")
+
+
+@pytest.mark.parametrize("times", [1, CACHE_FROM_CHARS, BLOCK_CHARS])
+def test_a_panic_is_estimated_from_above(times: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """Where the tokenizer panics on a slice, that slice counts its bytes and the rest goes on."""
+    panics = tiktoken.Encoding(
+        "panics",
+        pat_str=r"(?:(y+)\1*)+$(?<=z)|[^y]|y",  # backtracks beyond the engine's limit on a run of y
+        mergeable_ranks={bytes([byte]): byte for byte in range(256)},
+        special_tokens={},
+    )
+    with pytest.raises(BaseException, match="BacktrackLimitExceeded"):
+        panics.encode_ordinary("y" * 60)
+
+    text = "é" * times + "y" * 60
+
+    assert len(text.encode()) == Counter({"panics": panics}).count(text, "panics")
+    assert "ééé" not in capfd.readouterr().err
+
+
+def test_other_errors_are_not_swallowed() -> None:
+    """Only a panic is estimated; what is no text is a TypeError as ever."""
+    with pytest.raises((TypeError, AttributeError)):
+        SHARED.count(b"bytes", "o200k_base")  # type: ignore[arg-type]
+
+
+def test_an_unknown_encoding_is_a_key_error() -> None:
+    """An encoding that was not given cannot be counted in."""
+    with pytest.raises(KeyError, match="r50k_base"):
+        SHARED.count("text", "r50k_base")
+
+
+class Stopped(Exception):
+    """What a caller raises to end a count."""
+
+
+def _numbered_lines(characters: int) -> str:
+    return "".join(f"line {number} of some log or other\n" for number in range(characters // 32))
+
+
+def test_check_is_called_between_blocks() -> None:
+    """The caller is asked once for about every 64 KB."""
+    text = _numbered_lines(1_000_000)
+    calls = 0
+
+    def check() -> None:
+        nonlocal calls
+        calls += 1
+
+    Counter(ENCODED).count(text, "o200k_base", check)
+
+    assert len(text) // BLOCK_CHARS <= calls <= len(text) // (BLOCK_SLICES * (SLICE_CHARS - CUT_WINDOW))
+
+
+def test_check_is_not_called_for_ordinary_messages() -> None:
+    """A text of one block has nothing to stop between."""
+
+    def check() -> None:
+        raise Stopped
+
+    assert Counter(ENCODED).count("x " * 3_000, "o200k_base", check) > 0
+
+
+def test_a_stopped_count_goes_on_where_it_ended() -> None:
+    """A retry counts only the blocks that were not finished: each attempt gets further, and the sum is right."""
+    text = _numbered_lines(600_000)
+    counter = Counter(ENCODED)
+    encoded = 0
+    attempts = 0
+
+    def stop_after_new_work() -> None:
+        if len(counter._coders["o200k_base"]._cache) > encoded:  # noqa: SLF001  # what is remembered is the point
+            raise Stopped
+
+    while True:
+        attempts += 1
+        encoded = len(counter._coders["o200k_base"]._cache)  # noqa: SLF001
+        try:
+            tokens = counter.count(text, "o200k_base", stop_after_new_work)
+        except Stopped:
+            continue
+        break
+
+    assert slow_count(text, "o200k_base") == tokens
+    assert attempts == len(counter._coders["o200k_base"]._cache)  # noqa: SLF001
+
+
+def test_the_cache_is_bounded() -> None:
+    """However many texts are counted, no more entries than allowed are kept, each a hash and a number."""
+    counter = Counter(ENCODED, cache_entries=8)
+    for number in range(100):
+        counter.count(f"{number} " * CACHE_FROM_CHARS, "o200k_base")
+    cache = counter._coders["o200k_base"]._cache  # noqa: SLF001
+    assert 8 == len(cache)
+    assert {32} == {len(key) for key in cache}
+
+
+def test_a_cache_needs_room_for_one() -> None:
+    """A cache of nothing is a mistake that is named."""
+    with pytest.raises(ValueError, match="cache_entries is 0; it may be 1 or more"):
+        Counter(ENCODED, cache_entries=0)
+
+
+def test_encodings_do_not_share_counts() -> None:
+    """One text has its own count in each encoding."""
+    text = "Größe, naïveté, 漢字仮名交じり文 " * 100
+    counter = Counter(ENCODED)
+    assert {name: slow_count(text, name) for name in ENCODINGS} == {
+        name: counter.count(text, name) for name in ENCODINGS
+    }
+
+
+def test_many_threads_agree() -> None:
+    """Threads that count the same texts at once through a cache too small for them get the same counts."""
+    texts = [_numbered_lines(size) + str(size) for size in range(100, 80_000, 3_000)]
+    expected = [slow_count(text, "cl100k_base") for text in texts]
+    counter = Counter(ENCODED, cache_entries=4)
+    with ThreadPoolExecutor(8, initializer=warm, initargs=(counter,)) as pool:
+        answers = list(pool.map(lambda _: [counter.count(text, "cl100k_base") for text in texts], range(16)))
+    assert [expected] * 16 == answers
+
+
+def test_warm_counts_in_every_encoding() -> None:
+    """Warming fails where counting would, and leaves nothing in the cache."""
+    counter = Counter(ENCODED)
+    warm(counter)
+    assert ENCODINGS == counter.encodings
+    assert len(counting._WARM_TEXT) < CACHE_FROM_CHARS  # noqa: SLF001
