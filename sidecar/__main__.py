@@ -120,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     replay.add_argument("--format", help="the messages' format, if the file does not say: openai_chat, anthropic")
     replay.add_argument("--model", default="", help="the model that the prompts are for; it chooses the vocabulary")
+    replay.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="of one call (default: 60)")
     replay.add_argument("--json", action="store_true", help="print one JSON object a turn, and one for the whole")
     replay.set_defaults(command=_replay)
     return parser
@@ -214,9 +215,10 @@ def _replay(asked: argparse.Namespace) -> int:
 
     settings = _settings(asked)
     try:
-        plan = Plan(read_run(asked.file, asked.format), read_limit(asked.limit), asked.preset or "", asked.model)
+        run = read_run(asked.file, asked.format)
+        plan = Plan(run, read_limit(asked.limit), asked.preset or "", asked.model, asked.timeout)
         with _server(asked.address, settings) as address:
-            show(replay(plan, address), len(plan.run.prompts), as_json=asked.json, out=sys.stdout, progress=sys.stderr)
+            show(replay(plan, address), len(run.prompts), as_json=asked.json, out=sys.stdout, progress=sys.stderr)
     except ReplayError as error:
         raise _Refused(str(error)) from None
     except ReplayFailed as error:

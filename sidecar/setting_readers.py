@@ -6,6 +6,7 @@ or seconds.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,13 +89,18 @@ def seconds(low: float, high: float) -> Reader:
 
     def show(value: object) -> str:
         assert isinstance(value, (int, float))
-        return f'"{value / 60:g}m"' if value and value % 60 == 0 else f'"{value:g}s"'
+        if value and value % 60 == 0:
+            return f'"{int(value // 60)}m"'
+        short = f"{value:g}"
+        return f'"{short}s"' if "e" not in short and float(short) == value else repr(value)
 
     return Reader(f"a time from {low:g} to {high:g} seconds, with or without a unit: 500ms, 10s, 60m, 2h", read, show)
 
 
 def _quantity(value: object, units: dict[str, int] | dict[str, float]) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise ValueError
         return value
     found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if found is None or found[2].lower() not in units:

@@ -258,8 +258,9 @@ def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return f"; did you mean {close[0]}?" if close else "; `check-config --example` lists all"
+    plain = {other.removeprefix(PREFIX): other for other in known}
+    close = difflib.get_close_matches(name.removeprefix(PREFIX), plain, n=1, cutoff=0.7)
+    return f"; did you mean {plain[close[0]]}?" if close else "; `check-config --example` lists all"
 
 
 def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: list[str]) -> Settings | None:

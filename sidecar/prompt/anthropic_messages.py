@@ -25,8 +25,8 @@ _KNOWN: Final = frozenset({"role", "content"})
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read(raw: bytes, field: str) -> Message:
-    """Decode one message. Raises InvalidJson where the shape is not the format's."""
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = load(raw, field)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
@@ -43,7 +43,7 @@ def read(raw: bytes, field: str) -> Message:
     return Message(
         role=_ROLES.get(role_name, Role.OTHER),
         items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))),
+        identity=digest(canonical(_comparable(value))) if identify else b"",
         calls=tuple(reader.calls),
         answers=tuple(reader.answers),
         other="\n".join((*reader.names, *reader.other)),

@@ -27,8 +27,8 @@ _ROLES: Final[Mapping[int, Role]] = {
 }
 
 
-def read(raw: bytes, field: str) -> Decoded:
-    """Decode one message. Raises InvalidRequest where a role or a part is not said, or a text is not JSON."""
+def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
+    """Decode one message; see `Format.read`. Raises InvalidRequest where a role or a part is not said, or a text is not JSON."""
     message = _parse(raw, field)
     role = _ROLES.get(message.role)
     if role is None:
@@ -65,7 +65,7 @@ def read(raw: bytes, field: str) -> Decoded:
     return Decoded(
         role=role,
         items=tuple(items),
-        identity=digest(message.SerializeToString(deterministic=True)),
+        identity=digest(message.SerializeToString(deterministic=True)) if identify else b"",
         calls=tuple(calls),
         answers=tuple(answers),
         other="\n".join((*names, *other)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from sidecar.prompt.items import Item, Message
 
@@ -15,13 +16,21 @@ Replacement = str | None
 """New text for an item; None: the empty value that its kind allows, such as `{}` for arguments."""
 
 
+class Reader(Protocol):
+    """Decodes a message."""
+
+    def __call__(self, raw: bytes, field: str, identify: bool = True) -> Message:
+        """Decode `raw`; `field` is the request field to name in an error. Without `identify` the identity is empty."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format's reader and writer."""
 
     name: str
-    read: Callable[[bytes, str], Message]
-    """Decode a message; the second argument is the request field to name in an error. Raises InvalidJson."""
+    read: Reader
+    """Decode a message. Raises InvalidJson."""
     write: Callable[[bytes, Mapping[Item, Replacement]], bytes]
     """Return the message's bytes with the items replaced; everything else keeps its bytes."""
     original: Callable[[bytes, Item], bytes]

@@ -44,7 +44,9 @@ def load(raw: bytes, field: str) -> Any:
 
 def canonical(value: Any) -> bytes:
     """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles."""
-    return orjson.dumps(_doubles(value), option=orjson.OPT_SORT_KEYS)
+    if type(value) is not dict or not all(type(member) is str for member in value.values()):
+        value = _doubles(value)
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
 def digest(canonical_bytes: bytes) -> bytes:

@@ -29,8 +29,8 @@ _KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "nam
 _MEDIA_PARTS: Final = frozenset({"image_url"})
 
 
-def read(raw: bytes, field: str) -> Message:
-    """Decode one message. Raises InvalidJson where the shape is not the format's."""
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = load(raw, field)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
@@ -51,7 +51,7 @@ def read(raw: bytes, field: str) -> Message:
     return Message(
         role=role,
         items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))),
+        identity=digest(canonical(_comparable(value))) if identify else b"",
         calls=tuple(reader.calls),
         answers=(call_id,) if role is Role.TOOL else (),
         other="\n".join((*reader.names, *reader.other)),

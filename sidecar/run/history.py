@@ -28,7 +28,7 @@ def align(
     received: Received,
     before: Received | None,
     ledger: Ledger,
-    forms: list[set[bytes]],
+    forms: Callable[[int], set[bytes]],
     is_own: Callable[[Read], bool],
     *,
     leading_system: bool,
@@ -71,12 +71,12 @@ def align(
     return Aligned(expected, len(received.reads))
 
 
-def _find(identity: bytes, expected: int, ledger: Ledger, forms: list[set[bytes]]) -> int:
+def _find(identity: bytes, expected: int, ledger: Ledger, forms: Callable[[int], set[bytes]]) -> int:
     """The next record that a message can be: the expected one, or the first after those that were dropped."""
     records = ledger.records
     while expected < len(records):
         record = records[expected]
-        if record.identity == identity or identity in forms[expected]:
+        if record.identity == identity or (record.touched and identity in forms(expected)):
             return expected
         if not record.dropped:
             break

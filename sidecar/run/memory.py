@@ -110,6 +110,9 @@ class Memory:
     """Tokens of the prompt returned last, its note not counted."""
     last_places: Places = field(default_factory=lambda: Places(0, 0))
     last_registry: str = ""
+    last_texts: OwnTexts = field(default_factory=OwnTexts)
+    own_tokens: int = 0
+    note_tokens: int = 0
 
     def __post_init__(self) -> None:
         for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
@@ -127,7 +130,7 @@ class Memory:
         batch_point = self.ledger.batches != self.batches and applied is not True
         self._store(sources, put, missing)
         changed_from = min(changed_from, min(dirty, default=changed_from))
-        self._render(sources)
+        self._render(sources, work)
         if dirty or changed_from < known or self.directives is None:
             self._write_own_texts(work, count, alive, lists=batch_point or changed_from < known or applied is True)
         result = self._finish(work, count, changed_from, known)
@@ -181,7 +184,14 @@ class Memory:
         before = self.received
         received = Received(work.split, work.reads, [], [], [])
         zone = work.format.system_message is not None
-        aligned = align(received, before, self.ledger, self.rendered.forms, self._is_own, leading_system=zone)
+        aligned = align(
+            received,
+            before,
+            self.ledger,
+            lambda index: self.rendered.known_forms(index, work.format),
+            self._is_own,
+            leading_system=zone,
+        )
         changed = known = len(self.ledger)
         if aligned.kept < known:
             changed = aligned.kept
@@ -223,15 +233,16 @@ class Memory:
                     read = Read(read.identity, read.tokens, read.role, message, weigh(message, count))
                 chain = pending[-1].chain if pending else self.ledger.chain
                 pending.append(self._record(read, place, chain, pinned=index in work.pinned))
-                self.rendered.append(read.identity, raw)
+                self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
             received.places.append(place)
             received.nexts.append(len(self.rendered.slices))
             received.tokens.append(tokens)
-        received.reads = [
-            read if read.message is None else Read(read.identity, read.tokens, read.role) for read in received.reads
-        ]
+        for index in range(received.split.same, len(received.reads)):
+            read = received.reads[index]
+            if read.message is not None:  # its text is not kept
+                received.reads[index] = Read(read.identity, read.tokens, read.role)
         return pending
 
     def _record(self, read: Read, index: int, chain: bytes, *, pinned: bool) -> Record:
@@ -346,7 +357,7 @@ class Memory:
                 put(entry.stash_id, original, item.content_type)
                 entry.stored = True
 
-    def _render(self, sources: Sources) -> None:
+    def _render(self, sources: Sources, work: Work) -> None:
         rendered, ledger = self.rendered, self.ledger
         moved = False
         for index in sorted(ledger.dirty | self.respelled):
@@ -354,16 +365,17 @@ class Memory:
             was_dropped = rendered.slices[index] is None
             if record.dropped:
                 moved |= not was_dropped
+                rendered.known_forms(index, work.format)
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue
             came = self.sent(index)
             if came is None:  # a record that was dropped and came back, though the agent no longer has it
                 continue
-            raw, identity = sources.render(index, came) if record.touched else came
-            if identity != record.identity:
-                rendered.forms[index].add(identity)
+            raw = sources.render(index, came[0]) if record.touched else came[0]
+            if index in ledger.dirty:
+                rendered.known_forms(index, work.format)  # the form that goes: a slow agent may still send it
+                rendered.unidentified.add(index)
             moved |= was_dropped
-            rendered.current[index] = identity
             rendered.put(index, raw, dropped_before=was_dropped)
         if moved:
             rendered.rebuild()
@@ -399,12 +411,16 @@ class Memory:
         framed = frame(work.split, self.system, self.rendered.parts, texts, places, work.format, self.is_own_text)
         for piece in framed.own:
             self._remember(work.format, piece.text)
-        own = own_tokens(texts, count)
+        if texts != self.last_texts:
+            self.last_texts = texts
+            self.own_tokens = own_tokens(texts, count)
+            self.note_tokens = own_tokens(OwnTexts(note=texts.note), count)
+        own = self.own_tokens
         after = work.inputs.overhead + self.ledger.total + own
         head = self._head(work, texts)
         first, kept = self._kept(work, head, places, changed_from, known, count)
         self.last_head, self.last_places, self.last_registry = head, places, self.registry_text
-        self.last_tokens = after - own_tokens(OwnTexts(note=texts.note), count)
+        self.last_tokens = after - self.note_tokens
         tokens = self.received.tokens if self.received is not None else []
         return Result(framed, own, tokens[-1] if tokens else 0, after, first, kept)
 

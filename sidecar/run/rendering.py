@@ -23,9 +23,10 @@ class Rendered:
     slices: list[bytes | None]
     """For each record its bytes; None once dropped."""
     forms: list[set[bytes]]
-    """For each record the identities of the trimmed forms in which it was returned."""
-    current: list[bytes]
-    """For each record the identity of its present form."""
+    """For each record the identities of the trimmed forms in which it was returned, the present one left out while
+    nobody has asked for it: most agents send their own history and never what they got."""
+    unidentified: set[int]
+    """Records whose present form is not among their forms yet."""
     live: list[int]
     """Indices of the records that are returned, in order."""
     parts: list[bytes]
@@ -34,7 +35,7 @@ class Rendered:
     @classmethod
     def empty(cls) -> Rendered:
         """No history yet."""
-        return cls([], [], [], [], [])
+        return cls([], [], set(), [], [])
 
     def position(self, index: int) -> int:
         """The place among the live records of the first one at or after `index`."""
@@ -42,17 +43,25 @@ class Rendered:
 
     def cut(self, length: int) -> None:
         """Forget records from `length` on."""
-        del self.slices[length:], self.forms[length:], self.current[length:]
+        del self.slices[length:], self.forms[length:]
+        self.unidentified = {index for index in self.unidentified if index < length}
         place = self.position(length)
         del self.live[place:], self.parts[place:]
 
-    def append(self, identity: bytes, raw: bytes) -> None:
+    def append(self, raw: bytes) -> None:
         """Take a record at the end, as it was sent."""
         self.live.append(len(self.slices))
         self.parts.append(raw)
         self.slices.append(raw)
         self.forms.append(set())
-        self.current.append(identity)
+
+    def known_forms(self, index: int, format_: Format) -> set[bytes]:
+        """The identities of all trimmed forms in which a record was returned."""
+        raw = self.slices[index]
+        if index in self.unidentified and raw is not None:
+            self.unidentified.discard(index)
+            self.forms[index].add(format_.read(raw, "history").identity)
+        return self.forms[index]
 
     def put(self, index: int, raw: bytes | None, *, dropped_before: bool) -> None:
         """Change one record's bytes; `rebuild` must follow if it came or went."""
@@ -91,7 +100,7 @@ class Sources:
                 raw, whole = sent[0], True
             else:
                 raw, whole = self._rendered.slices[index] or b"", False
-            known = self._decoded[index] = (raw, self._format.read(raw, "history"), whole)
+            known = self._decoded[index] = (raw, self._format.read(raw, "history", identify=False), whole)
         return known
 
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
@@ -113,13 +122,13 @@ class Sources:
             (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item])) for entry in wanted
         ]
 
-    def render(self, index: int, sent: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        """A trimmed record's bytes and identity, as an edit of what was sent (its bytes and identity)."""
-        record = self._ledger.records[index]
-        raw, identity = sent
-        message = self._format.read(raw, "history")
+    def render(self, index: int, sent: bytes) -> bytes:
+        """A trimmed record's bytes, as an edit of what was sent."""
+        raw, message, _ = self.source(index)
+        if raw is not sent:
+            message = self._format.read(sent, "history", identify=False)
         replacements: dict[Item, Replacement] = {}
-        for entry in record.entries:
+        for entry in self._ledger.records[index].entries:
             if entry.action is None or entry.item >= len(message.items):
                 continue
             item = message.items[entry.item]
@@ -127,10 +136,7 @@ class Sources:
             shown = "{}" if text is None else text
             if item.kind is entry.kind and item.text != shown:
                 replacements[item] = text
-        if not replacements:
-            return raw, identity
-        edited = self._format.write(raw, replacements)
-        return edited, self._format.read(edited, "history").identity
+        return self._format.write(sent, replacements) if replacements else sent
 
     def _text(self, entry: Entry) -> Replacement:
         label = entry.stash_id if entry.advertised else ""

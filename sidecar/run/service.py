@@ -10,6 +10,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from threading import Lock
 from time import perf_counter
 
@@ -397,13 +398,12 @@ class Runs:
         for name in (*format_.tool_fields, format_.system_field):
             value = body.field(name) if name else None
             if value is not None and value != b"null":
-                tokens += memory.field_tokens(
-                    name, value, lambda raw, name=name: self._weigh_field(name, raw, format_, memory, count)
-                )
+                weigh = partial(self._weigh_field, name, format_, memory, count)
+                tokens += memory.field_tokens(name, value, weigh)
         return tokens + memory.leading_tokens(reads, format_)
 
     def _weigh_field(
-        self, name: str, value: bytes, format_: Format, memory: Memory, count: Callable[[str], int]
+        self, name: str, format_: Format, memory: Memory, count: Callable[[str], int], value: bytes
     ) -> int:
         field = f"json.body.{name}"
         if name == format_.system_field:

@@ -49,7 +49,7 @@ def trim_slice(
         leading = leading and read.role is Role.SYSTEM
         place = where.get(read.identity, -1)
         now = memory.rendered.slices[place] if place >= 0 else None
-        if now is not None and memory.rendered.current[place] != read.identity:
+        if now is not None and memory.ledger.records[place].touched:
             parts.append(now)
             shown.add(place)
             after += memory.ledger.records[place].tokens

@@ -53,6 +53,7 @@ class Pool(ThreadPoolExecutor):
 
     def __init__(self, workers: int, most: int, name: str, in_flight: InFlight | None = None) -> None:
         super().__init__(workers, thread_name_prefix=name)
+        self._workers = workers
         self._most = most
         self._in_flight = in_flight or InFlight()
         self._lock = threading.Lock()
@@ -65,13 +66,13 @@ class Pool(ThreadPoolExecutor):
 
     def warm(self, function: Callable[[], None]) -> None:
         """Start every thread and run `function` once in each."""
-        together = threading.Barrier(self._max_workers)
+        together = threading.Barrier(self._workers)
 
         def run() -> None:
             function()
             together.wait()
 
-        for future in [self.submit(run) for _ in range(self._max_workers)]:
+        for future in [self.submit(run) for _ in range(self._workers)]:
             future.result()
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:

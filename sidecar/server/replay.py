@@ -72,6 +72,8 @@ class Plan:
     limit: float
     preset: str = ""
     model: str = ""
+    timeout: float = 60.0
+    """Seconds that one call may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,9 @@ def replay(plan: Plan, address: str) -> Iterator[Turn]:
             for turn, count in enumerate(plan.run.prompts, start=1):
                 request = _request(plan, run_id, count, limit)
                 started = time.perf_counter()
-                answer = stub.TrimPrompt(request, wait_for_ready=turn == 1, timeout=60)
+                answer = stub.TrimPrompt(request, wait_for_ready=turn == 1, timeout=plan.timeout)
                 yield _turn(turn, count, answer, (time.perf_counter() - started) * 1e3)
-            stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=60)
+            stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=plan.timeout)
         except grpc.RpcError as error:
             call: Any = error  # what a stub raises is a Call as well, which the types do not say
             raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
@@ -221,7 +223,10 @@ def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -
     """The share of the run's last prompt that the plan's limit is, in tokens."""
     request = _request(plan, run_id, len(plan.run.messages), _WIDE)
     request.dry_run = True
-    return max(_LEAST_LIMIT, int(plan.limit * stub.TrimPrompt(request, wait_for_ready=True, timeout=60).tokens.before))
+    return max(
+        _LEAST_LIMIT,
+        int(plan.limit * stub.TrimPrompt(request, wait_for_ready=True, timeout=plan.timeout).tokens.before),
+    )
 
 
 def _request(plan: Plan, run_id: str, count: int, limit: int) -> trim_pb2.TrimPromptRequest:

@@ -21,7 +21,10 @@ from tiktoken_ext import openai_public
 from tests.oracle.shapes import messages_of, texts_of
 
 FRAME = 4
-"""Tokens around each message; OpenAI's cookbook says 3 and 1 for a name."""
+"""Tokens around each message, call and result; OpenAI's cookbook says 3 and 1 for a name around a message."""
+
+LABELS = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "cache_control"})
+"""Members that are part of a frame: no provider documents that a model is shown their text."""
 
 SLICE = 8_000
 """Characters encoded at once: a million spaces in one piece makes tiktoken panic."""
@@ -67,6 +70,8 @@ def count_prompt(body: object) -> int:
 
 
 def _count_value(key: str, value: Any) -> int:
+    if key in LABELS:
+        return FRAME if key in ("id", "tool_call_id", "tool_use_id") else 0
     if key == "input":
         return count(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):

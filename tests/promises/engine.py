@@ -17,8 +17,8 @@ from sidecar.trim.policy import preset
 KEY = b"a key that is configured, thirty-two bytes and more"
 CALLER = "promises"
 RUN_ID = "run-1"
-WHOLE = 10_000_000
-"""Tokens of a page that holds any original."""
+LARGEST_PAGE = 200_000
+"""Tokens: the largest page that may be asked for."""
 
 
 @cache
@@ -72,13 +72,22 @@ class Engine:
 
     def retrieve(self, stash_id: str, **fields: Any) -> RetrieveAnswer:
         """Fetch an original, whole unless `fields` say otherwise."""
-        values: dict[str, Any] = {"caller": CALLER, "run_id": self.run_id, "page_tokens": WHOLE}
+        values: dict[str, Any] = {"caller": CALLER, "run_id": self.run_id, "page_tokens": LARGEST_PAGE}
         return self.runs.retrieve(RetrieveCall(stash_id=stash_id, **(values | fields)))
 
     def original(self, stash_id: str) -> bytes | None:
-        """Return an original, None unless it is found whole."""
-        answer = self.retrieve(stash_id)
-        return answer.content if answer.outcome is Outcome.HIT and not answer.more else None
+        """Return an original, page by page if it is large; None if it is not found."""
+        pieces: list[bytes] = []
+        offset = 0
+        while True:
+            answer = self.retrieve(stash_id, offset=offset)
+            if answer.outcome is not Outcome.HIT:
+                return None
+            pieces.append(answer.content)
+            if not answer.more:
+                return b"".join(pieces)
+            assert answer.next_offset > offset
+            offset = answer.next_offset
 
 
 def _never() -> None:

@@ -42,8 +42,14 @@ def grep(original: bytes, expression: str, context: int, *, ignore_case: bool) -
     return stretches, len(matching)
 
 
+TEXTS = st.one_of(
+    st.text(alphabet="abcAé\n ", max_size=120),
+    st.lists(st.sampled_from(["a", "b", "c", "abc", "", "é", "B b", "aac"]), max_size=40).map("\n".join),
+)
+
+
 @given(
-    text=st.text(alphabet="abcAé\n ", max_size=120),
+    text=TEXTS,
     expression=st.sampled_from(EXPRESSIONS),
     context=st.integers(0, 4),
     ignore_case=st.booleans(),
@@ -55,7 +61,7 @@ def test_agrees_with_grep(text: str, expression: str, context: int, ignore_case:
 
 
 @given(
-    text=st.text(alphabet="abcé\n", max_size=200),
+    text=TEXTS,
     expression=st.sampled_from(EXPRESSIONS),
     context=st.integers(0, 3),
     page_tokens=st.integers(16, 40),

@@ -169,6 +169,12 @@ def test_a_character_that_costs_more_than_a_page_is_shown_alone() -> None:
     assert ["漢".encode(), "👍".encode()] == [page.content for page in found]
 
 
+def test_a_line_end_that_costs_more_is_no_reason_to_pass_the_page() -> None:
+    """Cutting back to a line end may cost tokens, as merges across the cut can; then the page is cut elsewhere."""
+    for page in pages(b"word\n" * 500, None, 100, lambda text: len(text) // 4 + 50 * text.endswith("\n"))[:-1]:
+        assert page.content_tokens <= 100
+
+
 def test_an_empty_original_has_one_empty_page() -> None:
     """Nothing to show is not an error."""
     for selection in (None, LineRange(1, 0), ByteRange(0, 0), PatternMatch("x", 0, False)):

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sidecar.recall import stash as stash_module
 from sidecar.recall.holding import Cause, Held
 from sidecar.recall.outcome import Outcome
 from sidecar.recall.stash import Stash
 
 TOTAL, RUN, TTL, ENTRIES = 40, 25, 10, 6
-RUNS = st.sampled_from(["a1", "a2", "b1", "b2", "c1"])
+RUNS = st.sampled_from(["a1", "a2", "b1"])
 IDS = st.sampled_from(["i", "j", "k", "l"])
 
 
@@ -140,6 +142,9 @@ class StashAgainstTwin(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        # Puts would sweep so few entries clean, and hide what happens when the dead are still there.
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(stash_module, "PUT_SLICE", 0)
         self.slow = SlowStash()
         self.fast = Stash(TOTAL, RUN, TTL, lambda: self.slow.now, run_entries=ENTRIES // 2, total_entries=ENTRIES)
 
@@ -207,6 +212,7 @@ class StashAgainstTwin(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end all that is dead can be swept, in bounded slices."""
+        self.patch.undo()
         self.slow.now += TTL
         while self.fast.sweep(2):
             pass
@@ -216,4 +222,4 @@ class StashAgainstTwin(RuleBasedStateMachine):
 
 
 TestStashAgainstTwin = StashAgainstTwin.TestCase
-TestStashAgainstTwin.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestStashAgainstTwin.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

@@ -1,4 +1,4 @@
-"""A real server in this process, on a real socket, with the real core; and a clock that can hold calls where they are."""
+"""A real server in this process, on a real socket, with the real core; and a clock that can hold calls."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def test_calls_need_a_known_token(tmp_path: Path) -> None:
     with serving(ServerOptions(listen="127.0.0.1:0", tokens_file=_tokens(tmp_path))) as served:
         for value in (None, "Bearer wrong-wrong-wrong-wrong", f"Basic {ALICE}", "Bearer", ALICE):
             metadata = () if value is None else (("authorization", value),)
-            refused = failure(lambda sent=metadata: served.stub.TrimPrompt(request(), metadata=sent))
+            refused = failure(partial(served.stub.TrimPrompt, request(), metadata=metadata))
             assert ("UNAUTHENTICATED", "UNAUTHENTICATED") == (refused.code, refused.reason)
         stub: Any = health_pb2_grpc.HealthStub(served.channel)
         assert stub.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status
@@ -134,7 +135,7 @@ def test_mutual_tls(certificates: Path) -> None:
 def test_tls_files_that_are_missing_or_wrong(tmp_path: Path, certificates: Path) -> None:
     """A missing file is named by its setting; files that are no PEM are told."""
     key = str(certificates / "server.key")
-    with pytest.raises(StartError, match="server.tls_certificate"):
+    with pytest.raises(StartError, match=r"server\.tls_certificate"):
         Server(ServerOptions(listen="127.0.0.1:0", tls_certificate=str(tmp_path / "none"), tls_key=key))
     junk = tmp_path / "junk.pem"
     junk.write_text("junk")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import grpc
 import pytest
 
 from sidecar.server.options import ServerOptions
-from sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2
+from sidecar.server.wire import length_delimited, write_slices
+from sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
 from tests.server.serving import PATIENCE, WIDE, Failure, Serving, failure, request, serving
 
 MIB = 1 << 20
@@ -74,6 +76,23 @@ def test_bodies_that_are_no_prompt(served: Serving, body: bytes) -> None:
     assert served.stub.TrimPrompt(request("bad")).fits
 
 
+def test_a_typed_prompt_comes_back_as_it_was_sent(served: Serving) -> None:
+    """Typed messages that are not trimmed come back byte for byte, unknown fields included."""
+    known = conversation_pb2.Message(role=conversation_pb2.ROLE_USER, parts=[conversation_pb2.Part(text="hi")])
+    odd = known.SerializeToString() + b"\xfa\x3f\x03new"
+    prompt = b"".join(length_delimited(3, write_slices([odd])))
+    answer = raw(served)(b"".join(length_delimited(1, b"typed")) + prompt)
+    assert odd in answer
+    assert known.parts[0] in trim_pb2.TrimPromptResponse.FromString(answer).conversation.messages[-1].parts
+
+
+def test_a_typed_message_that_is_none(served: Serving) -> None:
+    """A typed message that cannot be parsed is the caller's fault."""
+    prompt = b"".join(length_delimited(3, write_slices([b"\xff\xff"])))
+    refused = failure(lambda: raw(served)(b"".join(length_delimited(1, b"typed-bad")) + prompt))
+    assert "INVALID_ARGUMENT" == refused.code
+
+
 def test_policy_faults_are_named_as_on_the_wire(served: Serving) -> None:
     """A policy value out of bounds names the field as the proto spells it."""
     asked = request()
@@ -123,7 +142,7 @@ def test_a_failure_of_ours_leaks_nothing(caplog: pytest.LogCaptureFixture) -> No
                 raise kind("the prompt's secret text")
 
             served.gate.replace(broken)
-            refused = failure(lambda served=served: served.stub.TrimPrompt(request(), timeout=PATIENCE))
+            refused = failure(partial(served.stub.TrimPrompt, request(), timeout=PATIENCE))
         assert ("INTERNAL", "INTERNAL") == (refused.code, refused.reason)
         incident = refused.message.rsplit(" ", 1)[1]
         assert incident in caplog.text

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,22 @@ def test_the_umask_is_restored(tmp_path: Path) -> None:
             assert 0o022 == os.umask(0o022)
     finally:
         os.umask(before)
+
+
+def test_housekeeping_runs_and_survives_a_failure() -> None:
+    """The core is swept again and again without any call, also after a sweep has failed."""
+    with serving(ServerOptions(listen="127.0.0.1:0", sweep_interval=0.01)) as served:
+        failed = threading.Event()
+
+        def broken() -> float:
+            failed.set()
+            raise OSError
+
+        served.gate.replace(broken)
+        assert failed.wait(PATIENCE)
+        served.gate.replace(time.time)
+        served.gate.shut()
+        served.gate.wait_reached()
 
 
 def test_a_drain_lets_calls_finish() -> None:

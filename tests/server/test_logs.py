@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 
 import pytest
 
@@ -14,7 +15,7 @@ SECRET = "text of a prompt"
 
 def _raise() -> None:
     try:
-        raise KeyError(SECRET)
+        os.environ[SECRET]
     except KeyError as error:
         raise ValueError(SECRET) from error
 

@@ -67,9 +67,7 @@ trims = st.lists(
     ),
     max_size=4,
 )
-entries = st.lists(
-    st.builds(StashEntry, texts, st.sampled_from(ItemKind), texts, texts, counts, counts), max_size=4
-)
+entries = st.lists(st.builds(StashEntry, texts, st.sampled_from(ItemKind), texts, texts, counts, counts), max_size=4)
 answers = st.builds(
     TrimAnswer,
     body=st.none() | st.binary(max_size=400),

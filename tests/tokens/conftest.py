@@ -1,24 +1,15 @@
-"""The encodings, loaded once, and recorded texts to count."""
+"""Recorded texts to count."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tiktoken
-
-from sidecar.tokens import ENCODINGS, load
-
-
-@pytest.fixture(scope="session")
-def encodings() -> Mapping[str, tiktoken.Encoding]:
-    """Both encodings by name; loading takes half a second."""
-    return {name: load(name) for name in ENCODINGS}
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from sidecar.tokens import count as counting
 from sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
 
 BLOCK_CHARS = BLOCK_SLICES * SLICE_CHARS
-ENCODED = {name: load(name) for name in ENCODINGS}
+ENCODED: Mapping[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
 SHARED = Counter(ENCODED)
 """Kept over all examples of all properties, so that its cache is full of other texts' blocks."""
 
@@ -64,7 +64,7 @@ def slow_count(text: str, encoding: str) -> int:
 
 
 @by_encoding
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=any_text | long_text)
 @example(text="x" * SLICE_CHARS)
 @example(text="x" * (SLICE_CHARS + 1))
@@ -82,7 +82,7 @@ def test_equals_its_slow_twin(text: str, encoding: str) -> None:
 
 
 @by_encoding
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(first=any_text | long_text, second=any_text | long_text)
 def test_is_nearly_additive(first: str, second: str, encoding: str) -> None:
     """Joining two texts changes their tokens by no more than moved cuts and one seam can."""
@@ -95,7 +95,7 @@ def test_is_nearly_additive(first: str, second: str, encoding: str) -> None:
 
 
 @by_encoding
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(text=any_text)
 def test_short_text_is_counted_whole(text: str, encoding: str) -> None:
     """Up to a slice, a count is tiktoken's own; and no text has more tokens than bytes."""
@@ -103,7 +103,7 @@ def test_short_text_is_counted_whole(text: str, encoding: str) -> None:
     assert SHARED.count(text, encoding) <= len(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(utf8=st.binary(max_size=2_000) | any_text.map(lambda text: text.encode("utf-8", "replace")))
 def test_bytes_count_as_their_text(utf8: bytes) -> None:
     """Bytes count as the text they spell; what spells none counts as replacement characters."""
@@ -130,9 +130,8 @@ def _cjk(size: int) -> str:
 
 
 def _zalgo(size: int) -> str:
-    return "".join(
-        "a" + "".join(map(chr, random.Random(at).choices(range(0x300, 0x36F), k=8))) for at in range(size // 17)
-    )
+    marks = map(chr, random.Random(4).choices(range(0x300, 0x36F), k=size // 2))
+    return "".join("a" + mark if at % 8 == 0 else mark for at, mark in enumerate(marks))
 
 
 def _letters(size: int) -> str:
@@ -171,22 +170,28 @@ def test_hostile_text_is_counted_closely(kind: str, encoding: str) -> None:
     assert abs(expected - Counter(ENCODED).count(text, encoding)) <= max(0.000_3 * expected, slices)
 
 
+@pytest.fixture(scope="module")
+def ordinary_cost() -> float:
+    """Seconds a byte of words that are all different."""
+    letters = _letters(400_000)
+    return _cost(" ".join(letters[at : at + 6] for at in range(0, len(letters), 6)))
+
+
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_text_takes_linear_time(kind: str) -> None:
-    """A megabyte of anything costs at most ten times a megabyte of words; quadratic work would take a hundred."""
-    words = " ".join(_letters(600_000)[at : at + 6] for at in range(0, 600_000, 4))
-    text = HOSTILE[kind](1_000_000)
-    assert _seconds(text) < 10 * _seconds(words[: len(text)] if len(text) > 200_000 else words)
+def test_hostile_text_takes_linear_time(kind: str, ordinary_cost: float) -> None:
+    """A megabyte of anything costs at most ten times what words cost a byte; quadratic work would cost a hundred."""
+    assert _cost(HOSTILE[kind](1_000_000)) < 10 * ordinary_cost
 
 
-def _seconds(text: str) -> float:
+def _cost(text: str) -> float:
+    size = len(text.encode("utf-8", "surrogatepass"))
     best = float("inf")
     for _ in range(2):
         counter = Counter(ENCODED)
         begun = time.thread_time()
         counter.count(text, "o200k_base")
         best = min(best, time.thread_time() - begun)
-    return best
+    return best / size
 
 
 def test_what_panics_in_one_piece_is_counted() -> None:
@@ -311,12 +316,12 @@ def test_encodings_do_not_share_counts() -> None:
 
 def test_many_threads_agree() -> None:
     """Threads that count the same texts at once through a cache too small for them get the same counts."""
-    texts = [_numbered_lines(size) + str(size) for size in range(100, 80_000, 3_000)]
+    texts = [_numbered_lines(size) + str(size) for size in range(100, 80_000, 10_000)]
     expected = [slow_count(text, "cl100k_base") for text in texts]
     counter = Counter(ENCODED, cache_entries=4)
     with ThreadPoolExecutor(8, initializer=warm, initargs=(counter,)) as pool:
-        answers = list(pool.map(lambda _: [counter.count(text, "cl100k_base") for text in texts], range(16)))
-    assert [expected] * 16 == answers
+        answers = list(pool.map(lambda _: [counter.count(text, "cl100k_base") for text in texts], range(8)))
+    assert [expected] * 8 == answers
 
 
 def test_warm_counts_in_every_encoding() -> None:

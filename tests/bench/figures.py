@@ -1,0 +1,100 @@
+"""Figures: percentiles, ratios, and the tables that show them.
+
+Machines differ and are noisy, so the figure that counts is a ratio of two contenders that took turns on the same input.
+Two views of a repeated run are given: all calls pooled, as a user sees them, noise included; and for each call of the
+run the best of its repetitions, which is what the work itself costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+JSON = Mapping[str, object]
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The least value that at least `share` of the values do not exceed (nearest rank).
+
+    Raises:
+        ValueError: there is no value, or the share is not within 0 to 1.
+    """
+    ordered = sorted(values)
+    if not ordered or not 0 <= share <= 1:
+        raise ValueError(f"no percentile {share} of {len(ordered)} values")
+    return ordered[max(math.ceil(share * len(ordered)), 1) - 1]
+
+
+def best_of(rounds: Sequence[Sequence[float]]) -> list[float]:
+    """For each call the least of its repetitions; every round has the same calls."""
+    return [min(times) for times in zip(*rounds, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The middle and the far end of some times, in seconds."""
+
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Of some times."""
+        kept = list(values)
+        return cls(percentile(kept, 0.5), percentile(kept, 0.99))
+
+    def over(self, other: Spread) -> Spread:
+        """How many times the other this is, at either place; infinite where the other took no time."""
+        return Spread(ratio(self.p50, other.p50), ratio(self.p99, other.p99))
+
+    def facts(self) -> JSON:
+        """For the JSON file, in microseconds."""
+        return {"p50_us": round(self.p50 * 1e6, 1), "p99_us": round(self.p99 * 1e6, 1)}
+
+
+def ratio(one: float, other: float) -> float:
+    """How many times `other` `one` is."""
+    return one / other if other else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What one part of the bench found: a table for people, facts for machines."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    facts: JSON
+    remarks: Sequence[str] = field(default=())
+
+
+def milliseconds(seconds: float) -> str:
+    """A time for a table."""
+    return f"{seconds * 1e3:,.3f}" if abs(seconds) < 0.1 else f"{seconds * 1e3:,.0f}"
+
+
+def times(factor: float, target: float | None = None) -> str:
+    """A ratio for a table, with its target where it has one."""
+    shown = f"{factor:.2f}x"
+    if target is None:
+        return shown
+    return f"{shown} ({'within' if factor <= target else 'MISSES'} {target:g}x)"
+
+
+def show(section: Section, console: Console) -> None:
+    """Print a section."""
+    console.print(section.title, style="bold", highlight=False)
+    table = Table()
+    for number, column in enumerate(section.columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    for row in section.rows:
+        table.add_row(*row)
+    console.print(table)
+    for remark in section.remarks:
+        console.print(f"  {remark}", style="dim", highlight=False)
+    console.print()

@@ -1,0 +1,76 @@
+"""The no-op on the same server: bytes in, an answer that was recorded before out.
+
+A process of its own, made by the same class with the same options, interceptors and thread pools as the real one. The
+service's name has the package of the real one, so that the guard admits and counts its calls in the same way. It ends
+when its standard input does.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import grpc
+
+from sidecar.run.limits import Limits
+from sidecar.run.service import Runs
+from sidecar.server.lifecycle import Server
+from sidecar.server.options import ServerOptions
+from sidecar.tokens.count import Counter
+from sidecar.trim.policy import preset
+
+SERVICE = "sidecar.v1.BenchFloor"
+KEEP = f"/{SERVICE}/Keep"
+"""Keep these bytes as the next answer."""
+NEXT = f"/{SERVICE}/Next"
+"""Take a body, give the next of the answers, and after the last the first again."""
+
+
+class Answers:
+    """The recorded answers, given out in turn."""
+
+    def __init__(self) -> None:
+        self._kept: list[bytes] = []
+        self._at = 0
+
+    def keep(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """Keep one more."""
+        self._kept.append(raw)
+        return b""
+
+    def next(self, _: bytes, __: grpc.ServicerContext) -> bytes:
+        """The next answer."""
+        answer = self._kept[self._at]
+        self._at = (self._at + 1) % len(self._kept)
+        return answer
+
+
+class FloorServer(Server):
+    """The server with one service more."""
+
+    def start(self, runs: Runs, warm: Callable[[], None] = lambda: None) -> None:
+        """Serve the floor too."""
+        answers = Answers()
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            "Keep": grpc.unary_unary_rpc_method_handler(answers.keep),
+            "Next": grpc.unary_unary_rpc_method_handler(answers.next),
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        self._server.add_registered_method_handlers(SERVICE, methods)
+        super().start(runs, warm)
+
+
+def main() -> None:
+    """Serve until the standard input ends."""
+    server = FloorServer(ServerOptions(listen="127.0.0.1:0"))
+    server.start(
+        Runs(counter=Counter({}), policy=preset("cache_first"), limits=Limits(), key=b"floor", clock=time.time)
+    )
+    print(f"ready: listening on {server.addresses[0]}", file=sys.stderr, flush=True)
+    sys.stdin.read()
+    server.stop(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The engine without the wire: one process's core, called as the servicer calls it, and timed call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter, process_time, time
+from typing import Final
+
+import tiktoken
+
+from sidecar.run.calls import Phases, TrimAnswer, TrimCall
+from sidecar.run.limits import Limits
+from sidecar.run.service import Runs
+from sidecar.server import conversion
+from sidecar.server.answers import TrimAnswers
+from sidecar.tokens.count import Counter, warm
+from sidecar.tokens.vocabulary import load
+from sidecar.trim.policy import preset
+from tests.bench.floor import Floor, floor
+from tests.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
+
+ENCODING: Final = "o200k_base"
+PLENTY = 1_000_000_000
+"""A limit that no prompt reaches: nothing is trimmed."""
+
+
+@cache
+def encoding() -> tiktoken.Encoding:
+    """The one vocabulary of the bench; loading it takes a third of a second."""
+    return load(ENCODING)
+
+
+def runs(limits: Limits | None = None) -> Runs:
+    """A core with a cold count cache and warm tokenizer."""
+    counter = Counter({ENCODING: encoding()})
+    warm(counter)
+    core = Runs(counter=counter, policy=preset("cache_first"), limits=limits or Limits(), key=b"k" * 32, clock=time)
+    # The lengths of what our own text is chosen from are counted once in a process's life.
+    core.trim(trim_call("warm", "openai_chat", b'[{"role":"user","content":"hello"}]', 100_000), never)
+    return core
+
+
+def never() -> None:
+    """No deadline passes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One call. Seconds."""
+
+    parse: float
+    """Reading the request from its bytes."""
+    engine: float
+    """`Runs.trim`."""
+    engine_cpu: float
+    write: float
+    """Writing the answer's bytes."""
+    phases: Phases
+    floor: Floor
+    batch_point: bool
+
+    @property
+    def served(self) -> float:
+        """All that the servicer does."""
+        return self.parse + self.engine + self.write
+
+
+def timed_trim(core: Runs, call: TrimCall) -> tuple[TrimAnswer, float, float]:
+    """Trim; the answer, the wall time and the processor time of this process."""
+    cpu, began = process_time(), perf_counter()
+    answer = core.trim(call, never)
+    took = perf_counter() - began
+    return answer, took, process_time() - cpu
+
+
+def replay(core: Runs, answers: TrimAnswers, prompts: Prompts, run_id: str, limit: int) -> Iterator[Timed]:
+    """Serve each prompt as the servicer does, and do the floor's work on the same body, taking turns."""
+    for number, body in enumerate(prompts.bodies()):
+        below = floor(body) if number % 2 else None
+        raw = request(run_id, prompts.format, body, limit)
+        began = perf_counter()
+        call = conversion.trim_call(raw, CALLER, ACCEPT_BYTES)
+        parsed = perf_counter()
+        answer, engine, cpu = timed_trim(core, call)
+        ready = perf_counter()
+        answers.write(CALLER, run_id, answer)
+        written = perf_counter()
+        yield Timed(
+            parse=parsed - began,
+            engine=engine,
+            engine_cpu=cpu,
+            write=written - ready,
+            phases=answer.phases,
+            floor=below or floor(body),
+            batch_point=answer.cache.batch_point,
+        )

@@ -1,0 +1,48 @@
+"""Server processes of the bench: started, waited for, and ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REAL = ("-m", "sidecar", "serve", "--listen", "127.0.0.1:0")
+FLOOR = ("-m", "tests.bench.floor_server")
+PATIENCE = 10.0
+"""Seconds that a process gets to end by itself."""
+
+_READY = re.compile(r"listening on (\S+)")
+
+
+@contextmanager
+def serving(command: tuple[str, ...]) -> Iterator[str]:
+    """Run a server in a process of its own; give the address that its log tells."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PROMPT_SIDECAR_")}
+    clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
+        assert process.stderr is not None and process.stdin is not None
+        lines: list[str] = []
+        try:
+            for line in process.stderr:
+                lines.append(line)
+                if found := _READY.search(line):
+                    break
+            else:
+                raise RuntimeError(f"the server did not start: {''.join(lines)}")
+            # What it logs later must not fill the pipe.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield found[1].rstrip(",")
+        finally:
+            process.stdin.close()
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,187 @@
+"""The command line: help, version, check-config, replay."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sidecar.__main__ import main
+from tests.cli.running import PATIENCE, ROOT, environment, run
+
+DATA = Path(os.environ.get("PROMPT_SIDECAR_DATA") or ROOT.parent / "shared" / "data")
+MESSAGES = [
+    {"role": "system", "content": "You help."},
+    {"role": "user", "content": "Look."},
+    {"role": "assistant", "content": "I do."},
+    {"role": "user", "content": "And?"},
+    {"role": "assistant", "content": "Nothing."},
+]
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    """The help shows each command and an example of it."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert 0 == ended.value.code
+    for command in ("serve", "probe", "check-config", "replay"):
+        assert f"prompt-sidecar {command}" in shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonesuch"], ["serve", "--nonesuch"], ["probe", "--timeout", "soon"]])
+def test_bad_flags(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A command line that cannot be read ends with exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert 2 == ended.value.code
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_version() -> None:
+    """--version prints one line."""
+    shown = run("--version")
+    assert (0, 1) == (shown.returncode, len(shown.stdout.splitlines()))
+    assert shown.stdout.startswith("prompt-sidecar ")
+
+
+def test_light_commands_load_no_tokenizer() -> None:
+    """Help, check-config and probe start without gRPC's server, the tokenizer or the core."""
+    code = (
+        "import sys; from sidecar.__main__ import main; main(['check-config']);"
+        "print(sorted({'grpc', 'tiktoken', 'sidecar.run.service', 'sidecar.server.lifecycle'} & set(sys.modules)))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert "[]" == ended.stdout.splitlines()[-1]
+
+
+def test_check_config_shows_what_is_in_force() -> None:
+    """Every setting is shown as TOML with its source, and the key masked."""
+    shown = run("check-config", "--set", "server.workers=3", KEY="0123456789abcdef", LIMITS__TIME_TO_LIVE="2h")
+    assert 0 == shown.returncode
+    assert "0123456789abcdef" not in shown.stdout
+    values = tomllib.loads(shown.stdout)
+    assert (3, "120m", "…") == (values["server"]["workers"], values["limits"]["time_to_live"], values["key"])
+    lines = {line.split()[0]: line for line in shown.stdout.splitlines()}
+    assert lines["server.workers"].endswith("# --set server.workers")
+    assert lines["limits.time_to_live"].endswith("# PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE")
+    assert lines["policy.fit_high"].endswith("# preset cache_first")
+
+
+def test_check_config_refuses(tmp_path: Path) -> None:
+    """A faulty file ends check-config with exit code 2 and its path."""
+    path = tmp_path / "f.toml"
+    path.write_text("[server]\nlisten = 7\n")
+    ended = run("check-config", "--config", str(path))
+    assert (2, "") == (ended.returncode, ended.stdout)
+    assert str(path) in ended.stderr
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_replay_tells_each_turn(tmp_path: Path, *, zipped: bool) -> None:
+    """A run file is replayed turn by turn through a server of its own; JSON lines can be read by machines."""
+    content = json.dumps({"format": "openai_chat", "messages": MESSAGES}).encode()
+    path = tmp_path / "run.json"
+    path.write_bytes(gzip.compress(content) if zipped else content)
+    ended = run("replay", str(path), "--limit", "4000", "--json")
+    assert 0 == ended.returncode, ended.stderr
+    *turns, summary = (json.loads(line) for line in ended.stdout.splitlines())
+    assert [2, 4, 5] == [turn["messages"] for turn in turns]
+    assert [True] * 3 == [turn["fits"] and turn["before"] <= turn["after"] <= turn["limit"] for turn in turns]
+    assert (3, 0) == (summary["summary"]["turns"], summary["summary"]["over_limit"])
+
+
+def test_replay_prints_a_table(tmp_path: Path) -> None:
+    """Without --json there is a line for each turn and a summary; a bare array needs no format."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(MESSAGES))
+    ended = run("replay", str(path), "--preset", "fit_only")
+    assert 0 == ended.returncode, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert lines[0].startswith("turn")
+    assert ["1", "2", "3"] == [line.split()[0] for line in lines[1:4]]
+    assert "3 turns, limit" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "not a run"),
+        (b"not json", "not a run"),
+        (b'{"messages": [1]}', "not a run"),
+        (b'{"messages": [{"no": "role"}]}', "not a run"),
+        (b"[]", "no messages"),
+        (b'{"format": "morse", "messages": [{"role": "user"}]}', "morse"),
+        (b"\x1f\x8bjunk", "gzip"),
+        (gzip.compress(b"[" * 100)[:-9], "gzip"),
+    ],
+)
+def test_replay_refuses_bad_files(
+    tmp_path: Path, content: bytes, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that is no run is told with its path and exit code 2, without its text."""
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    assert 2 == main(["replay", str(path)])
+    shown = capsys.readouterr().err
+    assert str(path) in shown
+    assert word in shown
+    assert "not json" not in shown
+
+
+@pytest.mark.parametrize("limit", ["0", "0%", "100%", "many", "-5", "255", "nan%", "1e400%"])
+def test_replay_refuses_bad_limits(limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit that is no number of tokens and no share ends with exit code 2."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(MESSAGES))
+    assert 2 == main(["replay", str(path), f"--limit={limit}"])
+    assert "--limit is" in capsys.readouterr().err
+
+
+def test_replay_of_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is not there is told."""
+    assert 2 == main(["replay", "no-such-run.json"])
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_replay_through_no_server(tmp_path: Path) -> None:
+    """A server that does not answer is told with exit code 1."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(MESSAGES))
+    ended = run("replay", str(path), "--limit", "4000", "--address", f"unix:{tmp_path}/none", "--timeout", "0.3")
+    assert 1 == ended.returncode
+    assert "none: DEADLINE_EXCEEDED" in ended.stderr or "none: UNAVAILABLE" in ended.stderr
+
+
+def test_a_reader_that_goes_away(tmp_path: Path) -> None:
+    """Output into a pipe that closes, as with `| head`, ends quietly."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(MESSAGES * 400))
+    command = [sys.executable, "-m", "sidecar", "replay", str(path), "--limit", "4000"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+        assert 0 == process.wait(PATIENCE)
+
+
+@pytest.mark.skipif(not (DATA / "runs").is_dir(), reason="the recorded runs are not on this machine")
+@pytest.mark.parametrize("name", ["tau-airline-0.openai_chat", "swe-pandas-53856.anthropic"])
+def test_replay_of_recorded_runs(name: str) -> None:
+    """Recorded runs of both formats replay within 30 % of their size."""
+    ended = run("replay", str(DATA / "runs" / f"{name}.json.gz"), "--json")
+    assert 0 == ended.returncode, ended.stderr
+    *turns, summary = (json.loads(line) for line in ended.stdout.splitlines())
+    assert len(turns) == summary["summary"]["turns"]
+    assert turns[-1]["limit"] == pytest.approx(0.3 * turns[-1]["before"], rel=0.01, abs=256)

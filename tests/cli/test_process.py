@@ -1,0 +1,136 @@
+"""The server as a process: starting, signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sidecar.v1 import service_pb2_grpc, trim_pb2
+from tests.cli.running import PATIENCE, program, run
+
+READY = r"ready: listening on (\S+)"
+ANY_PORT = ("--listen", "127.0.0.1:0")
+
+
+def _slow_request() -> trim_pb2.TrimPromptRequest:
+    """A prompt that takes a good while: megabytes of text that no count is known of."""
+    words = " ".join(f"{number:x}" for number in range(400_000))
+    body = json.dumps([{"role": "user", "content": words}]).encode()
+    prompt = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body)
+    return trim_pb2.TrimPromptRequest(run_id="slow", json=prompt, accept_bytes=1 << 26)
+
+
+def _in_flight(channel: grpc.Channel) -> Any:
+    """Begin a slow call and return it once the server has read it."""
+    stub = service_pb2_grpc.SidecarServiceStub(channel)
+    quick = trim_pb2.TrimPromptRequest(
+        run_id="quick", json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=b'[{"role":"user"}]')
+    )
+    call = stub.TrimPrompt.future(_slow_request(), timeout=PATIENCE)
+    # Sent after the slow call on the same connection, and answered: by then the slow one has arrived.
+    try:
+        stub.TrimPrompt(quick, timeout=PATIENCE)
+    except grpc.RpcError as error:
+        told: Any = error
+        assert "INVALID_ARGUMENT" == told.code().name
+    return call
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains(number: signal.Signals) -> None:
+    """At SIGTERM or Ctrl-C the call in flight is answered, and the program ends with exit code 0."""
+    options = [("grpc.max_receive_message_length", -1)]
+    slow = program(*ANY_PORT, "--set", "server.grace=1m")
+    with slow as served, grpc.insecure_channel(served.wait_for(READY)[1], options=options) as channel:
+        call = _in_flight(channel)
+        served.process.send_signal(number)
+        served.wait_for(f"{number.name}: stopping")
+        assert "slow" not in "".join(served.lines)
+        assert 0 < call.result(PATIENCE).tokens.before
+        assert 0 == served.end()
+        assert "stopped" in served.lines[-1]
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    """A second signal does not wait for the calls in flight; the exit code is 0 all the same."""
+    slow = program(*ANY_PORT, "--set", "server.grace=1h")
+    with slow as served, grpc.insecure_channel(served.wait_for(READY)[1]) as channel:
+        _in_flight(channel)
+        served.process.send_signal(signal.SIGTERM)
+        served.wait_for("SIGTERM: stopping")
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.end()
+
+
+def test_a_second_server_on_the_port() -> None:
+    """A taken port is told with its address and exit code 2."""
+    with program(*ANY_PORT) as first:
+        address = first.wait_for(READY)[1]
+        with program("--listen", address) as second:
+            assert 2 == second.end()
+            assert any(address in line and "in use" in line for line in second.lines)
+
+
+def test_a_socket_outlives_a_killed_server(tmp_path: Path) -> None:
+    """After SIGKILL the socket's file is still there, and the next server takes its place; it is for its owner only."""
+    path = tmp_path / "s.sock"
+    for _ in range(2):
+        with program("--listen", "", "--socket", str(path)) as served:
+            served.wait_for(READY)
+            assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+            assert 0 == run("probe", "--address", f"unix:{path}").returncode
+            served.process.kill()
+            served.end()
+        assert path.exists()
+
+
+def test_the_probe_knows_a_server_from_its_settings(tmp_path: Path) -> None:
+    """With the same settings, probe finds the server; when it is gone, the exit code is 1."""
+    settings = {"SERVER__LISTEN": "", "SERVER__SOCKET": str(tmp_path / "s.sock")}
+    with program(**settings) as served:
+        served.wait_for(READY)
+        up = run("probe", **settings)
+        assert (0, "SERVING") == (up.returncode, up.stdout.split()[-1])
+    down = run("probe", "--timeout", "0.2", **settings)
+    assert (1, "") == (down.returncode, down.stdout)
+    assert "no answer" in down.stderr
+
+
+def test_a_probe_of_another_program() -> None:
+    """Something that listens and is no gRPC server is no healthy sidecar."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert 1 == run("probe", "--address", address, "--timeout", "0.3").returncode
+
+
+def test_json_logs() -> None:
+    """With log.format=json every line is one JSON object."""
+    with program(*ANY_PORT, LOG__FORMAT="json") as served:
+        served.wait_for("ready")
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.end()
+    assert {"time", "level", "logger", "message"} == {name for line in served.lines for name in json.loads(line)}
+
+
+def test_bad_settings_stop_the_start() -> None:
+    """A start with faulty settings ends with exit code 2 and the variables' names, and without the key."""
+    ended = run("serve", SERVER__WORKERS="none", SERVER__LISTN="x", KEY="hunter2")
+    assert 2 == ended.returncode
+    for word in ("PROMPT_SIDECAR_SERVER__WORKERS", "did you mean PROMPT_SIDECAR_SERVER__LISTEN?", "PROMPT_SIDECAR_KEY"):
+        assert word in ended.stderr
+    assert "hunter2" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_listening_to_the_world_needs_authentication(tmp_path: Path) -> None:
+    """Beyond loopback without tokens or certificates the start is refused; a bad tokens file is told."""
+    assert "nobody is authenticated" in run("serve", "--listen", "0.0.0.0:0").stderr
+    missing = run("serve", "--listen", "0.0.0.0:0", SERVER__TOKENS_FILE=str(tmp_path / "none"))
+    assert (2, True) == (missing.returncode, "No such file" in missing.stderr)

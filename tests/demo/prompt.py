@@ -1,0 +1,89 @@
+"""A request body as those see it who get it: a checker its raw slices, a model its text.
+
+A model is told nothing but the prompt. So whatever the scripted agent recalls, it finds here: in registry lines of
+system messages, and in the markers that stand in what its tools answered.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from tests.oracle.shapes import role_of, texts_of
+
+LABEL = re.compile(r"\[content (?:elided to fit context window|clipped) — id=(\w+), [\d,]+ bytes\]")
+_REGISTRY_LINE = re.compile(
+    r'^id=(?P<id>\w+) tool=(?P<tool>\S+) args="(?P<arguments>.*)" iteration=(?P<iteration>\d+) bytes=(?P<size>\d+)$',
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the registry as a reader takes it."""
+
+    id: str
+    tool: str
+    arguments: str
+    iteration: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A body: each message as raw bytes and decoded, and the fields beside the messages as raw bytes."""
+
+    slices: tuple[bytes, ...]
+    messages: tuple[Mapping[str, Any], ...]
+    fields: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, body: bytes) -> Prompt:
+        """Split a body."""
+        raw = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        slices = tuple(bytes(piece) for piece in msgspec.json.decode(raw.pop("messages"), type=list[msgspec.Raw]))
+        return cls(
+            slices, tuple(_decoded(piece) for piece in slices), {name: bytes(value) for name, value in raw.items()}
+        )
+
+    @property
+    def decoded(self) -> dict[str, Any]:
+        """The body as JSON values."""
+        return {"messages": list(self.messages)} | {name: json.loads(value) for name, value in self.fields.items()}
+
+    def system_text(self) -> str:
+        """All that stands in system and developer messages: what a model takes for instructions."""
+        return "\n".join(
+            text
+            for message in self.messages
+            if role_of(message) in ("system", "developer")
+            for text in texts_of(message["content"])
+        )
+
+    def registry(self) -> list[Line]:
+        """The lines of the registry; looked for in system text only, as the directives say."""
+        return [
+            Line(found["id"], found["tool"], found["arguments"], int(found["iteration"]), int(found["size"]))
+            for found in _REGISTRY_LINE.finditer(self.system_text())
+        ]
+
+    def label_in_result(self, call_id: str) -> str:
+        """The id that the label in a tool's answer shows; empty if there is none."""
+        found = LABEL.search(self.result(call_id))
+        return found[1] if found else ""
+
+    def result(self, call_id: str) -> str:
+        """What stands in the prompt as the answer to a call; empty if it is gone."""
+        answers = [message["content"] for message in self.messages if message.get("tool_call_id") == call_id]
+        return "".join(texts_of(answers))
+
+
+@lru_cache(maxsize=5_000)
+def _decoded(piece: bytes) -> Any:
+    return json.loads(piece)
