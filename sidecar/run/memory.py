@@ -18,9 +18,11 @@ from sidecar.prompt.body import Split, equal_slice
 from sidecar.prompt.format import Format
 from sidecar.prompt.items import Item, ItemKind, Role
 from sidecar.prompt.jsontext import digest
-from sidecar.run.calls import StashEntry, Trim
-from sidecar.run.frame import Framed, OwnTexts, Places, frame, own_tokens
+from sidecar.run.calls import Trim
+from sidecar.run.frame import Framed, Places, frame
 from sidecar.run.history import align
+from sidecar.run.own_state import OwnState
+from sidecar.run.prefix import Prefix
 from sidecar.run.received import OWN, SYSTEM, Read, Received
 from sidecar.run.rendering import Rendered, Sources, trimmed_items
 from sidecar.run.weigh import weigh
@@ -31,9 +33,6 @@ from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace
 from sidecar.trim.revision import Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation, Inputs
-
-OWN_TEXTS_REMEMBERED = 4_096
-"""Texts of ours that a run recognises when they come back; past it the oldest are forgotten and pass as ordinary text."""
 
 Count = Callable[[str], int]
 Put = Callable[[str, bytes, str], None]
@@ -84,39 +83,17 @@ class Memory:
     """For each record its index in the last prompt; -1 if it was absent."""
     system: list[bytes] = field(default_factory=list)
     """The leading system messages of the last prompt, without ours."""
-    directives: str | None = None
-    """Chosen at the first call, and never changed."""
-    dropped_text: str = ""
-    registry_text: str = ""
-    registry_lines: list[own_text.RegistryLine] = field(default_factory=list)
-    own: dict[bytes, None] = field(default_factory=dict)
-    """Identities of our own messages and digests of our own texts, oldest first."""
-    framed_own: set[bytes] = field(default_factory=set)
-    """Digests of the texts whose messages' identities are in `own`."""
+    own: OwnState = field(default_factory=OwnState)
+    prefix: Prefix = field(default_factory=Prefix)
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each call id, newest first to be found: the tool's name and the start of its arguments."""
     fields: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     trims: Sequence[Trim] = ()
-    stash_entries: Sequence[StashEntry] = ()
     packed: bytes = b""
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
-    note_text: str = ""
     batches: int = 0
-    last_head: tuple[object, ...] = ()
-    """What stood before the history in the prompt returned last."""
-    last_tokens: int = 0
-    """Tokens of the prompt returned last, its note not counted."""
-    last_places: Places = field(default_factory=lambda: Places(0, 0))
-    last_registry: str = ""
-    last_texts: OwnTexts = field(default_factory=OwnTexts)
-    own_tokens: int = 0
-    note_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
-            self.own[digest(text.encode())] = None
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
@@ -131,8 +108,8 @@ class Memory:
         self._store(sources, put, missing)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
-        if dirty or changed_from < known or self.directives is None:
-            self._write_own_texts(work, count, alive, lists=batch_point or changed_from < known or applied is True)
+        if dirty or changed_from < known or not self.own.chosen:
+            self._write(work, count, alive, lists=batch_point or changed_from < known or applied is True)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
         result.compacted = bool(dirty) and applied is not True
@@ -148,14 +125,6 @@ class Memory:
             return None
         return self.received.split.message(at), self.received.reads[at].identity
 
-    def is_own_text(self, text: str) -> bool:
-        """Whether a text is one that we wrote for this run."""
-        return digest(text.encode()) in self.own
-
-    def recognise(self, identities: Sequence[bytes]) -> None:
-        """Take these, from a revision, for texts of ours."""
-        self.own.update(dict.fromkeys(identities))
-
     def field_tokens(self, name: str, value: bytes, weigh_field: Callable[[bytes], int]) -> int:
         """Tokens of a member of the body, counted only when it has changed."""
         known = self.fields.get(name)
@@ -170,12 +139,8 @@ class Memory:
             for read in reads:
                 if read.role is not Role.SYSTEM:
                     break
-                tokens += 0 if self._is_own(read) else read.tokens
+                tokens += 0 if self.own.is_own(read.identity) else read.tokens
         return tokens
-
-    def own_identities(self) -> list[bytes]:
-        """What of ours a later process should recognise: the newest few."""
-        return list(self.own)[-8:]
 
     # -- align -------------------------------------------------------------------------------------------------------
 
@@ -189,7 +154,7 @@ class Memory:
             before,
             self.ledger,
             lambda index: self.rendered.known_forms(index, work.format),
-            self._is_own,
+            lambda read: self.own.is_own(read.identity),
             leading_system=zone,
         )
         changed = known = len(self.ledger)
@@ -221,7 +186,7 @@ class Memory:
         for index in range(first_new, len(received.reads)):
             read = received.reads[index]
             place = len(self.rendered.slices)
-            if read.role is Role.SYSTEM and self._is_own(read):
+            if read.role is Role.SYSTEM and self.own.is_own(read.identity):
                 place = OWN
             elif leading and read.role is Role.SYSTEM:
                 place = SYSTEM
@@ -310,9 +275,6 @@ class Memory:
             ):
                 self.respelled.add(place)
 
-    def _is_own(self, read: Read) -> bool:
-        return read.identity in self.own
-
     # -- decide ------------------------------------------------------------------------------------------------------
 
     def _fold(self, work: Work, count: Count, sources: Sources, pending: list[Record]) -> bool | None:
@@ -369,7 +331,8 @@ class Memory:
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue
             came = self.sent(index)
-            if came is None:  # a record that was dropped and came back, though the agent no longer has it
+            if came is None:  # a rewind brought it back, but the agent no longer has it
+                ledger.drop_record(index, record.dropped_in)
                 continue
             raw = sources.render(index, came[0]) if record.touched else came[0]
             if index in ledger.dirty:
@@ -381,101 +344,50 @@ class Memory:
             rendered.rebuild()
         self.respelled = set()
 
-    # -- own text ----------------------------------------------------------------------------------------------------
+    # -- what is returned --------------------------------------------------------------------------------------------
 
-    def _write_own_texts(self, work: Work, count: Count, alive: Callable[[str], bool], *, lists: bool) -> None:
-        """Write anew what depends on decisions; `lists`: registry and placeholder too, as the prefix changes anyway."""
-        ledger, room = self.ledger, work.room
-        recall = work.inputs.recall
-        if self.directives is None:
-            self.directives = room.directives if recall else ""
-        if lists:
-            self.dropped_text = own_text.dropped(ledger)
-            self.registry_text, self.registry_lines = (
-                own_text.registry(ledger, room.registry, alive, count) if recall else ("", [])
-            )
-            self.stash_entries = [
-                StashEntry(
-                    line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size
-                )
-                for line in self.registry_lines
-            ]
-        self.trims = [_trim(record, entry, action) for record, entry, action in trimmed_items(ledger)]
-        tail = recall and work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None
-        self.note_text = own_text.note(ledger, len(self.trims), room.note, count) if tail else ""
-        self.packed = pack_state(ledger)
+    def _write(self, work: Work, count: Count, alive: Callable[[str], bool], *, lists: bool) -> None:
+        """Write anew what depends on decisions."""
+        self.trims = [_trim(record, entry, action) for record, entry, action in trimmed_items(self.ledger)]
+        self.packed = pack_state(self.ledger)
+        self.own.write(
+            self.ledger,
+            len(self.trims),
+            work.room,
+            count,
+            alive,
+            recall=work.inputs.recall,
+            note=work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None,
+            lists=lists,
+        )
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
-        texts = OwnTexts(self.directives or "", self.dropped_text, self.registry_text, self.note_text)
+        own, texts = self.own, self.own.texts
         places = self._places()
-        framed = frame(work.split, self.system, self.rendered.parts, texts, places, work.format, self.is_own_text)
-        for piece in framed.own:
-            self._remember(work.format, piece.text)
-        if texts != self.last_texts:
-            self.last_texts = texts
-            self.own_tokens = own_tokens(texts, count)
-            self.note_tokens = own_tokens(OwnTexts(note=texts.note), count)
-        own = self.own_tokens
-        after = work.inputs.overhead + self.ledger.total + own
-        head = self._head(work, texts)
-        first, kept = self._kept(work, head, places, changed_from, known, count)
-        self.last_head, self.last_places, self.last_registry = head, places, self.registry_text
-        self.last_tokens = after - self.note_tokens
+        framed = frame(work.split, self.system, self.rendered.parts, texts, places, work.format, own.is_own_text)
+        own.remember(work.format, framed.own)
+        first, kept = self.prefix.compare(
+            work.split,
+            self.system,
+            work.format,
+            own,
+            places,
+            self.rendered,
+            self.ledger,
+            work.inputs.overhead,
+            changed_from,
+            known,
+            count,
+        )
         tokens = self.received.tokens if self.received is not None else []
-        return Result(framed, own, tokens[-1] if tokens else 0, after, first, kept)
+        after = work.inputs.overhead + self.ledger.total + own.tokens
+        return Result(framed, own.tokens, tokens[-1] if tokens else 0, after, first, kept)
 
     def _places(self) -> Places:
         groups = self.ledger.groups
         opening = self.rendered.position(groups[0].start if groups else len(self.ledger))
         batch = self.ledger.batch_group
         return Places(opening, self.rendered.position(groups[batch].start) if 0 <= batch < len(groups) else opening)
-
-    def _head(self, work: Work, texts: OwnTexts) -> tuple[object, ...]:
-        """All that stands before the history: if it differs, nothing of the provider's cache is kept."""
-        format_ = work.format
-        fields = tuple(work.split.field(name) for name in (*format_.tool_fields, format_.system_field))
-        member = (texts.dropped, texts.registry) if format_.system_message is None else ()
-        return (fields, tuple(self.system), texts.directives, member)
-
-    def _kept(
-        self, work: Work, head: tuple[object, ...], places: Places, changed_from: int, known: int, count: Count
-    ) -> tuple[int, int]:
-        """The first message of the returned prompt that differs from the last, and the tokens before it."""
-        if not known or head != self.last_head:
-            return -1, 0
-        framing = len(self.system) + bool(self.directives)
-        registry_moved = self.registry_text != self.last_registry or (
-            bool(self.registry_text) and places.registry != self.last_places.registry
-        )
-        if work.format.system_message is None:
-            registry_moved = False
-        shown = 0 if work.format.system_message is None else bool(self.dropped_text) + bool(self.registry_text)
-        if changed_from >= known and not registry_moved:
-            return framing + shown + self.rendered.position(known), self.last_tokens
-        position = self.rendered.position(changed_from)
-        if registry_moved:
-            position = min(position, places.registry, self.last_places.registry if self.last_registry else position)
-        live, records = self.rendered.live, self.ledger.records
-        kept = work.inputs.overhead + sum(records[index].tokens for index in live[:position])
-        kept += own_tokens(OwnTexts(directives=self.directives or ""), count)
-        if work.format.system_message is not None and self.dropped_text and position > places.dropped:
-            kept += own_tokens(OwnTexts(dropped=self.dropped_text), count)
-            position += 1
-        return framing + position, kept
-
-    def _remember(self, format_: Format, text: str) -> None:
-        """Recognise this text of ours when the agent sends it back."""
-        of_text = digest(text.encode())
-        if of_text in self.own:
-            if of_text in self.framed_own or format_.system_message is None:
-                return
-            self.framed_own.add(of_text)
-        self.own[of_text] = None
-        if format_.system_message is not None:
-            self.framed_own.add(of_text)
-            self.own[format_.read(format_.system_message(text), "own").identity] = None
-        while len(self.own) > OWN_TEXTS_REMEMBERED:
-            del self.own[next(iter(self.own))]
 
 
 def _trim(record: Record, entry: Entry, action: Action) -> Trim:

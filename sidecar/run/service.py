@@ -10,7 +10,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from threading import Lock
 from time import perf_counter
 
@@ -183,7 +183,9 @@ class Runs:
         field = "json.body.messages" if format_.is_json else "conversation.messages"
         revision, use = self._revision(run, call, len(memory.ledger))
         if revision is not None:
-            memory.recognise(revision.own)
+            memory.own.recognise(revision.own)
+        if not len(memory.ledger):
+            memory.own.recognise(_directives(format_))
         reads = read(body, before, format_, count, check, field)
         _check_pins(call.pinned, len(body))
         limit = self._limit(call, body, format_, model)
@@ -326,7 +328,7 @@ class Runs:
             messages=messages,
             edits=edits_of(work.split, framed, memory, format_) if call.edits else (),
             trims=memory.trims,
-            stash_entries=memory.stash_entries,
+            stash_entries=memory.own.entries,
             tokens=tokens,
             fits=fits,
             no_fit=None if fits else _why_not(memory, inputs),
@@ -352,7 +354,7 @@ class Runs:
             state = b""
         ledger = memory.ledger
         return seal(
-            self._key, Revision(run_digest(run.key), len(ledger), ledger.chain, memory.own_identities(), state)
+            self._key, Revision(run_digest(run.key), len(ledger), ledger.chain, memory.own.identities(), state)
         )
 
     def _remember(self, run: _Run, memory: Memory, answer: TrimAnswer) -> None:
@@ -407,11 +409,13 @@ class Runs:
     ) -> int:
         field = f"json.body.{name}"
         if name == format_.system_field:
-            value = without_own(value, memory.is_own_text)
+            value = without_own(value, memory.own.is_own_text)
             if format_.add_system is not None:
                 format_.add_system(value, "")  # refuses a shape that could not be added to
         decoded = load(value, field)
-        return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
+        if name == format_.system_field and isinstance(decoded, list):
+            return sum(_weigh_system(block, count) for block in decoded)
+        return _weigh_system(decoded, count)
 
     # -- recall ------------------------------------------------------------------------------------------------------
 
@@ -555,6 +559,15 @@ def configured_policy(name: str = DEFAULT_PRESET, overrides: Mapping[str, object
     return preset(name).override(overrides or {})
 
 
+@cache
+def _directives(format_: Format) -> list[bytes]:
+    """Identities of the messages that directives are in a format; they are the same in every run."""
+    if format_.system_message is None:
+        return []
+    texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
+    return [format_.read(format_.system_message(text), "own").identity for text in texts]
+
+
 def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
     if inputs.policy.fit_stage is FitStage.OFF:
         return NoFit.POLICY
@@ -567,6 +580,13 @@ def _check_pins(pinned: frozenset[int], messages: int) -> None:
         raise InvalidRequest(
             f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"
         )
+
+
+def _weigh_system(block: object, count: Callable[[str], int]) -> int:
+    """Tokens of a system prompt's block, or of a tool schema."""
+    if isinstance(block, dict) and isinstance(block.get("text"), str):
+        block = block["text"]
+    return count(block) if isinstance(block, str) else count_opaque(canonical(block).decode(), count)
 
 
 def _string_field(body: Split, name: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
+from sidecar.errors import CallCancelled, DeadlinePassed, SidecarError, TooLarge
 from sidecar.server.callers import CALLER, Callers
 from sidecar.server.pool import InFlight, Pool
 from sidecar.server.status import abort
@@ -37,6 +37,13 @@ def check(context: grpc.ServicerContext) -> None:
         raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
 
 
+class Stopping(SidecarError):
+    """The server is draining. Nothing of the call was done, so clients may retry it anywhere."""
+
+    status = "UNAVAILABLE"
+    reason = "STOPPING"
+
+
 class Guard(grpc.ServerInterceptor):
     """See the module. `own` runs the sidecar's calls, `health` health checks and refusals, `admin` all else."""
 
@@ -46,7 +53,14 @@ class Guard(grpc.ServerInterceptor):
         self._pools = {OWN: own, HEALTH: health}
         self._admin = admin
         self._guarded: dict[str, tuple[_Handler, Pool]] = {}
-        self._refuse: _Handler = grpc.stream_unary_rpc_method_handler(_in_pool(self._refused, health))
+        self._closed = False
+        # Registered as taking a stream, so that a refused request's message is not waited for.
+        self._refuse: _Handler = grpc.stream_unary_rpc_method_handler(_in_pool(_refused, health))
+        self._turn_away: _Handler = grpc.stream_unary_rpc_method_handler(_in_pool(_turned_away, health))
+
+    def close(self) -> None:
+        """From now on turn away every call but health checks; those admitted before go on."""
+        self._closed = True
 
     def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], _Handler], handler_call_details: grpc.HandlerCallDetails
@@ -61,6 +75,8 @@ class Guard(grpc.ServerInterceptor):
             pool = next((pool for prefix, pool in self._pools.items() if method.startswith(prefix)), self._admin)
             known = self._guarded[method] = self._guard(handler, pool, method), pool
         handler, pool = known
+        if self._closed and not method.startswith(HEALTH):
+            return self._turn_away
         return self._refuse if pool.full else handler
 
     def _guard(self, handler: _Handler, pool: Pool, method: str) -> _Handler:
@@ -103,9 +119,13 @@ class Guard(grpc.ServerInterceptor):
         }[handler.request_streaming, handler.response_streaming]
         return make(guarded, handler.request_deserializer, handler.response_serializer)
 
-    def _refused(self, _: object, context: grpc.ServicerContext) -> None:
-        # Registered as taking a stream, so that the request's message is not waited for.
-        abort(context, TooLarge("as many calls run or wait as server.max_calls allows; retry a little later"))
+
+def _refused(_: object, context: grpc.ServicerContext) -> None:
+    abort(context, TooLarge("as many calls run or wait as server.max_calls allows; retry a little later"))
+
+
+def _turned_away(_: object, context: grpc.ServicerContext) -> None:
+    abort(context, Stopping("this sidecar is stopping; call another, or this one when it is back"))
 
 
 def _end(context: Any, error: BaseException) -> None:

@@ -9,6 +9,7 @@ nothing here puts one into a message, and one of any length costs microseconds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -107,10 +108,14 @@ _WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Tokens of each family's window. A name belongs to the longest key that it begins with; see `_covers`."""
 
+NAMES_REMEMBERED: Final = 1_024
+"""Model names whose look-up is kept; callers use a handful, and the server bounds their length."""
+
 _LONG_CONTEXT_TAG: Final = "[1m]"
 """How Claude Code spells the choice of the window of a million tokens."""
 
 
+@lru_cache(NAMES_REMEMBERED)
 def encoding_for(model: str) -> tuple[EncodingName, bool]:
     """Name the encoding to count `model` in, and say whether it is the model's own.
 
@@ -126,6 +131,7 @@ def encoding_for(model: str) -> tuple[EncodingName, bool]:
     return ESTIMATE, False
 
 
+@lru_cache(NAMES_REMEMBERED)
 def known_window(model: str) -> int | None:
     """Tokens that `model`'s provider documents as its window; None where the table does not know.
 

@@ -165,5 +165,6 @@ def _retrieve(core: Runs, stash_id: str) -> float:
     first = core.retrieve(RetrieveCall(CALLER, RUN_ID, stash_id))
     found = core.retrieve(RetrieveCall(CALLER, RUN_ID, stash_id, PatternMatch("(a|aa)+$", 2, ignore_case=True)))
     took = perf_counter() - began
-    assert first.outcome is Outcome.HIT and found.outcome is Outcome.HIT
+    assert first.outcome is Outcome.HIT
+    assert found.outcome is Outcome.HIT
     return took

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from time import perf_counter, process_time, time
+from time import perf_counter, thread_time, time
 from typing import Final
 
 import tiktoken
@@ -68,11 +68,11 @@ class Timed:
 
 
 def timed_trim(core: Runs, call: TrimCall) -> tuple[TrimAnswer, float, float]:
-    """Trim; the answer, the wall time and the processor time of this process."""
-    cpu, began = process_time(), perf_counter()
+    """Trim; the answer, the wall time and this thread's processor time."""
+    cpu, began = thread_time(), perf_counter()
     answer = core.trim(call, never)
     took = perf_counter() - began
-    return answer, took, process_time() - cpu
+    return answer, took, thread_time() - cpu
 
 
 def replay(core: Runs, answers: TrimAnswers, prompts: Prompts, run_id: str, limit: int) -> Iterator[Timed]:

@@ -27,7 +27,8 @@ def serving(command: tuple[str, ...]) -> Iterator[str]:
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
-        assert process.stderr is not None and process.stdin is not None
+        assert process.stderr is not None
+        assert process.stdin is not None
         lines: list[str] = []
         try:
             for line in process.stderr:

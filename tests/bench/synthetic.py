@@ -17,16 +17,16 @@ from tests.bench.prompts import Prompts, prompts_of
 SPREAD = 0.8
 """Standard deviation of the logarithm of a result's size: recorded runs have 0.7 to 1.3."""
 
-_WORDS = (
-    "account archive batch branch buffer builder cache channel check client cluster column commit config connection "
-    "context counter cursor decode default deploy digest encode entry error event failure fetch field filter format "
-    "frame handler header history index input invoice iteration job kernel ledger limit listener loader lookup matrix "
-    "member merge message method module network node number object offset order output packet parser patch payload "
-    "policy prefix process profile prompt queue reader record region registry release render request reserve result "
-    "retry rollback router schema segment server session shard signal snapshot socket source stash state status stream "
-    "string summary table target task tenant thread token trace update upload validate value vector version window "
-    "worker writer"
-).split()
+_VOCABULARY = """
+account archive batch branch buffer builder cache channel check client cluster column commit config connection context
+counter cursor decode default deploy digest encode entry error event failure fetch field filter format frame handler
+header history index input invoice iteration job kernel ledger limit listener loader lookup matrix member merge
+message method module network node number object offset order output packet parser patch payload policy prefix process
+profile prompt queue reader record region registry release render request reserve result retry rollback router schema
+segment server session shard signal snapshot socket source stash state status stream string summary table target task
+tenant thread token trace update upload validate value vector version window worker writer
+"""
+_WORDS = _VOCABULARY.split()
 _KINDS = ("code", "code", "log", "log", "listing", "diff", "json", "prose")
 _LEVELS = ("DEBUG", "INFO", "INFO", "INFO", "WARNING", "ERROR")
 _TOOLS = ("read_file", "run_command", "grep", "list_files", "read_file")
@@ -80,14 +80,15 @@ class Writer:
         if chance < 0.5:
             return f"        if {self._word()}.{self._name()} > {self.chance.randrange(4096)}:\n"
         if chance < 0.6:
-            return f'            raise {self._word().title()}Error(f"{self._word()} {{{self._word()}!r}} is not {self._word()}")\n'
+            return f'            raise {self._word().title()}Error("the {self._word()} is not {self._word()}")\n'
         return f"        self._{self._name()} = {self._word()}.{self._name()}({self._word()}, {self._word()}=True)\n"
 
     def _log(self) -> str:
         clock = self.chance.randrange(86_400)
         return (
             f"2026-03-{1 + clock % 28:02}T{clock // 3600:02}:{clock // 60 % 60:02}:{clock % 60:02}."
-            f"{self.chance.randrange(1000):03}Z {self.chance.choice(_LEVELS)} [{self._word()}-{self.chance.randrange(64)}] "
+            f"{self.chance.randrange(1000):03}Z {self.chance.choice(_LEVELS)} "
+            f"[{self._word()}-{self.chance.randrange(64)}] "
             f"{self._name()}: {self._word()} {self._word()} id={self.chance.getrandbits(48):012x} "
             f"took {self.chance.randrange(5000)} ms\n"
         )

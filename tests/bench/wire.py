@@ -1,18 +1,20 @@
 """A whole run through the real server over loopback, against a no-op on the same server; and where the time goes.
 
 Two processes serve: the real program, and the no-op of `floor_server`, which takes the same requests and returns the
-same bytes, recorded in a round before. The client sends and receives bytes, so that its own parsing is in neither. Calls
-of the two take turns, and every round is a fresh run. The server does not tell its phases to clients: they are
+same bytes, recorded in a round before. The client sends and receives bytes, so that its own parsing is in neither.
+Calls of the two take turns, and every round is a fresh run. The server does not tell its phases to clients: they are
 measured on the same requests in this process, and the wire's part is what is left of the round trip.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from statistics import median
 from time import perf_counter
+from typing import TypeAlias
 
 import grpc
 
@@ -28,7 +30,7 @@ P50_TARGET = 2.5
 P99_TARGET = 4.0
 _WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
-Send = Callable[[bytes], bytes]
+Send: TypeAlias = "grpc.UnaryUnaryMultiCallable[bytes, bytes]"
 """A method without serialisers: bytes out, bytes in."""
 
 PHASES = ("wire", "parse", "scan", "count", "trim", "encode", "other", "write")
@@ -93,7 +95,7 @@ def by_phase(real: float, timed: Timed) -> dict[str, float]:
 
 def wire(prompts: Prompts, limit: int, found: Rounds) -> Section:
     """Tell what a call costs against the no-op, and its phases."""
-    pooled = Spread.of(sum(found.real, [])), Spread.of(sum(found.noop, []))
+    pooled = Spread.of(chain(*found.real)), Spread.of(chain(*found.noop))
     best = Spread.of(best_of(found.real)), Spread.of(best_of(found.noop))
     rows = []
     facts: dict[str, object] = {"limit": limit, "calls": len(prompts), "rounds": len(found.real), "bytes": prompts.size}
@@ -117,8 +119,7 @@ def wire(prompts: Prompts, limit: int, found: Rounds) -> Section:
         rows,
         facts,
         [
-            "no-op: a handler that takes the same bytes and returns the recorded answer, on the same server class, "
-            "options and interceptor, in a process of its own",
+            "no-op: takes the same bytes and returns the recorded answer; same server class, options and interceptor",
         ],
     )
 
@@ -146,10 +147,8 @@ def phases(prompts: Prompts, found: Rounds) -> Section:
         rows,
         facts,
         [
-            "the server does not tell its phases: all but wire are measured in this process on the same requests, "
-            "and wire is what is left of the round trip",
-            "parse: the request's bytes to a call; other: what the engine does outside its phases; write: the answer's "
-            "bytes",
+            "measured in this process on the same requests, as the server tells none; wire: the rest of the round trip",
+            "parse: bytes to a call; other: what the engine does outside its phases; write: the answer to bytes",
         ],
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +18,8 @@ from tests.demo.investigation import QUESTION, Call, Turn
 from tests.demo.prompt import Prompt
 from tests.demo.tools import Tools, schemas, spelled
 
-WINDOW = 24_000
-"""Tokens. Small, so that a run of a minute shows what a real one shows in hours."""
+WINDOW = 32_000
+"""Tokens. Small, so that a run of half a minute shows what a real one shows in hours."""
 RESERVE = 1_000
 CALL_SECONDS = 60.0
 """A call takes milliseconds; a starved machine must not turn that into a failure."""
@@ -60,6 +61,8 @@ class Agent:
     """Call id → what the tool answered, as it came from the tool."""
     recalled: list[Recalled] = field(default_factory=list)
     """What the recall tool was asked for and got."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Retrievals by outcome, as GetRun names them."""
 
     def run(self, script: Generator[Turn, Prompt, None]) -> Iterator[Exchange]:
         """Play the script to its end, one exchange for each iteration."""
@@ -98,7 +101,9 @@ class Agent:
     def retrieve(self, stash_id: str, **more: Any) -> retrieve_pb2.RetrieveContentResponse:
         """Ask the sidecar for an original."""
         request = retrieve_pb2.RetrieveContentRequest(run_id=self.run_id, stash_id=stash_id, **more)
-        return self.stub.RetrieveContent(request, timeout=CALL_SECONDS)
+        page = self.stub.RetrieveContent(request, timeout=CALL_SECONDS)
+        self.outcomes[retrieve_pb2.RetrieveOutcome.Name(page.outcome).removeprefix("RETRIEVE_OUTCOME_")] += 1
+        return page
 
     def whole(self, stash_id: str, page_tokens: int = 0) -> tuple[bytes, int]:
         """Turn the pages of an original until there is no more; return its bytes and the number of pages."""
@@ -119,7 +124,11 @@ class Agent:
             start = len(self.produced) + 1
             calls = [(f"call_{number:04}", call) for number, call in enumerate(turn.calls, start)]
             message["tool_calls"] = [
-                {"id": call_id, "type": "function", "function": {"name": call.name, "arguments": spelled(call.arguments)}}
+                {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": spelled(call.arguments)},
+                }
                 for call_id, call in calls
             ]
             self.history.append(message)
@@ -138,7 +147,9 @@ class Agent:
     def _recall(self, id: str, pattern: str = "", offset: int = 0) -> str:
         """The recall tool: what the sidecar answers, in words for the model."""
         selection = (
-            {"pattern": retrieve_pb2.PatternMatch(expression=pattern, context_lines=2)} if pattern else {"offset": offset}
+            {"pattern": retrieve_pb2.PatternMatch(expression=pattern, context_lines=2)}
+            if pattern
+            else {"offset": offset}
         )
         page = self.retrieve(id, **selection)
         self.recalled.append((id, page))

@@ -19,6 +19,8 @@ class Call:
 
     name: str
     arguments: Mapping[str, Any]
+    label: str = ""
+    """What the table says of it; empty: the name and the chief argument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,42 +58,47 @@ def module(name: str, *arguments: str) -> Call:
     return Call("run_python", {"arguments": ["-m", name, *arguments]})
 
 
-def program(text: str) -> Call:
-    """A program of our own."""
-    return Call("run_python", {"arguments": ["-c", text]})
+def program(what: str, text: str) -> Call:
+    """A program of our own; `what` it tries."""
+    return Call("run_python", {"arguments": ["-c", text]}, f"try {what}")
 
 
 PLAN: tuple[Turn, ...] = (
     Turn("I'll look at what there is first.", (Call("list_dir", {"path": "asyncio"}),)),
     Turn("Everyone who defines a cancel().", (files(r"def (un)?cancel"), files(r"CancelledError"))),
     Turn("The task itself: its state and its cancel().", (lines("asyncio/tasks.py", 80, 260),)),
-    Turn("Is the Python text the one that runs? The C twin is imported at the end.", (files(r"_asyncio|_CTask|_PyTask"),)),
+    Turn(
+        "Is the Python text the one that runs? The C twin is imported at the end.", (files(r"_asyncio|_CTask|_PyTask"),)
+    ),
     Turn("The loop runs the steps. I want all of it.", (Call("read_file", {"path": LONG_FILE}),)),
     Turn("Now the step that throws into the coroutine.", (lines("asyncio/tasks.py", 255, 400),)),
-    Turn("A first experiment: when is it delivered, and to whom?", (program(experiments.DELIVERY),)),
-    Turn("What becomes of a task that never started?", (program(experiments.BEFORE_START),)),
+    Turn("A first experiment: when is it delivered, and to whom?", (program("delivery", experiments.DELIVERY),)),
+    Turn("What becomes of a task that never started?", (program("before start", experiments.BEFORE_START),)),
     Turn("The future that a task waits for.", (lines("asyncio/futures.py", 30, 260),)),
     Turn("Who counts requests?", (files(r"_num_cancels_requested|\.cancelling\(|\.uncancel\("),)),
-    Turn("May a coroutine swallow it? Yes, it seems.", (program(experiments.SWALLOWED),)),
-    Turn("And uncancel() takes a request back.", (program(experiments.UNCANCEL), program(experiments.SOURCES))),
+    Turn("May a coroutine swallow it? Yes, it seems.", (program("swallowed", experiments.SWALLOWED),)),
+    Turn(
+        "And uncancel() takes a request back.",
+        (program("uncancel", experiments.UNCANCEL), program("sources", experiments.SOURCES)),
+    ),
 )
 """Before the bad day."""
 
 PLAN_AFTER: tuple[Turn, ...] = (
     Turn("Neither id exists; that output was only text. On with timeouts.", (lines("asyncio/timeouts.py", 1, 170),)),
-    Turn("Try one.", (program(experiments.TIMEOUT),)),
+    Turn("Try one.", (program("timeout", experiments.TIMEOUT),)),
     Turn("What the interpreter makes of __aexit__.", (module("dis", "asyncio/timeouts.py"),)),
     Turn("wait_for is older; how does it do it now?", (files(r"async def wait_for", "asyncio/tasks.py"),)),
     Turn("Its text.", (lines("asyncio/tasks.py", 400, 560),)),
-    Turn("Does it wait for the clean-up?", (program(experiments.WAIT_FOR),)),
+    Turn("Does it wait for the clean-up?", (program("wait for", experiments.WAIT_FOR),)),
     Turn("Task groups.", (Call("read_file", {"path": "asyncio/taskgroups.py"}),)),
-    Turn("A failing child cancels its siblings:", (program(experiments.GROUP),)),
+    Turn("A failing child cancels its siblings:", (program("group", experiments.GROUP),)),
     Turn("How does the group tell its own cancellation from one from outside?", (files(r"_parent_cancel_requested"),)),
     Turn("Does a file on cancel scopes exist? Other libraries have one.", (lines("asyncio/cancelscope.py", 1, 80),)),
     Turn("No. shield and gather, then.", (lines("asyncio/tasks.py", 690, 930),)),
-    Turn("Shield, tried.", (program(experiments.SHIELD),)),
+    Turn("Shield, tried.", (program("shield", experiments.SHIELD),)),
     Turn("Locks: a cancelled waiter must not lose a wake-up.", (lines("asyncio/locks.py", 1, 200),)),
-    Turn("Tried.", (program(experiments.LOCK),)),
+    Turn("Tried.", (program("lock", experiments.LOCK),)),
     Turn("Conditions and semaphores.", (lines("asyncio/locks.py", 200, 470),)),
     Turn("Queues.", (lines("asyncio/queues.py", 60, 245),)),
     Turn("What cancels everything at the end: the runner.", (Call("read_file", {"path": "asyncio/runners.py"}),)),
@@ -101,7 +108,7 @@ PLAN_AFTER: tuple[Turn, ...] = (
     Turn("Executors. The bridge between two kinds of futures:", (lines("asyncio/futures.py", 300, 428),)),
     Turn("concurrent.futures has a cancel() of its own.", (files(r"cancel", "concurrent/futures"),)),
     Turn("Its states.", (lines("concurrent/futures/_base.py", 14, 60), lines("concurrent/futures/_base.py", 310, 420))),
-    Turn("Does cancelling stop the thread?", (program(experiments.EXECUTOR),)),
+    Turn("Does cancelling stop the thread?", (program("executor", experiments.EXECUTOR),)),
     Turn("The pool's side.", (lines("concurrent/futures/thread.py", 1, 235),)),
     Turn("Process pools.", (lines("concurrent/futures/process.py", 340, 560),)),
     Turn("A look outside the tree, for the C twin's source.", (Call("read_file", {"path": "../../../../etc/hosts"}),)),
@@ -121,9 +128,13 @@ PLAN_AFTER: tuple[Turn, ...] = (
     Turn("TLS: does shutdown survive a cancellation?", (lines("asyncio/sslproto.py", 540, 760),)),
     Turn("Test helpers use it too.", (lines("unittest/async_case.py", 1, 160),)),
     Turn("How is a coroutine thrown into, below?", (files(r"\.throw\(|\.send\(", "asyncio"),)),
-    Turn("The tokens of the exceptions' file, to be sure of the lines.", (module("tokenize", "asyncio/exceptions.py"),)),
+    Turn(
+        "The tokens of the exceptions' file, to be sure of the lines.", (module("tokenize", "asyncio/exceptions.py"),)
+    ),
     Turn("Eager tasks, if this version has them.", (files(r"eager", "asyncio"),)),
-    Turn("Debug mode: what does it say of a swallowed cancellation?", (files(r"get_debug|_debug", "asyncio/tasks.py"),)),
+    Turn(
+        "Debug mode: what does it say of a swallowed cancellation?", (files(r"get_debug|_debug", "asyncio/tasks.py"),)
+    ),
     Turn("The outline of the tasks module, for the write-up.", (module("pyclbr", "asyncio/tasks.py"),)),
 )
 """After it."""

@@ -52,7 +52,7 @@ class Sidecar:
         self._ready.wait(START_SECONDS)
         if not self.address:
             self.kill()
-            raise NotStarted(f"the server did not become ready:\n{''.join(self._log)}")
+            raise NotStarted(f"the server did not become ready:\n{self.last_words}")
         # A proxy of the environment has no business between two processes of one machine.
         self._channel = grpc.insecure_channel(self.address, options=[("grpc.enable_http_proxy", 0)])
         self.stub = service_pb2_grpc.SidecarServiceStub(self._channel)
@@ -63,8 +63,13 @@ class Sidecar:
         """The process."""
         return self._process.pid
 
+    @property
+    def last_words(self) -> str:
+        """The end of its log."""
+        return "".join(self._log)
+
     def kill(self) -> None:
-        """End it as a crash would."""
+        """End it as a crash would; one that has ended already is left alone."""
         self._process.kill()
         self._process.wait()
         self._close()

@@ -45,7 +45,7 @@ def script(neighbour_id: str, notes: Notes) -> Generator[Turn, Prompt, None]:
     """Yield the model's turns; `neighbour_id` is an id of another run, which the forged text names."""
     for turn in PLAN:
         yield turn
-    yield Turn("A test log may show more.", (Call("run_python", {"arguments": stranger.command(neighbour_id)}),))
+    yield Turn("A test log may show more.", (_strangers_log(neighbour_id),))
     yield Turn(
         "It names two ids. I'll try them.",
         (Call("recall", {"id": stranger.MADE_UP_ID}), Call("recall", {"id": neighbour_id})),
@@ -97,12 +97,18 @@ def _from_an_elided_middle(prompt: Prompt, notes: Notes) -> Generator[Turn, Prom
         notes.other_fact = (found[1], found[2])
 
 
+def _strangers_log(neighbour_id: str) -> Call:
+    return Call("run_python", {"arguments": stranger.command(neighbour_id)}, "a stranger's test log")
+
+
 def _page(stash_id: str, offset: str) -> Call:
     return Call("recall", {"id": stash_id, "offset": int(offset)})
 
 
 def _last_call(prompt: Prompt) -> str:
-    return next((str(message["tool_call_id"]) for message in reversed(prompt.messages) if "tool_call_id" in message), "")
+    return next(
+        (str(message["tool_call_id"]) for message in reversed(prompt.messages) if "tool_call_id" in message), ""
+    )
 
 
 def _last_result(prompt: Prompt) -> str:

@@ -16,12 +16,12 @@ from rich.text import Text
 _FRAME_LINES = 8
 """Lines of the screen that title, head, caption and prompt take."""
 _LEAST_ROWS = 5
-_STEP_WIDTH = 21
+_STEP_WIDTH = 25
 _COLUMNS = (("#", 3), ("step", _STEP_WIDTH), ("before", 7), ("after", 6), ("limit", 6), ("kept", 5))
 _TRIMMED = (("elid", 4), ("clip", 4), ("drop", 4), ("ms", 5))
-CAPTION = "tokens before and after; kept: share of the last prompt that this one begins with\n" + (
-    "elid, clip, drop: items elided, clipped, dropped at this call; * batch point"
-)
+CAPTION = """\
+tokens before and after; kept: share of the last prompt that this one begins with
+elid, clip, drop: items elided, clipped, dropped at this call; * batch point"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,16 +34,16 @@ class Tools:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Run a tool and return its answer; what goes wrong is an answer as well."""
-        tool: Callable[..., str] | None = {
+        tools: Mapping[str, Callable[..., str]] = {
             "list_dir": self.list_dir,
             "grep": self.grep,
             "read_file": self.read_file,
             "run_python": self.run_python,
-        }.get(name)
+        }
+        if name not in tools:
+            return f"error: there is no tool {name}"
         try:
-            if tool is None:
-                raise ToolError(f"there is no tool {name}")
-            return tool(**arguments)
+            return tools[name](**arguments)
         except (ToolError, OSError) as error:
             return f"error: {error}"
 
@@ -126,8 +126,7 @@ def summary(name: str, arguments: Mapping[str, Any]) -> str:
     """A call in a few words, for the table."""
     shown = arguments.get("path") or arguments.get("id") or ""
     if name == "run_python":
-        shown = " ".join(piece for piece in arguments["arguments"] if "\n" not in piece)
-        return f"python {shown} …" if shown == "-c" else f"python {shown}"
+        return f"python {' '.join(arguments['arguments'])}"
     verb = {"list_dir": "list", "read_file": "read"}.get(name, name)
     return f"{verb} {shown}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -10,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -136,14 +136,29 @@ def test_a_drain_lets_calls_finish() -> None:
         stopping = threading.Thread(target=lambda: outcome.append(served.server.stop(PATIENCE)))
         stopping.start()
         assert NOT_SERVING == next(watch).status
-        with grpc.insecure_channel(served.address) as late:
-            trim: Any = late.unary_unary("/sidecar.v1.SidecarService/TrimPrompt")
-            assert "UNAVAILABLE" == failure(lambda: trim(b"", timeout=PATIENCE)).code
+        refused = failure(lambda: served.stub.TrimPrompt(request("late"), timeout=PATIENCE))
+        assert ("UNAVAILABLE", "STOPPING") == (refused.code, refused.reason)
         served.gate.open()
         assert in_flight.result(PATIENCE).fits
         # The watch is still open: it must not hold the stop for the whole grace.
         stopping.join(PATIENCE / 2)
         assert [True] == outcome
+
+
+def test_a_drain_loses_nothing_of_a_large_answer() -> None:
+    """An answer of many megabytes that is made while the server stops arrives whole, though its client reads late."""
+    body = json.dumps([{"role": "user", "content": "large " * 2_000_000}]).encode()
+    asked = request("large", body)
+    asked.accept_bytes = 1 << 26
+    with serving() as served:
+        served.gate.shut()
+        in_flight = served.stub.TrimPrompt.future(asked, timeout=PATIENCE)
+        served.gate.wait_reached()
+        stopping = threading.Thread(target=served.server.stop, args=(PATIENCE,))
+        stopping.start()
+        served.gate.open()
+        assert len(body) <= len(in_flight.result(PATIENCE).json_body)
+        stopping.join(PATIENCE)
 
 
 def test_the_grace_is_a_bound() -> None:

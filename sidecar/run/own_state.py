@@ -1,0 +1,126 @@
+"""The sidecar's own text of one run: what stands in its prompts now, and what it recognises when it comes back.
+
+Directives are chosen at the first call and never change. Registry and placeholder are written anew when the prefix
+changes anyway; the note whenever a decision was made. All of them are functions of the ledger, so a process that has
+replayed the fold writes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sidecar.prompt.format import Format
+from sidecar.prompt.jsontext import digest
+from sidecar.run.calls import OwnText, StashEntry
+from sidecar.run.frame import OwnTexts, own_tokens
+from sidecar.trim import own_text
+from sidecar.trim.ledger import Ledger
+from sidecar.trim.own_text import Room
+
+OWN_TEXTS_REMEMBERED: Final = 4_096
+"""Texts of ours that a run recognises when they come back; past it the oldest are forgotten and pass as ordinary text."""
+
+
+@dataclass(slots=True)
+class OwnState:
+    """See the file's docstring."""
+
+    texts: OwnTexts = field(default_factory=OwnTexts)
+    entries: Sequence[StashEntry] = ()
+    """The registry as facts."""
+    tokens: int = 0
+    """Of all texts, with what stands around them."""
+    note_tokens: int = 0
+    _chosen: bool = False
+    _known: dict[bytes, bytes] = field(default_factory=dict)
+    """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
+    _identities: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
+            self._known[digest(text.encode())] = b""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the directives have been chosen, which the first call does."""
+        return self._chosen
+
+    def write(
+        self,
+        ledger: Ledger,
+        trimmed: int,
+        room: Room,
+        count: Callable[[str], int],
+        alive: Callable[[str], bool],
+        *,
+        recall: bool,
+        note: bool,
+        lists: bool,
+    ) -> None:
+        """Write what depends on decisions.
+
+        Args:
+            ledger: the decisions.
+            trimmed: items that are trimmed.
+            room: tokens that each text may take.
+            count: counts tokens.
+            alive: whether an id can be retrieved.
+            recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
+            note: whether a note may be written.
+            lists: whether registry and placeholder are written anew, as the prefix changes anyway.
+        """
+        before = self.texts
+        directives, dropped, registry = before.directives, before.dropped, before.registry
+        if not self._chosen:
+            directives, self._chosen = (room.directives if recall else ""), True
+        if lists:
+            dropped = own_text.dropped(ledger)
+            registry, lines = own_text.registry(ledger, room.registry, alive, count) if recall else ("", [])
+            self.entries = [
+                StashEntry(
+                    line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size
+                )
+                for line in lines
+            ]
+        tail = own_text.note(ledger, trimmed, room.note, count) if recall and note else ""
+        self.texts = OwnTexts(directives, dropped, registry, tail)
+        self.tokens = own_tokens(self.texts, count)
+        self.note_tokens = own_tokens(OwnTexts(note=tail), count)
+
+    # -- recognising -------------------------------------------------------------------------------------------------
+
+    def is_own(self, identity: bytes) -> bool:
+        """Whether a message is one of ours."""
+        return identity in self._identities
+
+    def is_own_text(self, text: str) -> bool:
+        """Whether a text is one of ours."""
+        return digest(text.encode()) in self._known
+
+    def recognise(self, identities: Iterable[bytes]) -> None:
+        """Take these for messages or digests of texts of ours."""
+        for identity in identities:
+            self._identities.add(identity)
+            self._known.setdefault(identity, b"")
+
+    def remember(self, format_: Format, written: Sequence[OwnText]) -> None:
+        """Recognise what was written when the agent sends it back."""
+        for piece in written:
+            of_text = digest(piece.text.encode())
+            if self._known.get(of_text):
+                continue
+            if format_.system_message is None:
+                self._known[of_text] = of_text
+                continue
+            identity = format_.read(format_.system_message(piece.text), "own").identity
+            self._known[of_text] = identity
+            self._identities.add(identity)
+        while len(self._known) > OWN_TEXTS_REMEMBERED:
+            self._identities.discard(self._known.pop(next(iter(self._known))))
+
+    def identities(self) -> list[bytes]:
+        """What of the present texts a later process should recognise."""
+        texts = (self.texts.dropped, self.texts.registry, self.texts.note)
+        return [known for text in texts if text and (known := self._known.get(digest(text.encode())))]

@@ -1,0 +1,91 @@
+"""How much of the prompt returned last the present one begins with: what a provider's prompt cache can keep.
+
+Compared are decisions, not bytes: an agent that spells its history anew at each call has a cold cache of its own
+making. What stands before the history (system prompt, tools, our directives) comes first in every provider's cache; if
+it differs, nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sidecar.prompt.body import Split
+from sidecar.prompt.format import Format
+from sidecar.run.frame import OwnTexts, Places, own_tokens
+from sidecar.run.own_state import OwnState
+from sidecar.run.rendering import Rendered
+from sidecar.trim.ledger import Ledger
+
+
+@dataclass(slots=True)
+class Prefix:
+    """The prompt returned last, as far as it is needed."""
+
+    head: tuple[object, ...] = ()
+    tokens: int = 0
+    """Its tokens, the note not counted."""
+    places: Places = field(default_factory=lambda: Places(0, 0))
+    registry: str = ""
+
+    def compare(
+        self,
+        split: Split,
+        system: list[bytes],
+        format_: Format,
+        own: OwnState,
+        places: Places,
+        rendered: Rendered,
+        ledger: Ledger,
+        overhead: int,
+        changed_from: int,
+        known: int,
+        count: Callable[[str], int],
+    ) -> tuple[int, int]:
+        """Compare with the prompt in hand, and take its place.
+
+        Args:
+            split: the body as it was sent.
+            system: its leading system messages.
+            format_: its format.
+            own: our own text in it.
+            places: where that stands.
+            rendered: the history as it is returned.
+            ledger: the history.
+            overhead: tokens of system prompt and tools.
+            changed_from: the first record that differs from last time, or the number of records then.
+            known: records that there were then.
+            count: counts tokens.
+
+        Returns:
+            Index of the first message that differs (-1: what stands before the messages does, or there was no prompt
+            before), and the tokens before it.
+        """
+        in_messages = format_.system_message is not None
+        fields = tuple(split.field(name) for name in (*format_.tool_fields, format_.system_field))
+        member = () if in_messages else (own.texts.dropped, own.texts.registry)
+        head = (fields, tuple(system), own.texts.directives, member)
+        same_head = bool(known) and head == self.head
+        registry_moved = in_messages and (
+            own.texts.registry != self.registry
+            or (bool(own.texts.registry) and places.registry != self.places.registry)
+        )
+        before, last = self.tokens, self.places
+        had_registry = bool(self.registry)
+        self.head, self.places, self.registry = head, places, own.texts.registry
+        self.tokens = overhead + ledger.total + own.tokens - own.note_tokens
+        if not same_head:
+            return -1, 0
+        framing = len(system) + (bool(own.texts.directives) if in_messages else 0)
+        if changed_from >= known and not registry_moved:
+            shown = bool(own.texts.dropped) + bool(own.texts.registry) if in_messages else 0
+            return framing + shown + rendered.position(known), before
+        position = rendered.position(changed_from)
+        if registry_moved:
+            position = min(position, places.registry, last.registry if had_registry else position)
+        kept = overhead + sum(ledger.records[index].tokens for index in rendered.live[:position])
+        kept += own_tokens(OwnTexts(directives=own.texts.directives), count)
+        if in_messages and own.texts.dropped and position > places.dropped:
+            kept += own_tokens(OwnTexts(dropped=own.texts.dropped), count)
+            position += 1
+        return framing + position, kept

@@ -1,0 +1,97 @@
+"""Request bodies in every lawful spelling: members in any order, white space anywhere, any JSON in any place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12) | st.sampled_from(
+    ['":', ":", '\\":', "\\", '\\"', '{"a":1}', "é", "\u2028", "日本語", "🙂", "a\\", "messages", "\x7f", "\n"]
+)
+"""Strings with a taste for what looks like JSON."""
+
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+
+values: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
+)
+"""Any JSON value."""
+
+messages: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool"]), "content": texts}, optional={"x": values}
+)
+"""Objects that look like messages; splitting asks no more of them than that they are JSON."""
+
+spaces = st.sampled_from([b"", b"", b"", b" ", b"\n", b"\t\r\n ", b"  "])
+names = texts.filter(lambda name: name != "messages") | st.sampled_from(["model", "tools", "system", "max_tokens"])
+
+
+@st.composite
+def spelled(draw: st.DrawFn, value: Any) -> bytes:
+    """A value as JSON, with white space wherever it may be and escapes or not."""
+    space = lambda: draw(spaces)  # noqa: E731 - a word for what is drawn
+    if isinstance(value, dict):
+        members = [
+            space() + draw(spelled(name)) + space() + b":" + space() + draw(spelled(member)) + space()
+            for name, member in value.items()
+        ]
+        return b"{" + (b",".join(members) or space()) + b"}"
+    if isinstance(value, list):
+        elements = [space() + draw(spelled(element)) + space() for element in value]
+        return b"[" + (b",".join(elements) or space()) + b"]"
+    return json.dumps(value, ensure_ascii=draw(st.booleans())).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body in pieces, so that a test can change one and put it together again."""
+
+    fields_before: tuple[tuple[bytes, bytes], ...]
+    """Raw names and values of the members that stand before the messages."""
+    fields_after: tuple[tuple[bytes, bytes], ...]
+    messages: tuple[bytes, ...]
+    gap: bytes
+    is_object: bool
+
+    @property
+    def raw(self) -> bytes:
+        """The body."""
+        array = b"[" + self.gap + (self.gap + b"," + self.gap).join(self.messages) + self.gap + b"]"
+        if not self.is_object:
+            return self.gap + array + self.gap
+        members = [
+            name + self.gap + b":" + self.gap + value
+            for name, value in (*self.fields_before, (b'"messages"', array), *self.fields_after)
+        ]
+        return self.gap + b"{" + self.gap + (self.gap + b"," + self.gap).join(members) + self.gap + b"}" + self.gap
+
+
+@st.composite
+def bodies(draw: st.DrawFn, elements: st.SearchStrategy[Any] = messages, most: int = 6) -> Body:
+    """A body, or a bare message array."""
+    written = draw(st.lists(elements, min_size=1, max_size=most))
+    fields = draw(st.dictionaries(names, values, max_size=4))
+    members = [(draw(spelled(name)), draw(spelled(value))) for name, value in fields.items()]
+    cut = draw(st.integers(0, len(members)))
+    return Body(
+        tuple(members[:cut]),
+        tuple(members[cut:]),
+        tuple(draw(spelled(message)) for message in written),
+        draw(spaces),
+        draw(st.booleans()),
+    )
+
+
+def decoded(raw: bytes) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The slow twin of a split: the messages and the other members, by the standard library."""
+    value = json.loads(raw)
+    if isinstance(value, list):
+        return value, {}
+    fields = dict(value)
+    return fields.pop("messages"), fields

@@ -1,0 +1,1 @@
+"""Tests of deciding what to trim."""
