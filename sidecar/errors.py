@@ -9,7 +9,8 @@
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
     ├── Unauthenticated         UNAUTHENTICATED      no credential, or one that is not known
     ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed while the work went on
-    └── CallCancelled           CANCELLED            the caller went away while the work went on
+    ├── CallCancelled           CANCELLED            the caller went away while the work went on
+    └── Stopping                UNAVAILABLE          the server is draining; nothing of the call was done
 
 A message says what was wrong and what would be accepted. It never holds text of a prompt.
 """
@@ -91,3 +92,10 @@ class CallCancelled(SidecarError):
 
     status = "CANCELLED"
     reason = "CANCELLED"
+
+
+class Stopping(SidecarError):
+    """The server is draining. Nothing of the call was done, so clients may retry it anywhere."""
+
+    status = "UNAVAILABLE"
+    reason = "STOPPING"

@@ -93,9 +93,7 @@ class _Reader:
         self.calls.append(call_id)
         self.names.append(name)
         text = canonical(block["input"]).decode()
-        self.items.append(
-            Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name)
-        )
+        self.items.append(Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name))
 
     def _result(self, block: dict[str, Any], path: Path, field: str) -> None:
         call_id = _string(block.get("tool_use_id"))
@@ -120,9 +118,7 @@ class _Reader:
                         )
                 elif kind == "image":
                     text = _comparable_text(part)
-                    self.items.append(
-                        Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result)
-                    )
+                    self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
                 else:
                     self.other.append(_comparable_text(part))
         elif content is not None:

@@ -28,7 +28,7 @@ _ROLES: Final[Mapping[int, Role]] = {
 
 
 def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
-    """Decode one message; see `Format.read`. Raises InvalidRequest where a role or a part is not said, or a text is not JSON."""
+    """Decode one message; see `Format.read`. Raises InvalidRequest where a role or a part is not said or not JSON."""
     message = _parse(raw, field)
     role = _ROLES.get(message.role)
     if role is None:

@@ -57,10 +57,7 @@ def digest(canonical_bytes: bytes) -> bytes:
 def value_at(raw: bytes, path: Path) -> bytes:
     """Return the raw JSON of the value at `path`."""
     for step in path:
-        if isinstance(step, int):
-            raw = bytes(_raw_array.decode(raw)[step])
-        else:
-            raw = bytes(_raw_object.decode(raw)[step])
+        raw = bytes(_raw_array.decode(raw)[step]) if isinstance(step, int) else bytes(_raw_object.decode(raw)[step])
     return raw
 
 
@@ -106,10 +103,7 @@ def _doubles(value: Any) -> Any:
 
 
 def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
-    if _SPACED_COLON.search(raw) is None:
-        written = raw.count(b'":') - raw.count(b'\\":')
-    else:
-        written = -1
+    written = raw.count(b'":') - raw.count(b'\\":') if _SPACED_COLON.search(raw) is None else -1
     if written != _keys(value):
         # Keys that end in a backslash or stand apart from their colon: count what is outside strings instead.
         outside = _STRING.sub(b"", raw)

@@ -82,7 +82,9 @@ class _Reader:
 
     def _text(self, text: str, path: Path) -> None:
         if self.role is Role.TOOL:
-            self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=_first(self.names), result=0))
+            self.items.append(
+                Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=_first(self.names), result=0)
+            )
         else:
             self.items.append(Item(ItemKind.TEXT, path, text))
 

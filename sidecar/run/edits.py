@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
-from sidecar.run.calls import Edit, EditOperation, OwnTextPlace
+from sidecar.run.calls import Edit, EditOperation
 from sidecar.run.frame import Framed
 from sidecar.run.memory import Memory
 from sidecar.run.received import SYSTEM
@@ -30,9 +30,11 @@ def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> l
             edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
         elif now != split.message(index):
             edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
-    for own in framed.own:
-        if own.place not in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) or own.message_index >= 0:
-            edits.append(Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index]))
+    edits.extend(
+        Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index])
+        for own in framed.own
+        if own.message_index >= 0
+    )
     if framed.system is not None:
         present = split.field(format_.system_field) is not None
         operation = EditOperation.REPLACE if present else EditOperation.INSERT

@@ -57,6 +57,7 @@ def frame(
     split: Split,
     system: Sequence[bytes],
     parts: list[bytes],
+    *,
     texts: OwnTexts,
     places: Places,
     format_: Format,
@@ -74,14 +75,15 @@ def frame(
         is_own_text: whether a text of the system prompt is one of ours, sent back.
     """
     if format_.system_message is not None:
-        return _with_messages(split, system, parts, texts, places, format_.system_message)
-    return _with_member(split, system, parts, texts, format_, is_own_text)
+        return _with_messages(split, system, parts, texts=texts, places=places, write=format_.system_message)
+    return _with_member(split, system, parts, texts=texts, format_=format_, is_own_text=is_own_text)
 
 
 def _with_messages(
     split: Split,
     system: Sequence[bytes],
     parts: list[bytes],
+    *,
     texts: OwnTexts,
     places: Places,
     write: Callable[[str], bytes],
@@ -108,6 +110,7 @@ def _with_member(
     split: Split,
     system: Sequence[bytes],
     parts: list[bytes],
+    *,
     texts: OwnTexts,
     format_: Format,
     is_own_text: Callable[[str], bool],

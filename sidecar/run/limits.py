@@ -10,7 +10,7 @@ class Limits:
     """Bounds on runs and on what they keep. Bytes, seconds and tokens, as the names say."""
 
     stash_bytes: int = 268_435_456
-    """Originals of all runs together, as held: 256 MiB fits a small pod beside the 100 MiB that the process needs."""
+    """Originals of all runs together, as held: 256 MiB fits a small pod beside the process's own 100."""
     run_stash_bytes: int = 67_108_864
     """Originals of one run, as held: four such runs fill the stash before one of them can starve the others."""
     time_to_live: float = 3_600.0

@@ -1,4 +1,4 @@
-"""One run's memory: the history with its decisions, what was sent last and what was returned, and how a call changes it.
+"""One run's memory: its history with the decisions, what was sent and returned last, and how a call changes it.
 
     split ─► read ─► align ─► fold ─► stash ─► render ─► frame
     (body)   (new    (places   (ledger) (originals (slices)  (own text,
@@ -87,7 +87,7 @@ class Memory:
     prefix: Prefix = field(default_factory=Prefix)
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each call id, newest first to be found: the tool's name and the start of its arguments."""
-    fields: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     trims: Sequence[Trim] = ()
     packed: bytes = b""
@@ -125,11 +125,11 @@ class Memory:
             return None
         return self.received.split.message(at), self.received.reads[at].identity
 
-    def field_tokens(self, name: str, value: bytes, weigh_field: Callable[[bytes], int]) -> int:
+    def member_tokens(self, name: str, value: bytes, weigh_member: Callable[[bytes], int]) -> int:
         """Tokens of a member of the body, counted only when it has changed."""
-        known = self.fields.get(name)
+        known = self.members.get(name)
         if known is None or known[0] != value:
-            known = self.fields[name] = (value, weigh_field(value))
+            known = self.members[name] = (value, weigh_member(value))
         return known[1]
 
     def leading_tokens(self, reads: Sequence[Read], format_: Format) -> int:
@@ -212,7 +212,8 @@ class Memory:
 
     def _record(self, read: Read, index: int, chain: bytes, *, pinned: bool) -> Record:
         message, weight = read.message, read.weight
-        assert message is not None and weight is not None
+        assert message is not None
+        assert weight is not None
         entries = tuple(
             self._entry(item, index, number, weight.items[number], read.identity)
             for number, item in enumerate(message.items)
@@ -364,20 +365,28 @@ class Memory:
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts
         places = self._places()
-        framed = frame(work.split, self.system, self.rendered.parts, texts, places, work.format, own.is_own_text)
+        framed = frame(
+            work.split,
+            self.system,
+            self.rendered.parts,
+            texts=texts,
+            places=places,
+            format_=work.format,
+            is_own_text=own.is_own_text,
+        )
         own.remember(work.format, framed.own)
         first, kept = self.prefix.compare(
             work.split,
             self.system,
             work.format,
             own,
-            places,
-            self.rendered,
-            self.ledger,
-            work.inputs.overhead,
-            changed_from,
-            known,
-            count,
+            places=places,
+            rendered=self.rendered,
+            ledger=self.ledger,
+            overhead=work.inputs.overhead,
+            changed_from=changed_from,
+            known=known,
+            count=count,
         )
         tokens = self.received.tokens if self.received is not None else []
         after = work.inputs.overhead + self.ledger.total + own.tokens

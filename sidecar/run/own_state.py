@@ -20,7 +20,7 @@ from sidecar.trim.ledger import Ledger
 from sidecar.trim.own_text import Room
 
 OWN_TEXTS_REMEMBERED: Final = 4_096
-"""Texts of ours that a run recognises when they come back; past it the oldest are forgotten and pass as ordinary text."""
+"""Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
 
 
 @dataclass(slots=True)

@@ -34,6 +34,7 @@ class Prefix:
         system: list[bytes],
         format_: Format,
         own: OwnState,
+        *,
         places: Places,
         rendered: Rendered,
         ledger: Ledger,

@@ -21,6 +21,9 @@ OWN: Final = -1
 SYSTEM: Final = -2
 """Place of a leading system message: it is no part of the history, as agents rewrite it from call to call."""
 
+MESSAGES_FIELD: Final = {True: "json.body.messages", False: "conversation.messages"}
+"""The request field that holds the messages, for bodies that are JSON and those that are not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -54,13 +57,13 @@ def read(
     format_: Format,
     count: Callable[[str], int],
     check: Callable[[], None],
-    field: str,
 ) -> list[Read]:
     """Decode and count what is new in a prompt; changes nothing.
 
     Raises:
         InvalidRequest: a message is not of the format's shape; the error names it.
     """
+    field = MESSAGES_FIELD[format_.is_json]
     reads: list[Read] = before.reads[: split.same] if before is not None else []
     for index in range(split.same, len(split)):
         if before is not None and equal_slice(split, before.split, index):

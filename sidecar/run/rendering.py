@@ -1,7 +1,7 @@
-"""The returned prompt: what each record looks like now, kept from call to call and changed only where a decision changed.
+"""The returned prompt: what each record looks like now, kept from call to call, changed where a decision changed.
 
-A record that is not trimmed is the very slice that was sent. A trimmed one is that slice with its items replaced; if the
-agent sent it trimmed to the same form already, it is the slice again.
+A record that is not trimmed is the very slice that was sent. A trimmed one is that slice with its items replaced; if
+the agent sent it trimmed to the same form already, it is the slice again.
 """
 
 from __future__ import annotations
@@ -113,13 +113,16 @@ class Sources:
 
     def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
         """What of a record must be in the stash before it is returned trimmed, and is not yet."""
-        wanted = [entry for entry in record.entries if not entry.stored and (record.dropped or entry.action is not None)]
+        wanted = [
+            entry for entry in record.entries if not entry.stored and (record.dropped or entry.action is not None)
+        ]
         if not wanted:
             return []
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
         raw, message, _ = self.source(wanted[0].message)
         return [
-            (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item])) for entry in wanted
+            (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item]))
+            for entry in wanted
         ]
 
     def render(self, index: int, sent: bytes) -> bytes:

@@ -12,22 +12,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from threading import Lock
-from time import perf_counter
+from typing import Final
 
 from sidecar.errors import InvalidRequest, RevisionUnknown, RunUnknown, SidecarError, TooLarge
 from sidecar.prompt.body import Split, continued, join_slices, split
 from sidecar.prompt.format import Format
 from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.jsontext import canonical, load
 from sidecar.recall.outcome import describe, describe_page
 from sidecar.recall.retrieve import select
 from sidecar.recall.selection import PatternMatch
 from sidecar.recall.stash import Stash
+from sidecar.run.answer import answer_of, check_size, most_bytes
 from sidecar.run.calls import (
     CacheFigures,
-    NoFit,
     Outcome,
-    Phases,
     RetrieveAnswer,
     RetrieveCall,
     RevisionUse,
@@ -37,28 +35,23 @@ from sidecar.run.calls import (
     TrimAnswer,
     TrimCall,
 )
-from sidecar.run.edits import edits_of
-from sidecar.run.frame import without_own
+from sidecar.run.in_force import check_pins, limit_of, model_of, overhead_of
 from sidecar.run.limits import Limits
-from sidecar.run.memory import Memory, Result, Work
-from sidecar.run.received import Read, read
+from sidecar.run.memory import Memory, Work
+from sidecar.run.received import read
 from sidecar.run.slice import trim_slice
-from sidecar.run.weigh import PRIMING, count_opaque
-from sidecar.tokens import Counter, encoding_for, known_window
+from sidecar.run.stopwatch import Stopwatch
+from sidecar.tokens import Counter, encoding_for
 from sidecar.trim import own_text
 from sidecar.trim.ids import run_key
-from sidecar.trim.policy import DEFAULT_PRESET, FitStage, Policy, preset
+from sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
 from sidecar.trim.revision import Revision, run_digest, seal, unseal
 from sidecar.trim.stages import Inputs
 
-ACCEPT_BYTES = 4_194_304
+ACCEPT_BYTES: Final = 4_194_304
 """Bytes that a gRPC client receives by default."""
-BYTES_PER_TRIM = 128
-"""An upper bound on what one trim or registry entry adds to an answer, arguments summary included, at its common size."""
-ENCODING_OF_OWN_TEXT = "o200k_base"
+PAGE_ENCODING: Final = "o200k_base"
 """What pages of a retrieval are counted with, as no model is named there."""
-
-_nothing: Callable[[str, bytes, str], None] = lambda *_: None  # noqa: E731 - the stash of a dry run
 
 
 class _Run:
@@ -153,100 +146,62 @@ class Runs:
     def _trim(
         self, run: _Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
     ) -> TrimAnswer:
-        began = perf_counter()
-        counted = 0.0
+        watch = Stopwatch(self._counter)
         memory = run.memory
-        before = memory.received
         body = self._split(run, call, format_, memory)
         if len(body) > self._limits.run_messages:
             raise TooLarge(
                 f"the prompt has {len(body):,} messages; limits.run_messages allows {self._limits.run_messages:,}",
                 field="json.body.messages",
             )
-        model = call.model or _string_field(body, "model")
-        encoding, exact = encoding_for(model)
-
-        def count(text: str) -> int:
-            nonlocal counted
-            start = perf_counter()
-            tokens = self._counter.count(text, encoding, check)
-            counted += perf_counter() - start
-            return tokens
-
-        def count_finally(text: str) -> int:
-            nonlocal counted
-            start = perf_counter()
-            tokens = self._counter.count(text, encoding)
-            counted += perf_counter() - start
-            return tokens
-
-        field = "json.body.messages" if format_.is_json else "conversation.messages"
         revision, use = self._revision(run, call, len(memory.ledger))
-        if revision is not None:
-            memory.own.recognise(revision.own)
         if not len(memory.ledger):
-            memory.own.recognise(_directives(format_))
-        reads = read(body, before, format_, count, check, field)
-        _check_pins(call.pinned, len(body))
-        limit = self._limit(call, body, format_, model)
-        overhead = PRIMING + self._overhead(body, reads, memory, format_, count)
-        room = own_text.room(
-            limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count
-        )
-        recall = not call.recall_unavailable
-        inputs = Inputs(policy, limit, overhead, room.total, recall)
+            memory.own.recognise([*_directives(format_), *(revision.own if revision is not None else ())])
+        model = model_of(call, body)
+        encoding, exact = encoding_for(model)
+        count = watch.counting(encoding, check)
+        reads = read(body, memory.received, format_, count, check)
+        check_pins(call.pinned, len(body))
+        limit = limit_of(call, body, format_, model, self._limits.default_window)
+        overhead = overhead_of(body, reads, memory, format_, count)
+        room = own_text.room(limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count)
+        inputs = Inputs(policy, limit, overhead, room.total, not call.recall_unavailable)
         check()
+        count = watch.counting(encoding)  # from here on the run changes, so nothing may stop the call half way
         if call.side_call:
-            return trim_slice(memory, body, reads, format_, encoding, exact, inputs, count, call.edits)
-        scanned = perf_counter()
-        scan_counted, counted = counted, 0.0
+            return trim_slice(
+                memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
+            )
+        watch.mark()
         work = Work(format_, body, reads, inputs, room, call.pinned, revision)
         accept = call.accept_bytes or ACCEPT_BYTES
-        largest = len(body.raw) + 65_536 + BYTES_PER_TRIM * (len(memory.ledger.by_id) + 8 * (len(body) - body.same))
-        tentative = call.dry_run or largest > accept
-        target = copy.deepcopy(memory) if tentative else memory
-        if call.dry_run:
-            put: Callable[[str, bytes, str], None] = _nothing
-            held: list[tuple[str, bytes, str]] = []
-        elif tentative:
-            held = []
-            put = lambda *original: held.append(original)  # noqa: E731 - stored once the answer is accepted
-        else:
-            held = []
-            put = lambda *original: self._put(run, call.caller, *original)  # noqa: E731
+        # A call whose answer may turn out too large, or that is only asked what it would do, works on a copy.
+        copied = call.dry_run or most_bytes(body, memory) > accept
+        target = copy.deepcopy(memory) if copied else memory
+        held: list[tuple[str, bytes, str]] = []
+        put = self._put_now(run, call.caller) if not copied else lambda *original: held.append(original)
+        if not call.dry_run:
             self.stash.touch_run(run.stash_key)
         result = target.take(
-            work, count_finally, put, lambda stash_id: self._alive(run, stash_id), self.stash.missing(run.stash_key)
+            work, count, put, partial(self.stash.holds, run.stash_key), self.stash.missing(run.stash_key)
         )
-        trimmed = perf_counter()
+        watch.mark()
         if result.revision_applied is False:
             use = RevisionUse.MISMATCHED
-        answer = self._answer(run, call, format_, target, work, result, use, encoding, exact)
-        size = len(answer.body or b"") + sum(map(len, answer.messages or ())) + len(answer.revision)
-        size += sum(len(edit.value) + 64 for edit in answer.edits)
-        size += sum(4 * len(own.text) for own in answer.own_text)
-        size += BYTES_PER_TRIM * (len(answer.trims) + 4 * len(answer.stash_entries))
-        if tentative and not call.dry_run and size > accept:
-            raise TooLarge(
-                f"the answer may take {size:,} bytes and the caller accepts {accept:,}; "
-                "raise its receive limit and accept_bytes, or ask for edits",
-                field="accept_bytes",
-            )
-        encoded = perf_counter()
-        phases = Phases(
-            scan=scanned - began - scan_counted,
-            count=scan_counted + counted,
-            trim=trimmed - scanned - counted,
-            encode=encoded - trimmed,
+        answer = answer_of(
+            work, target, result, use, encoding, exact=exact, as_edits=call.edits, revision=self._seal(run, target)
         )
-        if not call.dry_run:
-            if tentative:
-                self.stash.touch_run(run.stash_key)
-                for original in held:
-                    self._put(run, call.caller, *original)
-                run.memory = target
-            self._remember(run, target, answer)
-        return _with_phases(answer, phases)
+        watch.mark()
+        answer = replace(answer, phases=watch.phases())
+        if call.dry_run:
+            return answer
+        if copied:
+            check_size(answer, accept)
+            for original in held:
+                self._put_now(run, call.caller)(*original)
+            run.memory = target
+        self._remember(run, target, answer)
+        return answer
 
     def _split(self, run: _Run, call: TrimCall, format_: Format, memory: Memory) -> Split:
         received = memory.received
@@ -259,7 +214,9 @@ class Runs:
         if format_.is_json:
             return split(call.body, before)
         if not call.messages:
-            raise InvalidRequest("conversation.messages is empty; it must hold at least one message", field="conversation")
+            raise InvalidRequest(
+                "conversation.messages is empty; it must hold at least one message", field="conversation"
+            )
         return join_slices(call.messages, before)
 
     def _messages_of(self, run: _Run, sealed: bytes, memory: Memory) -> int:
@@ -294,68 +251,12 @@ class Runs:
             return None, RevisionUse.MISMATCHED
         return revision, RevisionUse.APPLIED
 
-    def _answer(
-        self,
-        run: _Run,
-        call: TrimCall,
-        format_: Format,
-        memory: Memory,
-        work: Work,
-        result: Result,
-        use: RevisionUse,
-        encoding: str,
-        exact: bool,
-    ) -> TrimAnswer:
-        inputs, framed, ledger = work.inputs, result.framed, memory.ledger
-        tokens = TokenFigures(
-            before=inputs.overhead + result.sent_tokens,
-            after=result.after,
-            limit=inputs.limit,
-            encoding=encoding,
-            exact=exact and not ledger.media,
-            factor=1.0,
-            own_text=result.own_tokens,
-        )
-        fits = tokens.after <= tokens.limit
-        body = messages = None
-        if not call.edits:
-            if format_.is_json:
-                body = b"".join((framed.head, b",".join(framed.parts), framed.tail))
-            else:
-                messages = framed.parts
-        return TrimAnswer(
-            body=body,
-            messages=messages,
-            edits=edits_of(work.split, framed, memory, format_) if call.edits else (),
-            trims=memory.trims,
-            stash_entries=memory.own.entries,
-            tokens=tokens,
-            fits=fits,
-            no_fit=None if fits else _why_not(memory, inputs),
-            revision=self._seal(run, memory),
-            revision_use=use,
-            cache=CacheFigures(
-                first_changed=result.first_changed,
-                kept=result.kept,
-                rewritten=tokens.after - result.kept,
-                batch_point=result.batch_point,
-                batch_points=ledger.batches,
-            ),
-            own_text=framed.own,
-            compacted=result.compacted,
-            iteration=ledger.iteration,
-            not_stashable=ledger.not_holdable,
-            phases=Phases(),
-        )
-
     def _seal(self, run: _Run, memory: Memory) -> bytes:
         state = memory.packed
         if len(state) > self._limits.revision_bytes:
             state = b""
         ledger = memory.ledger
-        return seal(
-            self._key, Revision(run_digest(run.key), len(ledger), ledger.chain, memory.own.identities(), state)
-        )
+        return seal(self._key, Revision(run_digest(run.key), len(ledger), ledger.chain, memory.own.identities(), state))
 
     def _remember(self, run: _Run, memory: Memory, answer: TrimAnswer) -> None:
         run.calls += 1
@@ -366,56 +267,11 @@ class Runs:
         if received is not None and received.nexts and len(received.nexts) >= len(memory.ledger):
             self.stash.received(run.stash_key)
 
-    # -- what is in force --------------------------------------------------------------------------------------------
-
     def _policy_of(self, call: TrimCall) -> Policy:
         policy = self._policy
         if call.preset:
             policy = preset(call.preset).override(self._overrides)
         return policy.override(call.policy) if call.policy else policy
-
-    def _limit(self, call: TrimCall, body: Split, format_: Format, model: str) -> int:
-        if call.context_window < 0:
-            raise InvalidRequest(
-                f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
-            )
-        windows = [window for window in (call.context_window, known_window(model)) if window]
-        window = min(windows) if windows else self._limits.default_window
-        reserve = call.output_reserve
-        if reserve is None:
-            asked = (_int_field(body, name) for name in format_.reserve_fields)
-            reserve = min(next((tokens for tokens in asked if tokens is not None), 0), window // 2)
-        if not 0 <= reserve < window:
-            raise InvalidRequest(
-                f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
-                field="output_reserve",
-            )
-        return window - reserve
-
-    def _overhead(
-        self, body: Split, reads: list[Read], memory: Memory, format_: Format, count: Callable[[str], int]
-    ) -> int:
-        """Tokens of the system prompt and the tool schemas."""
-        tokens = 0
-        for name in (*format_.tool_fields, format_.system_field):
-            value = body.field(name) if name else None
-            if value is not None and value != b"null":
-                weigh = partial(self._weigh_field, name, format_, memory, count)
-                tokens += memory.field_tokens(name, value, weigh)
-        return tokens + memory.leading_tokens(reads, format_)
-
-    def _weigh_field(
-        self, name: str, format_: Format, memory: Memory, count: Callable[[str], int], value: bytes
-    ) -> int:
-        field = f"json.body.{name}"
-        if name == format_.system_field:
-            value = without_own(value, memory.own.is_own_text)
-            if format_.add_system is not None:
-                format_.add_system(value, "")  # refuses a shape that could not be added to
-        decoded = load(value, field)
-        if name == format_.system_field and isinstance(decoded, list):
-            return sum(_weigh_system(block, count) for block in decoded)
-        return _weigh_system(decoded, count)
 
     # -- recall ------------------------------------------------------------------------------------------------------
 
@@ -438,7 +294,7 @@ class Runs:
             call.selection,
             call.offset,
             call.page_tokens or self._limits.page_tokens,
-            lambda text: self._counter.count(text, ENCODING_OF_OWN_TEXT),
+            lambda text: self._counter.count(text, PAGE_ENCODING),
         )
         return RetrieveAnswer(
             outcome=Outcome.HIT,
@@ -454,11 +310,11 @@ class Runs:
             content_tokens=page.content_tokens,
         )
 
-    def _put(self, run: _Run, caller: str, stash_id: str, original: bytes, content_type: str) -> None:
-        self.stash.put(run.stash_key, caller, stash_id, original, content_type)
+    def _put_now(self, run: _Run, caller: str) -> Callable[[str, bytes, str], None]:
+        def put(stash_id: str, original: bytes, content_type: str) -> None:
+            self.stash.put(run.stash_key, caller, stash_id, original, content_type)
 
-    def _alive(self, run: _Run, stash_id: str) -> bool:
-        return self.stash.holds(run.stash_key, stash_id)
+        return put
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -566,40 +422,3 @@ def _directives(format_: Format) -> list[bytes]:
         return []
     texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
     return [format_.read(format_.system_message(text), "own").identity for text in texts]
-
-
-def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
-    if inputs.policy.fit_stage is FitStage.OFF:
-        return NoFit.POLICY
-    return NoFit.NOT_STASHABLE if memory.ledger.not_holdable else NoFit.PROTECTED_TEXT
-
-
-def _check_pins(pinned: frozenset[int], messages: int) -> None:
-    wrong = [index for index in pinned if not 0 <= index < messages]
-    if wrong:
-        raise InvalidRequest(
-            f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"
-        )
-
-
-def _weigh_system(block: object, count: Callable[[str], int]) -> int:
-    """Tokens of a system prompt's block, or of a tool schema."""
-    if isinstance(block, dict) and isinstance(block.get("text"), str):
-        block = block["text"]
-    return count(block) if isinstance(block, str) else count_opaque(canonical(block).decode(), count)
-
-
-def _string_field(body: Split, name: str) -> str:
-    value = body.field(name)
-    decoded = load(value, f"json.body.{name}") if value is not None else ""
-    return decoded if isinstance(decoded, str) else ""
-
-
-def _int_field(body: Split, name: str) -> int | None:
-    value = body.field(name)
-    decoded = load(value, f"json.body.{name}") if value is not None else None
-    return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None
-
-
-def _with_phases(answer: TrimAnswer, phases: Phases) -> TrimAnswer:
-    return replace(answer, phases=phases)

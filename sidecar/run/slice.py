@@ -6,7 +6,7 @@ stays as it was sent; no own text is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
@@ -32,10 +32,10 @@ def trim_slice(
     split: Split,
     reads: Sequence[Read],
     format_: Format,
+    *,
+    inputs: Inputs,
     encoding: str,
     exact: bool,
-    inputs: Inputs,
-    count: Callable[[str], int],
     as_edits: bool,
 ) -> TrimAnswer:
     """Answer a side call."""

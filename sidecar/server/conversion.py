@@ -22,8 +22,6 @@ CLIENT_BYTES = 4 * 1024 * 1024
 CONTEXT_LINES = 100
 """The most lines around a match; more is a range of lines."""
 
-POLICY_FIELDS: Mapping[str, str] = {"fit_residue_high": "residue_high", "fit_residue_low": "residue_low"}
-"""Fields of the wire's Policy that the core's calls otherwise."""
 _NOT_OVERRIDES = frozenset({"preset", "note_place"})
 
 
@@ -137,7 +135,7 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
     """Return the preset's name, empty for the configured one, and the fields that are set."""
     preset = _name(policy_pb2.Preset, policy.preset, "PRESET_", "policy.preset") if policy.preset else ""
     overrides: dict[str, object] = {
-        POLICY_FIELDS.get(field.name, field.name): value
+        field.name: value
         for field, value in policy.ListFields()
         if field.name not in _NOT_OVERRIDES
     }

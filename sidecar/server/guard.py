@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from sidecar.errors import CallCancelled, DeadlinePassed, SidecarError, TooLarge
+from sidecar.errors import CallCancelled, DeadlinePassed, Stopping, TooLarge
 from sidecar.server.callers import CALLER, Callers
 from sidecar.server.pool import InFlight, Pool
 from sidecar.server.status import abort
@@ -35,13 +35,6 @@ def check(context: grpc.ServicerContext) -> None:
         raise DeadlinePassed("the call's deadline has passed; what was done so far is kept and not done again")
     if not context.is_active():
         raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
-
-
-class Stopping(SidecarError):
-    """The server is draining. Nothing of the call was done, so clients may retry it anywhere."""
-
-    status = "UNAVAILABLE"
-    reason = "STOPPING"
 
 
 class Guard(grpc.ServerInterceptor):

@@ -12,19 +12,17 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from sidecar.errors import InvalidPolicy, InvalidRequest
+from sidecar.errors import InvalidRequest
 from sidecar.run.service import Runs
 from sidecar.server.answers import TrimAnswers, retrieve_response, run_figures
 from sidecar.server.callers import CALLER
-from sidecar.server.conversion import POLICY_FIELDS, checked_run_id, retrieve_call, trim_call
+from sidecar.server.conversion import checked_run_id, retrieve_call, trim_call
 from sidecar.server.guard import check
 from sidecar.v1 import retrieve_pb2, run_pb2, service_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
 
 Request = TypeVar("Request", bound=Message)
-
-_WIRE_FIELDS = {f"policy.{core}": f"policy.{wire}" for wire, core in POLICY_FIELDS.items()}
 
 
 class Servicer:
@@ -52,8 +50,6 @@ class Servicer:
             answer = self._runs.trim(call, lambda: check(context))
         except DecodeError:
             raise InvalidRequest("the bytes are not a TrimPromptRequest, or a typed message is not a Message") from None
-        except InvalidPolicy as error:
-            raise InvalidPolicy(error.message, field=_WIRE_FIELDS.get(error.field, error.field)) from None
         return self._answers.write(call.caller, call.run_id, answer)
 
     def retrieve_content(self, raw: bytes, _: grpc.ServicerContext) -> bytes:

@@ -43,7 +43,7 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
     return f"[{what} clipped — {label}{size:,} bytes]"
 
 
-def cut(head: bytes, tail: bytes, size: int, budget: int, head_share: float, stash_id: str) -> Kept | None:
+def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> Kept | None:
     """Choose what to keep of a text so that the elided text takes at most `budget` bytes, marker included.
 
     Args:

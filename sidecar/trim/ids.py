@@ -39,4 +39,4 @@ def sign(key: bytes, content: bytes) -> bytes:
 
 def _short(key: bytes) -> bytes:
     """BLAKE2b takes keys of up to 64 bytes; a longer one is hashed first, as HMAC does."""
-    return key if len(key) <= 64 else blake2b(key).digest()  # noqa: PLR2004 - the limit that the docstring names
+    return key if len(key) <= 64 else blake2b(key).digest()

@@ -40,7 +40,7 @@ class Policy:
     cap_media_bytes: int = 8_388_608
     """Bytes of encoded images in one tool result. 8 MiB lets an image viewer's real pictures through."""
     cap_head_share: float = 0.5
-    """Share of a capped result's kept bytes that goes to its head; logs end with their verdict, so half for the tail."""
+    """Share of a capped result's kept bytes that goes to its head; logs end with their verdict, so half is tail."""
     age_keep_iterations: int = 3
     """Newest iterations whose items are not clipped, so that the model can refer to what it has just done."""
     fit_high: float = 0.90
@@ -48,9 +48,9 @@ class Policy:
     fit_low: float = 0.50
     """Low-water mark: 0.3, 0.4, 0.6 and 0.7 cost more or kept less on recorded runs."""
     fit_head_share: float = 0.5
-    residue_high: float = 0.20
+    fit_residue_high: float = 0.20
     """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
-    residue_low: float = 0.10
+    fit_residue_low: float = 0.10
     own_text_max_tokens: int = 1_200
     """Room for our own text, with 4 % of the limit as the other bound."""
     note_max_tokens: int = 150
@@ -67,11 +67,12 @@ class Policy:
         for name in values:
             if name not in _NAMES:
                 raise InvalidPolicy(
-                    f"{name} is not a policy field; the fields are {', '.join(sorted(_NAMES))}", field=field_prefix + name
+                    f"{name} is not a policy field; the fields are {', '.join(sorted(_NAMES))}",
+                    field=field_prefix + name,
                 )
         checked = {name: _check(name, value, field_prefix) for name, value in values.items()}
         policy = replace(self, **checked)  # type: ignore[arg-type]
-        for low, high in (("fit_low", "fit_high"), ("residue_low", "residue_high")):
+        for low, high in (("fit_low", "fit_high"), ("fit_residue_low", "fit_residue_high")):
             if getattr(policy, low) > getattr(policy, high):
                 raise InvalidPolicy(
                     f"{low} {getattr(policy, low)} is above {high} {getattr(policy, high)}; it may be at most that",
@@ -88,8 +89,8 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "fit_high": (0.01, 1.0),
     "fit_low": (0.01, 1.0),
     "fit_head_share": (0.0, 1.0),
-    "residue_high": (0.0, 1.0),
-    "residue_low": (0.0, 1.0),
+    "fit_residue_high": (0.0, 1.0),
+    "fit_residue_low": (0.0, 1.0),
     "own_text_max_tokens": (0, 8_000),
     "note_max_tokens": (0, 1_000),
     "registry_share": (0.0, 0.02),
@@ -104,7 +105,7 @@ PRESETS: Mapping[str, Policy] = {
     "cap_only": Policy(fit_stage=FitStage.OFF),
     "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_low=0.90),
 }
-"""`cache_first` keeps the provider's prompt cache warm; `cap_only` and `fit_only` are the two plain rules by themselves."""
+"""`cache_first` keeps the provider's prompt cache warm; `cap_only` and `fit_only` are the two plain rules."""
 
 DEFAULT_PRESET = "cache_first"
 

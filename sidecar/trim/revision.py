@@ -12,7 +12,6 @@ The state is a list of JSON numbers, deflated: a run with 500 trimmed items take
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final

@@ -122,7 +122,14 @@ class Evaluation:
             if entry.size <= level:
                 continue
             head, tail = self._texts.ends(entry)
-            kept = elide.cut(head, tail, entry.size, level, self._policy.cap_head_share, self._label(entry))
+            kept = elide.cut(
+                head,
+                tail,
+                entry.size,
+                budget=level,
+                head_share=self._policy.cap_head_share,
+                stash_id=self._label(entry),
+            )
             if kept is None:
                 self._clip(entry, Reason.CAP, least=0)
             else:
@@ -203,7 +210,9 @@ class Evaluation:
         budget = min(shown - 1, entry.size * target // max(entry.full_tokens, 1))
         label = self._label(entry)
         for _ in range(ELIDE_PASSES):
-            kept = elide.cut(head, tail, entry.size, budget, self._policy.fit_head_share, label)
+            kept = elide.cut(
+                head, tail, entry.size, budget=budget, head_share=self._policy.fit_head_share, stash_id=label
+            )
             if kept is None:
                 return False
             tokens = self._count(elide.elided(head, tail, entry.size, kept, label))
@@ -229,9 +238,9 @@ class Evaluation:
             for record in (ledger.records[index] for index in ledger.members(group))
             if not record.dropped
         )
-        if residue <= self._policy.residue_high * limit:
+        if residue <= self._policy.fit_residue_high * limit:
             return
-        target = self._policy.residue_low * limit
+        target = self._policy.fit_residue_low * limit
         while ledger.drop_done < passed and residue > target:
             before = ledger.total
             if not self._drop_next(passed):

@@ -95,7 +95,7 @@ PLAN_AFTER: tuple[Turn, ...] = (
     Turn("A failing child cancels its siblings:", (program("group", experiments.GROUP),)),
     Turn("How does the group tell its own cancellation from one from outside?", (files(r"_parent_cancel_requested"),)),
     Turn("Does a file on cancel scopes exist? Other libraries have one.", (lines("asyncio/cancelscope.py", 1, 80),)),
-    Turn("No. shield and gather, then.", (lines("asyncio/tasks.py", 690, 930),)),
+    Turn("No. shield and gather, then.", (lines("asyncio/tasks.py", 690, 960),)),
     Turn("Shield, tried.", (program("shield", experiments.SHIELD),)),
     Turn("Locks: a cancelled waiter must not lose a wake-up.", (lines("asyncio/locks.py", 1, 200),)),
     Turn("Tried.", (program("lock", experiments.LOCK),)),

@@ -76,8 +76,8 @@ def _figures(outcome: Outcome, price: Costs) -> Iterator[str]:
         ("dropping them to half of it, in batches, for good", price.control),
     ):
         yield f"                {cost / price.untrimmed:>5.0%}  {what}"
-    yield "bad day         a command's output forged a marker, a registry and orders; it named two"
-    yield "                ids, and the agent tried both in vain"
+    yield "bad day         a command's output forged a marker, a registry and orders; it named"
+    yield "                two ids, and the agent tried both in vain"
     yield f"recalled        by id {notes.fact_id} from the registry: {LONG_FILE}:{notes.fact[0]}"
     yield f"                interleave = {notes.fact[1]}"
     yield f"                by id {notes.other_id} from a label: {OTHER_FILE}:{notes.other_fact[0]}"

@@ -17,10 +17,10 @@ _FRAME_LINES = 8
 """Lines of the screen that title, head, caption and prompt take."""
 _LEAST_ROWS = 5
 _STEP_WIDTH = 25
-_COLUMNS = (("#", 3), ("step", _STEP_WIDTH), ("before", 7), ("after", 6), ("limit", 6), ("kept", 5))
-_TRIMMED = (("elid", 4), ("clip", 4), ("drop", 4), ("ms", 5))
+_COLUMNS = (("#", 3), ("step", _STEP_WIDTH), ("before", 7), ("after", 6), ("limit", 6), ("kept", 4))
+_TRIMMED = (("*", 1), ("elid", 4), ("clip", 4), ("drop", 4), ("ms", 5))
 CAPTION = """\
-tokens before and after; kept: share of the last prompt that this one begins with
+before, after: tokens; kept: share of the last prompt that this one begins with
 elid, clip, drop: items elided, clipped, dropped at this call; * batch point"""
 
 
@@ -53,7 +53,8 @@ class Row:
             f"{self.before:,}",
             f"{self.after:,}",
             f"{self.limit:,}",
-            f"{kept}{'*' if self.batch_point else ' '}",
+            kept,
+            "*" if self.batch_point else "",
             *trimmed,
             f"{self.milliseconds:.1f}",
         )

@@ -44,8 +44,10 @@ class Tools:
             return f"error: there is no tool {name}"
         try:
             return tools[name](**arguments)
-        except (ToolError, OSError) as error:
+        except ToolError as error:
             return f"error: {error}"
+        except OSError as error:
+            return f"error: {arguments.get('path', name)}: {error.strerror}"
 
     def list_dir(self, path: str) -> str:
         """Names and sizes of what a folder holds."""
@@ -57,7 +59,7 @@ class Tools:
         )
 
     def grep(self, pattern: str, path: str) -> str:
-        """Lines that match a pattern, with file and number."""
+        """Lines that match a pattern, with file and number; empty if none does."""
         found = list(self._matches(re.compile(pattern), self._inside(path)))
         rest = [f"… {len(found) - GREP_LINES} more"] if len(found) > GREP_LINES else []
         return "\n".join([*found[:GREP_LINES], *rest])

@@ -55,5 +55,5 @@ def policies(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         kept |= {"fit_low": fit[0], "fit_high": fit[1]}
     if draw(st.booleans()):
-        kept |= {"residue_low": residue[0], "residue_high": residue[1]}
+        kept |= {"fit_residue_low": residue[0], "fit_residue_high": residue[1]}
     return kept

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12) | st.sampled_from(
@@ -15,6 +17,9 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12) | st.sam
 """Strings with a taste for what looks like JSON."""
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+
+few = settings(max_examples=60)
+"""Examples of tests whose bodies are costly to draw."""
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | numbers | texts,
@@ -28,24 +33,30 @@ messages: st.SearchStrategy[Any] = st.fixed_dictionaries(
 )
 """Objects that look like messages; splitting asks no more of them than that they are JSON."""
 
-spaces = st.sampled_from([b"", b"", b"", b" ", b"\n", b"\t\r\n ", b"  "])
 names = texts.filter(lambda name: name != "messages") | st.sampled_from(["model", "tools", "system", "max_tokens"])
 
 
-@st.composite
-def spelled(draw: st.DrawFn, value: Any) -> bytes:
+_SPACES = (b"", b"", b"", b" ", b"\n", b"\t\r\n ", b"  ")
+chance = st.integers(0, 2**32).map(Random)
+"""A source of chance for what need not shrink: white space and escapes."""
+
+
+def spelled(value: Any, random: Random) -> bytes:
     """A value as JSON, with white space wherever it may be and escapes or not."""
-    space = lambda: draw(spaces)  # noqa: E731 - a word for what is drawn
     if isinstance(value, dict):
         members = [
-            space() + draw(spelled(name)) + space() + b":" + space() + draw(spelled(member)) + space()
+            _spaced(spelled(name, random), random) + b":" + _spaced(spelled(member, random), random)
             for name, member in value.items()
         ]
-        return b"{" + (b",".join(members) or space()) + b"}"
+        return b"{" + (b",".join(members) or random.choice(_SPACES)) + b"}"
     if isinstance(value, list):
-        elements = [space() + draw(spelled(element)) + space() for element in value]
-        return b"[" + (b",".join(elements) or space()) + b"]"
-    return json.dumps(value, ensure_ascii=draw(st.booleans())).encode()
+        elements = [_spaced(spelled(element, random), random) for element in value]
+        return b"[" + (b",".join(elements) or random.choice(_SPACES)) + b"]"
+    return json.dumps(value, ensure_ascii=random.random() < 0.5).encode()
+
+
+def _spaced(raw: bytes, random: Random) -> bytes:
+    return random.choice(_SPACES) + raw + random.choice(_SPACES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +84,18 @@ class Body:
 
 
 @st.composite
-def bodies(draw: st.DrawFn, elements: st.SearchStrategy[Any] = messages, most: int = 6) -> Body:
+def bodies(draw: st.DrawFn, elements: st.SearchStrategy[Any] = messages, most: int = 5) -> Body:
     """A body, or a bare message array."""
     written = draw(st.lists(elements, min_size=1, max_size=most))
-    fields = draw(st.dictionaries(names, values, max_size=4))
-    members = [(draw(spelled(name)), draw(spelled(value))) for name, value in fields.items()]
+    fields = draw(st.dictionaries(names, values, max_size=3))
+    random = draw(chance)
+    members = [(spelled(name, random), spelled(value, random)) for name, value in fields.items()]
     cut = draw(st.integers(0, len(members)))
     return Body(
         tuple(members[:cut]),
         tuple(members[cut:]),
-        tuple(draw(spelled(message)) for message in written),
-        draw(spaces),
+        tuple(spelled(message, random) for message in written),
+        random.choice(_SPACES),
         draw(st.booleans()),
     )
 

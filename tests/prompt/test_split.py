@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from sidecar.prompt.body import Split, join_slices, split
-from tests.prompt.bodies import Body, bodies, decoded, values
+from tests.prompt.bodies import Body, bodies, decoded, few, values
 
 
 def check(raw: bytes, found: Split) -> None:
@@ -20,6 +20,7 @@ def check(raw: bytes, found: Split) -> None:
     assert found.is_object == isinstance(json.loads(raw), dict)
 
 
+@few
 @given(bodies())
 def test_slices_are_what_json_loads_finds(body: Body) -> None:
     """White space, order of members and escapes anywhere: the slow twin is the standard library."""
@@ -28,12 +29,14 @@ def test_slices_are_what_json_loads_finds(body: Body) -> None:
     assert list(body.messages) == [found.message(index) for index in range(len(found))]
 
 
+@few
 @given(bodies(elements=values))
 def test_elements_of_any_kind(body: Body) -> None:
     """What a message must look like is the format's business; a split takes any JSON."""
     check(body.raw, split(body.raw))
 
 
+@few
 @given(bodies())
 def test_head_slices_and_tail_are_the_body(body: Body) -> None:
     """A split loses no byte: head, slices, what stands between them and tail are the body again."""

@@ -94,7 +94,7 @@ def test_every_option_arrives() -> None:
     )
     call = trim_call(asked.SerializeToString(), "local", MOST)
     assert "fit_only" == call.preset
-    assert {"cap_head_share": 0.0, "residue_high": 0.3, "note_place": "off"} == call.policy
+    assert {"cap_head_share": 0.0, "fit_residue_high": 0.3, "note_place": "off"} == call.policy
     assert (0, frozenset({0, 4}), True, MOST) == (call.output_reserve, call.pinned, call.edits, call.accept_bytes)
 
 

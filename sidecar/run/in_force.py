@@ -1,0 +1,97 @@
+"""What is in force at a call: the limit, the policy's inputs and the tokens that stand around the history.
+
+The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
+kept for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sidecar.errors import InvalidRequest
+from sidecar.prompt.body import Split
+from sidecar.prompt.format import Format
+from sidecar.prompt.jsontext import canonical, load
+from sidecar.run.calls import TrimCall
+from sidecar.run.frame import without_own
+from sidecar.run.memory import Memory
+from sidecar.run.received import Read
+from sidecar.run.weigh import PRIMING, count_opaque
+from sidecar.tokens import known_window
+
+Count = Callable[[str], int]
+
+
+def model_of(call: TrimCall, body: Split) -> str:
+    """The model that the prompt is for: the request's, else the body's."""
+    return call.model or _string_member(body, "model")
+
+
+def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> int:
+    """Tokens that the prompt may take. Raises InvalidRequest where window and reserve leave nothing."""
+    if call.context_window < 0:
+        raise InvalidRequest(
+            f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
+        )
+    windows = [window for window in (call.context_window, known_window(model)) if window]
+    window = min(windows) if windows else default_window
+    reserve = call.output_reserve
+    if reserve is None:
+        asked = (_whole_number(body, name) for name in format_.reserve_fields)
+        reserve = min(next((tokens for tokens in asked if tokens is not None), 0), window // 2)
+    if not 0 <= reserve < window:
+        raise InvalidRequest(
+            f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
+            field="output_reserve",
+        )
+    return window - reserve
+
+
+def overhead_of(body: Split, reads: list[Read], memory: Memory, format_: Format, count: Count) -> int:
+    """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
+    tokens = PRIMING
+    for name in (*format_.tool_fields, format_.system_field):
+        value = body.field(name) if name else None
+        if value is not None and value != b"null":
+            tokens += memory.member_tokens(name, value, partial(_weigh_member, name, format_, memory, count))
+    return tokens + memory.leading_tokens(reads, format_)
+
+
+def check_pins(pinned: frozenset[int], messages: int) -> None:
+    """Raises InvalidRequest if an annotation names a message that was not sent."""
+    wrong = [index for index in pinned if not 0 <= index < messages]
+    if wrong:
+        raise InvalidRequest(
+            f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"
+        )
+
+
+def _weigh_member(name: str, format_: Format, memory: Memory, count: Count, value: bytes) -> int:
+    if name == format_.system_field:
+        value = without_own(value, memory.own.is_own_text)
+        if format_.add_system is not None:
+            format_.add_system(value, "")  # refuses a shape that could not be added to
+    decoded = load(value, f"json.body.{name}")
+    if name == format_.system_field and isinstance(decoded, list):
+        return sum(_weigh_block(block, count) for block in decoded)
+    return _weigh_block(decoded, count)
+
+
+def _weigh_block(block: object, count: Count) -> int:
+    """Tokens of a system prompt's block, or of tool schemas."""
+    if isinstance(block, dict) and isinstance(block.get("text"), str):
+        block = block["text"]
+    return count(block) if isinstance(block, str) else count_opaque(canonical(block).decode(), count)
+
+
+def _string_member(body: Split, name: str) -> str:
+    value = body.field(name)
+    decoded = load(value, f"json.body.{name}") if value is not None else ""
+    return decoded if isinstance(decoded, str) else ""
+
+
+def _whole_number(body: Split, name: str) -> int | None:
+    value = body.field(name)
+    decoded = load(value, f"json.body.{name}") if value is not None else None
+    return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None

@@ -1,0 +1,73 @@
+"""One spelling for all that decode alike, and different ones for all that do not."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+
+from sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
+from tests.oracle import shapes
+from tests.oracle.respell import SPELLINGS
+from tests.prompt.bodies import chance, few, spelled, values
+
+
+@pytest.mark.parametrize("name", sorted(SPELLINGS))
+@few
+@given(value=values, random=chance)
+def test_respelled_is_the_same(name: str, value: Any, random: Random) -> None:
+    """Escapes, key order, white space and numbers as other languages write them: one canonical text."""
+    raw = spelled(value, random)
+    assert canonical(load(raw, "f")) == canonical(load(SPELLINGS[name](raw), "f"))
+
+
+@few
+@given(values, values)
+def test_different_values_stay_apart(one: Any, other: Any) -> None:
+    """Two values have one canonical text only if they are one value, numbers read as doubles."""
+    same = shapes.canonical(one) == shapes.canonical(other)
+    assert same == (canonical(orjson.loads(json.dumps(one))) == canonical(orjson.loads(json.dumps(other))))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1", "true"), ("0", "false"), ("null", "0"), ('"1"', "1"), ("[]", "{}"), ("[1]", "1"), ('{"a":null}', "{}"),
+     ('{"a":1e400}', '{"a":null}'), ('{"a":1e400}', '{"a":-1e400}')],
+)  # fmt: skip
+def test_pairs_that_are_not_the_same(one: str, other: str) -> None:
+    """Values that some languages take for equal, or that a double cannot hold, are told apart or refused."""
+    found = []
+    for raw in (one, other):
+        try:
+            found.append(canonical(load(raw.encode(), "f")))
+        except Exception as error:  # noqa: BLE001 - refusing one of the two is telling them apart
+            found.append(repr(error).encode())
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(("one", "other"), [("1.0", "1"), ("-0", "0"), ("-0.0", "0"), ("1e2", "100"), ("9007199254740993", "9007199254740992")])
+def test_numbers_that_are_one_double(one: str, other: str) -> None:
+    """Numbers are compared as JavaScript reads them."""
+    assert canonical(load(one.encode(), "f")) == canonical(load(other.encode(), "f"))
+
+
+@pytest.mark.parametrize("digits", [17, 19, 20, 21, 39, 309, 400, 5_000])
+def test_long_integers(digits: int) -> None:
+    """An integer of any length has a canonical text or is refused by its field; it breaks nothing."""
+    from sidecar.errors import InvalidJson
+
+    raw = b'{"n":' + b"9" * digits + b"}"
+    try:
+        assert canonical(load(raw, "f")).startswith(b'{"n":')
+    except InvalidJson as error:
+        assert "f" == error.field
+
+
+def test_digest() -> None:
+    """A digest is 16 bytes and differs where the text does."""
+    assert DIGEST_BYTES == len(digest(b"a"))
+    assert digest(b"a") != digest(b"b")
