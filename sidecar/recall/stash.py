@@ -376,8 +376,11 @@ class Stash:
         steps = 0
         while self._due and self._due[0][0] <= now and steps < limit:
             run = self._due[0][2]
-            steps += self._expire_run(run, now, limit - steps) or 1
-            if steps < limit or not run.entries:
+            gone = self._expire_run(run, now, limit - steps)
+            steps += gone or 1
+            # The run stays at the front only if the limit may have stopped it, and then some of it is gone: each step
+            # brings the end nearer, whatever the limit.
+            if not gone or steps < limit or not run.entries:
                 heapq.heappop(self._due)
                 run.timed = False
                 self._time(run)

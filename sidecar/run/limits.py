@@ -14,7 +14,7 @@ class Limits:
     run_stash_bytes: int = 67_108_864
     """Originals of one run, as held: four such runs fill the stash before one of them can starve the others."""
     time_to_live: float = 3_600.0
-    """Seconds that an original is kept after it was last received or retrieved; an agent's turn rarely takes an hour."""
+    """Seconds that an original is kept after it was last received or retrieved; few turns take an hour."""
     runs: int = 10_000
     """Runs remembered; past it the one idle for longest is forgotten."""
     run_messages: int = 100_000

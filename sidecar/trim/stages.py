@@ -13,7 +13,10 @@ and above the high-water mark the steps below are taken in order, each going no 
        before results
     2  drop the oldest iterations if what clipping  as 1 and 2 of cache_first
        left takes too much
-    3  elide the largest of the rest                -
+    3  elide the largest of the rest, down to       -
+       the low-water mark: stopping at the high
+       one would make the next prompt a batch
+       point again
     4  both, if the limit itself is still passed: clip all but the newest iteration, drop what is left of the
        others, clip the newest results
 
@@ -153,8 +156,8 @@ class Evaluation:
             self._elide_largest(low)
         self._clip_old(keep, low)
         self._drop_residue(keep, limit)
-        if policy.fit_stage is FitStage.OLDEST_FIRST and self.used > high:
-            self._elide_largest(high)
+        if policy.fit_stage is FitStage.OLDEST_FIRST:
+            self._elide_largest(low)
         if self.used > high:
             self._clip_old(1, high)
             self._drop_old(high)

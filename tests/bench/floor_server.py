@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 
 import grpc
@@ -22,28 +23,25 @@ from sidecar.trim.policy import preset
 
 SERVICE = "sidecar.v1.BenchFloor"
 KEEP = f"/{SERVICE}/Keep"
-"""Keep these bytes as the next answer."""
-NEXT = f"/{SERVICE}/Next"
-"""Take a body, give the next of the answers, and after the last the first again."""
+"""Keep these bytes as one more answer."""
+GIVE = f"/{SERVICE}/Give"
+"""Take a body, give the oldest answer that was kept and not given yet."""
 
 
 class Answers:
-    """The recorded answers, given out in turn."""
+    """Recorded answers, given out in turn."""
 
     def __init__(self) -> None:
-        self._kept: list[bytes] = []
-        self._at = 0
+        self._kept: deque[bytes] = deque()
 
     def keep(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
-        """Keep one more."""
+        """Keep one."""
         self._kept.append(raw)
         return b""
 
-    def next(self, _: bytes, __: grpc.ServicerContext) -> bytes:
-        """The next answer."""
-        answer = self._kept[self._at]
-        self._at = (self._at + 1) % len(self._kept)
-        return answer
+    def give(self, _: bytes, __: grpc.ServicerContext) -> bytes:
+        """Give one."""
+        return self._kept.popleft()
 
 
 class FloorServer(Server):
@@ -54,7 +52,7 @@ class FloorServer(Server):
         answers = Answers()
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "Keep": grpc.unary_unary_rpc_method_handler(answers.keep),
-            "Next": grpc.unary_unary_rpc_method_handler(answers.next),
+            "Give": grpc.unary_unary_rpc_method_handler(answers.give),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter, thread_time, time
@@ -75,8 +75,18 @@ def timed_trim(core: Runs, call: TrimCall) -> tuple[TrimAnswer, float, float]:
     return answer, took, thread_time() - cpu
 
 
-def replay(core: Runs, answers: TrimAnswers, prompts: Prompts, run_id: str, limit: int) -> Iterator[Timed]:
-    """Serve each prompt as the servicer does, and do the floor's work on the same body, taking turns."""
+def replay(
+    core: Runs,
+    answers: TrimAnswers,
+    prompts: Prompts,
+    run_id: str,
+    limit: int,
+    keep: Callable[[bytes], object] = len,
+) -> Iterator[Timed]:
+    """Serve each prompt as the servicer does, and do the floor's work on the same body, taking turns.
+
+    `keep` is given each answer's bytes.
+    """
     for number, body in enumerate(prompts.bodies()):
         below = floor(body) if number % 2 else None
         raw = request(run_id, prompts.format, body, limit)
@@ -85,8 +95,9 @@ def replay(core: Runs, answers: TrimAnswers, prompts: Prompts, run_id: str, limi
         parsed = perf_counter()
         answer, engine, cpu = timed_trim(core, call)
         ready = perf_counter()
-        answers.write(CALLER, run_id, answer)
+        encoded = answers.write(CALLER, run_id, answer)
         written = perf_counter()
+        keep(encoded)
         yield Timed(
             parse=parsed - began,
             engine=engine,

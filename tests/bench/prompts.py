@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from sidecar.run.calls import TrimCall
+from sidecar.tokens.count import CACHE_FROM_CHARS
 from sidecar.v1 import trim_pb2
 from tests.oracle.runs import turns
 
@@ -49,6 +50,11 @@ class Prompts:
             at = length
             yield bytes(memoryview(body)[:-1]) + b"]}"
 
+    def salted(self, number: int) -> Prompts:
+        """The same run in size, but with long texts that no count cache has seen under another number."""
+        slices = [orjson.dumps(_salt(orjson.loads(part), f"{number:04}")) for part in self.slices]
+        return replace(self, slices=slices)
+
     @property
     def size(self) -> int:
         """Bytes of the last body."""
@@ -57,6 +63,15 @@ class Prompts:
     def __len__(self) -> int:
         """Calls."""
         return len(self.lengths)
+
+
+def _salt(value: Any, salt: str) -> Any:
+    """The value with the first characters of its long texts replaced; arguments excepted, which are JSON."""
+    if isinstance(value, dict):
+        return {name: member if name == "arguments" else _salt(member, salt) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_salt(member, salt) for member in value]
+    return salt + value[len(salt) :] if isinstance(value, str) and len(value) >= CACHE_FROM_CHARS else value
 
 
 def prompts_of(name: str, format: str, slices: Sequence[bytes]) -> Prompts:

@@ -49,6 +49,18 @@ def test_each_body_is_the_history_so_far() -> None:
     assert all(longer[: len(shorter)] == shorter for shorter, longer in pairwise(sent))
 
 
+def test_a_salted_run_has_new_texts_of_the_same_size() -> None:
+    """So that each round counts what is new, at the same calls."""
+    made = run(9, 5, 50_000)
+    salted = made.salted(3)
+    long = [orjson.loads(part)["content"] for part in salted.slices if len(part) > 2_000]
+
+    # An escaped character among those replaced is a byte or two.
+    assert abs(made.size - salted.size) < 2 * len(made.slices)
+    assert {"0003"} == {text[:4] for text in long}
+    assert salted == made.salted(3)
+
+
 def test_a_synthetic_run_has_no_defect() -> None:
     """Calls are answered, results answer calls."""
     made = run(6, 60, 200_000)

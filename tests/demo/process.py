@@ -76,6 +76,7 @@ class Sidecar:
 
     def stop(self) -> int:
         """End it as an orchestrator would; return its exit code."""
+        self._channel.close()  # first: gRPC writes a line about a server that says goodbye
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)

@@ -36,20 +36,30 @@ def print_summary(console: Console, outcome: Outcome, found: Findings) -> None:
     for text in _figures(outcome, price):
         console.print(text, markup=False, soft_wrap=True)
     console.print()
+    good, bad = _marks(console.encoding)
     for check in Check:
         complaints = found.complaints[check]
         if complaints:
-            console.print(f"✗ {check}", style="bold red", markup=False, soft_wrap=True)
+            console.print(f"{bad} {check}", style="bold red", markup=False, soft_wrap=True)
             for complaint in complaints[:_COMPLAINTS_SHOWN]:
                 console.print(f"    {complaint}", markup=False, soft_wrap=True)
             if len(complaints) > _COMPLAINTS_SHOWN:
                 console.print(f"    and {len(complaints) - _COMPLAINTS_SHOWN} more")
         elif not found.made[check]:
-            console.print(f"✗ {check}: it was not checked", style="bold red", markup=False, soft_wrap=True)
+            console.print(f"{bad} {check}: it was not checked", style="bold red", markup=False, soft_wrap=True)
         else:
-            console.print(f"✓ {check}", style="green", markup=False, soft_wrap=True)
+            console.print(f"{good} {check}", style="green", markup=False, soft_wrap=True)
     verdict = "all checks passed" if found.passed else "THE DEMO FAILED"
     console.print(f"\n{verdict}: {sum(found.made.values()):,} comparisons", style="bold", markup=False)
+
+
+def _marks(encoding: str) -> tuple[str, str]:
+    """A tick and a cross, in words where they cannot be written."""
+    try:
+        "✓✗".encode(encoding)
+    except UnicodeEncodeError:
+        return "ok    ", "FAILED"
+    return "✓", "✗"
 
 
 def _figures(outcome: Outcome, price: Costs) -> Iterator[str]:

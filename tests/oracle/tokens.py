@@ -21,7 +21,10 @@ from tiktoken_ext import openai_public
 from tests.oracle.shapes import messages_of, texts_of
 
 FRAME = 4
-"""Tokens around each message, call and result; OpenAI's cookbook says 3 and 1 for a name around a message."""
+"""Tokens around each message; OpenAI's cookbook says 3 and 1 for a name."""
+
+PAIR = 8
+"""Tokens around each call and each result, for the frame that ties one to the other."""
 
 LABELS = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "cache_control"})
 """Members that are part of a frame: no provider documents that a model is shown their text."""
@@ -71,7 +74,7 @@ def count_prompt(body: object) -> int:
 
 def _count_value(key: str, value: Any) -> int:
     if key in LABELS:
-        return FRAME if key in ("id", "tool_call_id", "tool_use_id") else 0
+        return PAIR if key in ("id", "tool_call_id", "tool_use_id") else 0
     if key == "input":
         return count(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):

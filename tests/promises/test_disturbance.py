@@ -6,6 +6,7 @@ revision; a rewritten history keeps the decisions about what it shares with the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
@@ -14,11 +15,15 @@ import pytest
 
 from sidecar.run.calls import Outcome, RevisionUse, TrimAnswer
 from sidecar.run.limits import Limits
+from sidecar.trim.ledger import Action
 from tests.oracle.runs import Run, Shape, body_of, dumps, synthetic, turns
 from tests.oracle.shapes import FORMATS
 from tests.oracle.tokens import count_prompt
+from tests.oracle.validity import new_defects
+from tests.promises.checks import adopt_complaints
 from tests.promises.engine import Engine
 from tests.promises.judge import judge, prompt_of, same_answer
+from tests.promises.replay import replay
 from tests.promises.resend import without_own_text
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -165,6 +170,36 @@ def test_divergence_keeps_the_shared_prefix(format: str, preset: str) -> None:
     branch = Run("branch", format, [*run.messages[:back], {"role": "user", "content": "Try another way."}], run.system)
     verdict = judge(branch, prompt_of(sent), engine.trim(format, sent))
     assert () == verdict.complaints
+
+
+@presets
+@formats
+def test_divergence_of_an_adopted_prompt(format: str, preset: str) -> None:
+    """An agent that keeps what it got may branch anywhere in it too, even right after what was dropped."""
+    run = synthetic(6, format, Shape(iterations=40, defects=False, odd_ids=0))
+    for kept in range(1, 12):
+        engine = Engine(limit=2_000, preset=preset)
+        for length in turns(run.messages):
+            answer = _send(engine, run, length)
+        assert any(trim.action is Action.DROPPED for trim in answer.trims)
+        held = [json.loads(piece) for piece in without_own_text(answer)]
+        branch = Run("branch", format, [*held[:kept], {"role": "user", "content": "Try another way."}], run.system)
+        sent = prompt_of(branch.body())
+        answered = engine.trim(format, branch.body())
+        assert answered.body is not None
+        got = prompt_of(answered.body)
+        own = {piece.message_index for piece in answered.own_text}
+        assert not new_defects(format, sent.decoded, got.decoded, own), f"{kept} messages kept"
+
+
+@presets
+@formats
+def test_adopting_where_ids_are_empty_or_reused(format: str, preset: str) -> None:
+    """Trimmed messages may look alike to the byte; an agent that adopts them is still answered the same."""
+    run = synthetic(266, format, Shape(iterations=40, parallel=1, odd_ids=1.0, bare=0, images=0, reasoning=0))
+    result = replay(run, preset, 1_000)
+    for how in ("own text", "no own text", "mixed"):
+        assert [] == adopt_complaints(result, how), how
 
 
 @formats

@@ -162,8 +162,9 @@ def test_the_total_takes_from_the_owners_own_idle_runs_first() -> None:
     assert 0 == stash.figures("now").evicted
 
 
-def test_the_dead_make_room_before_the_living() -> None:
+def test_the_dead_make_room_before_the_living(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expired original counts as expired, and spares a living one, even if no sweep has come by."""
+    monkeypatch.setattr(stash_module, "PUT_SLICE", 0)
     stash, clock = make(total=2, run=2)
     stash.put("idle", "you", "a", b"x", TEXT)
     clock.now = 30
@@ -173,6 +174,16 @@ def test_the_dead_make_room_before_the_living() -> None:
     assert Outcome.EXPIRED == stash.get("idle", "a")
     assert isinstance(stash.get("mine", "a"), Held)
     assert {Cause.EXPIRED: 1, Cause.RUN_BUDGET: 0, Cause.TOTAL_BUDGET: 0} == stash.totals().lost
+
+
+def test_the_dead_of_a_full_run_count_as_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's budget that meets a dead entry first evicts nothing."""
+    monkeypatch.setattr(stash_module, "PUT_SLICE", 0)
+    stash, clock = make(run=1)
+    stash.put("r", "o", "a", b"x", TEXT)
+    clock.now = 60
+    stash.put("r", "o", "b", b"x", TEXT)
+    assert (Outcome.EXPIRED, 1, 0) == (stash.get("r", "a"), stash.figures("r").expired, stash.figures("r").evicted)
 
 
 def test_sweep_is_bounded_and_reaches_everything() -> None:
@@ -203,6 +214,38 @@ def test_sweep_finds_what_a_renewal_put_off() -> None:
     stash.sweep()
     assert 0 == stash.totals().entries
     assert 0 == stash.totals().held_bytes
+
+
+def test_a_renewed_run_that_comes_due_holds_up_nothing() -> None:
+    """A put that needs room, and the smallest sweep, look at a renewed run once and go on to what is dead behind it."""
+    stash, clock = make(total=3, run=3)
+    stash.put("renewed", "you", "a", b"x", TEXT)
+    stash.put("idle", "you", "a", b"x", TEXT)
+    clock.now = 50
+    stash.received("renewed")
+    stash.put("now", "me", "a", b"x", TEXT)
+    clock.now = 60
+    assert [1, 1, 0] == [stash.sweep(1) for _ in range(3)]
+    assert {Cause.EXPIRED: 1, Cause.RUN_BUDGET: 0, Cause.TOTAL_BUDGET: 0} == stash.totals().lost
+    clock.now = 100
+    stash.received("now")
+    clock.now = 110
+    stash.put("now", "me", "b", b"xxx", TEXT)
+    assert isinstance(stash.get("now", "b"), Held)
+
+
+def test_a_full_stash_with_a_renewed_run_due_still_takes_a_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making room ends even when the first run that is due has nothing dead."""
+    monkeypatch.setattr(stash_module, "PUT_SLICE", 0)
+    stash, clock = make(total=2, run=2)
+    stash.put("renewed", "you", "a", b"x", TEXT)
+    clock.now = 50
+    stash.received("renewed")
+    stash.put("now", "me", "a", b"x", TEXT)
+    clock.now = 60
+    stash.put("now", "me", "b", b"x", TEXT)
+    assert Outcome.EVICTED == stash.get("renewed", "a")
+    assert 2 == stash.figures("now").entries
 
 
 def test_forget_leaves_nothing() -> None:

@@ -1,0 +1,28 @@
+"""Reading a message that a test wrote as a Python value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sidecar.prompt.format import Format
+from sidecar.prompt.formats import FORMATS
+from sidecar.prompt.items import Item, Message
+
+OPENAI: Format = FORMATS["openai_chat"]
+ANTHROPIC: Format = FORMATS["anthropic_messages"]
+
+
+def read(format: Format, message: Any) -> Message:
+    """Read a message as the third of a body."""
+    return format.read(json.dumps(message, ensure_ascii=False).encode(), "json.body.messages[2]")
+
+
+def identity(format: Format, message: Any) -> bytes:
+    """What a message is recognised by."""
+    return read(format, message).identity
+
+
+def shown(items: tuple[Item, ...]) -> list[tuple[str, tuple[str | int, ...], str]]:
+    """Items as kind, path and text."""
+    return [(item.kind.value, item.path, item.text) for item in items]

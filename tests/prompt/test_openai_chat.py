@@ -1,0 +1,255 @@
+"""OpenAI's chat messages: their items, their identity, and writing them back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sidecar.errors import InvalidJson
+from sidecar.prompt.items import ItemKind, Role
+from tests.oracle.respell import SPELLINGS
+from tests.prompt.reading import OPENAI, identity, read, shown
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "grep", "arguments": '{"q": "é"}'}}
+ASSISTANT: dict[str, Any] = {"role": "assistant", "content": "I look.", "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("system", Role.SYSTEM),
+        ("developer", Role.SYSTEM),
+        ("user", Role.USER),
+        ("assistant", Role.ASSISTANT),
+        ("tool", Role.TOOL),
+        ("function", Role.TOOL),
+        ("critic", Role.OTHER),
+    ],
+)
+def test_roles(name: str, role: Role) -> None:
+    """Every role has its meaning; one that nobody knows passes through."""
+    assert role == read(OPENAI, {"role": name, "content": "x"}).role
+
+
+def test_text() -> None:
+    """A string is one text."""
+    assert [("text", ("content",), "héllo")] == shown(read(OPENAI, {"role": "user", "content": "héllo"}).items)
+
+
+@pytest.mark.parametrize("content", ["", None, []])
+def test_nothing(content: object) -> None:
+    """Empty content has no item."""
+    assert () == read(OPENAI, {"role": "user", "content": content}).items
+
+
+def test_parts() -> None:
+    """Each part is an item of its kind; an empty text is none, an unknown part makes the whole message opaque."""
+    audio = {"type": "input_audio", "input_audio": {"data": "AA=="}}
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": ""}, IMAGE, audio]
+    message = read(OPENAI, {"role": "user", "content": parts})
+    image = json.dumps(IMAGE, sort_keys=True, separators=(",", ":"))
+    expected = [("text", ("content", 0, "text"), "a"), ("image", ("content", 2), image), ("opaque", (), "")]
+    assert expected == shown(message.items)
+    assert 1 == message.media
+    assert '{"input_audio":{"data":"AA=="},"type":"input_audio"}' == message.other
+
+
+def test_calls() -> None:
+    """Calls are arguments with the call's id and tool; text stands before them."""
+    message = read(OPENAI, ASSISTANT | {"tool_calls": [CALL, CALL | {"id": ""}]})
+    assert ["text", "arguments", "arguments"] == [item.kind.value for item in message.items]
+    assert ("tool_calls", 1, "function", "arguments") == message.items[2].path
+    assert ("c1", "") == message.calls
+    assert [("c1", "grep"), ("", "grep")] == [(item.call_id, item.tool) for item in message.items[1:]]
+    assert '{"q": "é"}' == message.items[1].text
+    assert "application/json" == message.items[1].content_type
+
+
+def test_function_call() -> None:
+    """The retired single call is arguments too, without an id."""
+    message = read(OPENAI, {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}})
+    assert [("arguments", ("function_call", "arguments"), "{}")] == shown(message.items)
+    assert () == message.calls
+
+
+def test_a_call_of_another_kind() -> None:
+    """A call that is no function passes through, and is still a call that wants an answer."""
+    custom = {"id": "c9", "type": "custom", "custom": {"name": "x", "input": "y"}}
+    message = read(OPENAI, {"role": "assistant", "tool_calls": [custom]})
+    assert ("c9",) == message.calls
+    assert ["opaque"] == [item.kind.value for item in message.items]
+
+
+@pytest.mark.parametrize("content", ["out", [{"type": "text", "text": "out"}]])
+def test_result(content: object) -> None:
+    """A tool's text is a result of the call that it answers."""
+    message = read(OPENAI, {"role": "tool", "tool_call_id": "c1", "name": "grep", "content": content})
+    assert ("c1",) == message.answers
+    item = message.items[0]
+    assert (ItemKind.RESULT, "out", "c1", "grep", 0) == (item.kind, item.text, item.call_id, item.tool, item.result)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [{"reasoning_content": "hm"}, {"x_new": {"a": [1]}}, {"refusal": "no"}, {"audio": {"id": "a"}}, {"annotations": [1]}],
+)
+def test_unknown_members(member: dict[str, Any]) -> None:
+    """A member that nobody knows is weighed, stashed with its message, and part of its identity."""
+    plain = {"role": "assistant", "content": "a"}
+    message = read(OPENAI, plain | member)
+    assert ItemKind.OPAQUE == message.items[-1].kind
+    assert message.other
+    assert identity(OPENAI, plain) != message.identity
+
+
+SAME: list[tuple[Any, Any]] = [
+    (ASSISTANT, ASSISTANT | {"refusal": None, "audio": None, "x": None}),
+    (ASSISTANT, ASSISTANT | {"cache_control": {"type": "ephemeral"}}),
+    ({"role": "assistant", "tool_calls": [CALL]}, {"role": "assistant", "content": None, "tool_calls": [CALL]}),
+    (
+        {"role": "user", "content": [{"type": "text", "text": "a"}]},
+        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=range(len(SAME)))
+def test_same_identity(one: Any, other: Any) -> None:
+    """Cache marks and members that are null come and go."""
+    assert identity(OPENAI, one) == identity(OPENAI, other)
+
+
+OTHER = [
+    ASSISTANT | {"content": "I look"},
+    ASSISTANT | {"content": "I look. "},
+    ASSISTANT | {"role": "user"},
+    ASSISTANT | {"name": "bob"},
+    ASSISTANT | {"tool_calls": []},
+    ASSISTANT | {"tool_calls": [CALL | {"id": "c2"}]},
+    ASSISTANT | {"tool_calls": [CALL | {"cache_control": 1}]},
+    ASSISTANT | {"tool_calls": [CALL, CALL]},
+    ASSISTANT | {"tool_calls": [CALL | {"function": {"name": "grep", "arguments": '{"q":"é"}'}}]},
+    ASSISTANT | {"tool_calls": [CALL | {"function": {"name": "grep ", "arguments": '{"q": "é"}'}}]},
+    ASSISTANT | {"content": [{"type": "text", "text": "I look.", "x": None}]},
+    ASSISTANT | {"x": False},
+    ASSISTANT | {"x": 0},
+    ASSISTANT | {"x": ""},
+]
+
+
+@pytest.mark.parametrize("other", OTHER, ids=range(len(OTHER)))
+def test_other_identity(other: Any) -> None:
+    """Anything else that differs is another message; arguments are text, and text is compared as text."""
+    assert identity(OPENAI, ASSISTANT) != identity(OPENAI, other)
+
+
+@pytest.mark.parametrize("spelling", sorted(SPELLINGS))
+def test_identity_is_of_what_is_decoded(spelling: str) -> None:
+    """Another language's spelling is the same message with the same items."""
+    message = ASSISTANT | {"content": "a—<b>&\u2028", "z": 1.0, "a": {"10": 1e3, "9": -0.0}}
+    raw = json.dumps(message).encode()
+    one, other = OPENAI.read(raw, "f"), OPENAI.read(SPELLINGS[spelling](raw), "f")
+    assert one.identity == other.identity
+    assert shown(one.items) == shown(other.items)
+
+
+def test_write() -> None:
+    """Replacements stand where the items stood; all else keeps its bytes."""
+    raw = b'{"x":1.50,"role":"assistant","tool_calls":[{"id":"c1","function":{"arguments":"{\\"a\\":1}","name":"f"}}],"content":"\\u0061"}'
+    message = OPENAI.read(raw, "f")
+    text, call, _ = message.items
+    written = OPENAI.write(raw, {call: None})
+    assert raw.replace(b'"{\\"a\\":1}"', b'"{}"') == written
+    assert raw.replace(b'"\\u0061"', '"né\\"w"'.encode()) == OPENAI.write(raw, {text: 'né"w'})
+    again = OPENAI.read(OPENAI.write(raw, {call: None, text: "cut"}), "f")
+    assert ["cut", "{}"] == [item.text for item in again.items[:2]]
+    assert message.calls == again.calls
+
+
+def test_write_an_image() -> None:
+    """A clipped image is a text part."""
+    raw = json.dumps({"role": "user", "content": [IMAGE, {"type": "text", "text": "b"}]}).encode()
+    image = OPENAI.read(raw, "f").items[0]
+    written = json.loads(OPENAI.write(raw, {image: "[image clipped]"}))
+    assert [{"type": "text", "text": "[image clipped]"}, {"type": "text", "text": "b"}] == written["content"]
+
+
+def test_write_nothing() -> None:
+    """Without replacements the message is the very bytes."""
+    raw = b'{ "role":"user", "content":"x" }'
+    assert raw is OPENAI.write(raw, {})
+
+
+def test_originals() -> None:
+    """The original of a text and of arguments is its UTF-8, of an image its raw JSON, of a message the message."""
+    raw = b'{"role":"assistant","content":[{"type":"text","text":"\\u00e9"},{"image_url":{"url":"u"}, "type":"image_url"}],"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\": 1}"}}],"x":1}'
+    message = OPENAI.read(raw, "f")
+    assert [
+        "é".encode(),
+        b'{"image_url":{"url":"u"}, "type":"image_url"}',
+        b'{"a": 1}',
+        raw,
+    ] == [OPENAI.original(raw, item) for item in message.items]
+
+
+def test_system_message() -> None:
+    """A system message reads back as one text."""
+    assert OPENAI.system_message is not None
+    message = OPENAI.read(OPENAI.system_message('a "b"\n'), "f")
+    assert (Role.SYSTEM, ['a "b"\n']) == (message.role, [item.text for item in message.items])
+
+
+BAD = [
+    ([], ""),
+    ("x", ""),
+    (1, ""),
+    (None, ""),
+    ({}, ".role"),
+    ({"role": 1}, ".role"),
+    ({"role": None}, ".role"),
+    ({"role": "user", "content": 1}, ".content"),
+    ({"role": "user", "content": {}}, ".content"),
+    ({"role": "user", "content": False}, ".content"),
+    ({"role": "user", "content": ["x"]}, ".content[0]"),
+    ({"role": "user", "content": [{"type": "text", "text": "a"}, None]}, ".content[1]"),
+    ({"role": "assistant", "tool_calls": {}}, ".tool_calls"),
+    ({"role": "assistant", "tool_calls": "x"}, ".tool_calls"),
+    ({"role": "assistant", "tool_calls": [CALL, 3]}, ".tool_calls[1]"),
+]
+
+
+@pytest.mark.parametrize(("message", "field"), BAD, ids=range(len(BAD)))
+def test_bad_shapes(message: Any, field: str) -> None:
+    """A wrong shape is refused by the name of where it is."""
+    with pytest.raises(InvalidJson) as caught:
+        read(OPENAI, message)
+    assert "json.body.messages[2]" + field == caught.value.field
+
+
+ODD: list[Any] = [
+    {"role": "user"},
+    {"role": "", "content": "x"},
+    {"role": "user", "content": [{}]},
+    {"role": "user", "content": [{"type": 1, "text": []}]},
+    {"role": "user", "content": [{"type": "text", "text": 1}]},
+    {"role": "user", "content": [{"type": ["text"]}]},
+    {"role": "user", "content": [{"type": {"a": 1}}]},
+    {"role": "assistant", "tool_calls": [{}]},
+    {"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": 1, "arguments": "{}"}}]},
+    {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"a": 1}}}]},
+    {"role": "assistant", "function_call": "auto"},
+    {"role": "tool", "tool_call_id": None, "content": "x"},
+    {"role": "tool", "tool_call_id": ["a"], "name": {"a": 1}, "content": "x"},
+]
+
+
+@pytest.mark.parametrize("message", ODD, ids=range(len(ODD)))
+def test_odd_shapes_pass_through(message: Any) -> None:
+    """What the provider may refuse or not is no business of ours: it is read, and its parts of unknown kind kept."""
+    raw = json.dumps(message).encode()
+    found = OPENAI.read(raw, "f")
+    assert raw == OPENAI.write(raw, {})
+    assert all(OPENAI.original(raw, item) for item in found.items)

@@ -1,0 +1,53 @@
+"""Markers and placeholders, letter by letter: a changed label would change prompts that are cached."""
+
+from __future__ import annotations
+
+import pytest
+
+from sidecar.prompt.items import ItemKind
+from sidecar.trim.elide import Kept, elided, marker, placeholder
+
+ID = "abcdefghjk"
+
+
+def test_marker() -> None:
+    """It states the bytes removed and an id, and holds no instruction."""
+    assert "[content elided to fit context window — id=abcdefghjk, 48,210 bytes]" == marker(ID, 48_210)
+    assert "[content elided to fit context window — 7 bytes]" == marker("", 7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stash_id", "text"),
+    [
+        (ItemKind.RESULT, ID, "[content clipped — id=abcdefghjk, 48,210 bytes]"),
+        (ItemKind.TEXT, ID, "[content clipped — id=abcdefghjk, 48,210 bytes]"),
+        (ItemKind.IMAGE, ID, "[image clipped — id=abcdefghjk, 48,210 bytes]"),
+        (ItemKind.RESULT, "", "[content clipped — 48,210 bytes]"),
+        (ItemKind.IMAGE, "", "[image clipped — 48,210 bytes]"),
+        (ItemKind.ARGUMENTS, ID, None),
+        (ItemKind.ARGUMENTS, "", None),
+    ],
+)
+def test_placeholder(kind: ItemKind, stash_id: str, text: str | None) -> None:
+    """Arguments become empty arguments; anything else a label."""
+    assert text == placeholder(kind, stash_id, 48_210)
+
+
+MARK = "[content elided to fit context window — 6 bytes]"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "shown"),
+    [
+        ("abcdefghij", Kept(2, 2), f"ab\n{MARK}\nij"),
+        ("a\ncdefgh\nj", Kept(2, 2), f"a\n{MARK}\nj"),
+        ("abcdefgh", Kept(0, 2), f"{MARK}\ngh"),
+        ("abcdefgh", Kept(2, 0), f"ab\n{MARK}"),
+        ("abcdef", Kept(0, 0), MARK),
+        ("ébcdefgé", Kept(2, 2), f"é\n{MARK}\né"),
+    ],
+)
+def test_elided(text: str, kept: Kept, shown: str) -> None:
+    """The marker stands on a line of its own."""
+    raw = text.encode()
+    assert shown == elided(raw, raw, len(raw), kept, "")

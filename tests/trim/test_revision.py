@@ -1,0 +1,96 @@
+"""Revisions: they come back as they went, and only if this key signed them."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.trim.ids import sign
+from sidecar.trim.ledger import Ledger
+from sidecar.trim.revision import Revision, apply_state, pack_state, run_digest, seal, unseal
+from tests.trim.histories import decisions, evaluated, histories, plain
+
+KEY = b"key"
+REVISION = Revision(run_digest(b"run"), 3, b"c" * 16, [b"o" * 16], b"state")
+
+revisions = st.builds(
+    Revision,
+    run=st.binary(min_size=8, max_size=8),
+    length=st.integers(0, 2**31),
+    chain=st.binary(max_size=16),
+    own=st.lists(st.binary(max_size=16), max_size=3),
+    state=st.binary(max_size=50),
+)
+
+
+@given(revisions, st.binary(max_size=80))
+def test_round_trip(revision: Revision, key: bytes) -> None:
+    """What was sealed is opened by the key that sealed it."""
+    assert revision == unseal(key, seal(key, revision))
+
+
+@given(st.data())
+def test_tampered(data: st.DataObject) -> None:
+    """One changed, missing or added byte anywhere, and it is nobody's."""
+    sealed = bytearray(seal(KEY, REVISION))
+    place = data.draw(st.integers(0, len(sealed) - 1))
+    match data.draw(st.sampled_from(["flip", "cut", "insert", "remove"])):
+        case "flip":
+            sealed[place] ^= data.draw(st.integers(1, 255))
+        case "cut":
+            del sealed[place:]
+        case "insert":
+            sealed.insert(place, data.draw(st.integers(0, 255).filter(lambda byte: byte != sealed[place])))
+        case "remove":
+            del sealed[place]
+    if bytes(sealed) != seal(KEY, REVISION):
+        assert None is unseal(KEY, bytes(sealed))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(raw: bytes) -> None:
+    """Whatever is sent as a revision, it is refused and raises nothing."""
+    assert None is unseal(KEY, raw)
+
+
+def test_another_key() -> None:
+    """A revision of another deployment is nobody's here."""
+    assert None is unseal(b"other", seal(KEY, REVISION))
+    assert None is unseal(b"", seal(KEY, REVISION))
+
+
+def test_a_signature_of_something_else() -> None:
+    """A tag over other content does not open what it stands before."""
+    content = msgspec.msgpack.encode(REVISION)
+    assert None is unseal(KEY, sign(KEY, content + b"x") + content)
+
+
+def test_run_digest_tells_no_key() -> None:
+    """What a revision says of its run is no part of the run's key."""
+    key = bytes(range(32))
+    assert 8 == len(run_digest(key))
+    assert run_digest(key) not in key
+
+
+@given(histories(most=10), st.integers(60, 1_500))
+def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
+    """A ledger that takes a state has the decisions of the one that gave it, and goes on as that one would."""
+    one = evaluated(messages, limit)
+    other = Ledger()
+    for record in one.fresh():
+        other.append(record)
+    assert apply_state(other, pack_state(one.ledger))
+    assert decisions(one.ledger) == decisions(other)
+    assert one.ledger.total == other.total
+    for name in ("light_done", "heavy_done", "drop_done", "batch_end", "batch_group", "batches", "evaluated"):
+        assert getattr(one.ledger, name) == getattr(other, name), name
+
+
+def test_a_state_that_is_too_large() -> None:
+    """A state that inflates past its bound is not taken."""
+    import zlib
+
+    from sidecar.trim.revision import MAX_STATE_BYTES
+
+    assert not apply_state(Ledger(), zlib.compress(b"\0" * (MAX_STATE_BYTES + 1)))
