@@ -33,7 +33,7 @@ def align(
     *,
     leading_system: bool,
 ) -> Aligned:
-    """Find the place of each sent message, up to the first that is new. Fills in `places`, `nexts` and `tokens`.
+    """Find the place of each sent message, up to the first that is new. Fills in what is said of each.
 
     Args:
         received: the prompt, read.
@@ -48,9 +48,11 @@ def align(
         received.places = before.places[:same]
         received.nexts = before.nexts[:same]
         received.tokens = before.tokens[:same]
+        received.whole = before.whole[:same]
     leading = leading_system and all(place in (OWN, SYSTEM) for place in received.places)
     expected = received.nexts[-1] if same else 0
     tokens = received.tokens[-1] if same else 0
+    whole = received.whole[-1] if same else 0
     for index in range(same, len(received.reads)):
         read = received.reads[index]
         if read.role is Role.SYSTEM and is_own(read):
@@ -65,9 +67,11 @@ def align(
             place = found
             expected = found + 1
             tokens += read.tokens
+            whole += ledger.records[found].identity == read.identity
         received.places.append(place)
         received.nexts.append(expected)
         received.tokens.append(tokens)
+        received.whole.append(whole)
     return Aligned(expected, len(received.reads))
 
 

@@ -147,7 +147,7 @@ class Memory:
     def _align(self, work: Work, count: Count) -> tuple[int, list[Record]]:
         """Find the prompt's place in the history; the first record that differs, and the records that are new."""
         before = self.received
-        received = Received(work.split, work.reads, [], [], [])
+        received = Received(work.split, work.reads, [], [], [], [])
         zone = work.format.system_message is not None
         aligned = align(
             received,
@@ -182,6 +182,7 @@ class Memory:
         """Make records of the messages that are new, and places for them."""
         pending: list[Record] = []
         tokens = received.tokens[-1] if received.tokens else 0
+        whole = received.whole[-1] if received.whole else 0
         leading = work.format.system_message is not None and all(place < 0 for place in received.places)
         for index in range(first_new, len(received.reads)):
             read = received.reads[index]
@@ -201,9 +202,11 @@ class Memory:
                 self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
+                whole += 1
             received.places.append(place)
             received.nexts.append(len(self.rendered.slices))
             received.tokens.append(tokens)
+            received.whole.append(whole)
         for index in range(received.split.same, len(received.reads)):
             read = received.reads[index]
             if read.message is not None:  # its text is not kept

@@ -49,6 +49,8 @@ class Received:
     """For each message the history index that is expected after it."""
     tokens: list[int]
     """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
+    whole: list[int]
+    """Messages up to and including each that came untrimmed."""
 
 
 def read(

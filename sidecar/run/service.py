@@ -264,8 +264,8 @@ class Runs:
         run.sent_total += answer.tokens.before
         run.returned_total += answer.tokens.after
         received = memory.received
-        if received is not None and received.nexts and len(received.nexts) >= len(memory.ledger):
-            self.stash.received(run.stash_key)
+        if received is not None and received.whole[-1] == len(memory.ledger):
+            self.stash.received(run.stash_key)  # every original has come again
 
     def _policy_of(self, call: TrimCall) -> Policy:
         policy = self._policy

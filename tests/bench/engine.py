@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from sidecar.server.answers import TrimAnswers
 from tests.bench.figures import Section, Spread, best_of, milliseconds, ratio, times
 from tests.bench.floor import WHAT
 from tests.bench.inprocess import PLENTY, Timed, replay, runs
@@ -89,7 +88,7 @@ def growth(iterations: int, rounds: int) -> Section:
         for number in range(rounds):
             # The two take turns at being first; a core each, so that neither counts tokens for the other.
             for prompts, limit, into in list(zip(pair, case.limits, found, strict=True))[:: -1 if number % 2 else 1]:
-                into.append(list(replay(runs(), TrimAnswers(), prompts, "growth", limit))[1:])
+                into.append(list(replay(runs(), prompts, "growth", limit))[1:])
         one, ten = (_costs(calls) for calls in found)
         added, added_floor = ten[0] - one[0], ten[1] - one[1]
         factor = ratio(added, added_floor)

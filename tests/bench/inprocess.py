@@ -76,17 +76,13 @@ def timed_trim(core: Runs, call: TrimCall) -> tuple[TrimAnswer, float, float]:
 
 
 def replay(
-    core: Runs,
-    answers: TrimAnswers,
-    prompts: Prompts,
-    run_id: str,
-    limit: int,
-    keep: Callable[[bytes], object] = len,
+    core: Runs, prompts: Prompts, run_id: str, limit: int, keep: Callable[[bytes], object] = len
 ) -> Iterator[Timed]:
     """Serve each prompt as the servicer does, and do the floor's work on the same body, taking turns.
 
     `keep` is given each answer's bytes.
     """
+    answers = TrimAnswers()
     for number, body in enumerate(prompts.bodies()):
         below = floor(body) if number % 2 else None
         raw = request(run_id, prompts.format, body, limit)

@@ -19,7 +19,6 @@ from typing import TypeAlias
 
 import grpc
 
-from sidecar.server.answers import TrimAnswers
 from tests.bench.figures import Section, Spread, best_of, milliseconds, times
 from tests.bench.floor_server import GIVE, KEEP
 from tests.bench.inprocess import Timed, replay, runs
@@ -61,7 +60,7 @@ def measure(prompts: Prompts, limit: int, rounds: int) -> Rounds:
         for number in range(rounds + 1):
             run_id, salted = f"bench-{number:04}", prompts.salted(number)
             answers: list[bytes] = []
-            inside = list(replay(runs(), TrimAnswers(), salted, run_id, limit, answers.append))
+            inside = list(replay(runs(), salted, run_id, limit, answers.append))
             for answer in answers:
                 keep(answer)
             reals: list[float] = []

@@ -23,7 +23,7 @@ from tests.oracle.baselines import Entry, Sized
 from tests.oracle.runs import Run
 from tests.oracle.shapes import OPENAI_CHAT, canonical, item_bytes, messages_of, role_of, texts_of
 from tests.oracle.tokens import count_message, count_prompt
-from tests.oracle.validity import independent_new_defects, new_defects
+from tests.oracle.validity import Kind, defects, independent_new_defects, new_defects
 
 
 class _Body(msgspec.Struct):
@@ -188,6 +188,18 @@ def protected_tokens(run: Run, sent: Prompt) -> int:
     kept = [*sent.messages[:first], *sent.messages[max(last, first) :]]
     kept += [message for message in sent.messages[first:last] if _never_dropped(run.format, message)]
     return count_prompt(sent.decoded | {"messages": kept})
+
+
+def stuck_tokens(run: Run, got: Prompt) -> int:
+    """Count what returned iterations take whose call nobody answered: they stay, as an answer may still come late."""
+    unanswered = {defect.message for defect in defects(run.format, got.decoded) if defect.kind is Kind.UNANSWERED_CALL}
+    last = max((place for place, message in enumerate(got.messages) if role_of(message) == "assistant"), default=0)
+    total, stuck = 0, False
+    for place, message in enumerate(got.messages[:last]):
+        if role_of(message) == "assistant":
+            stuck = place in unanswered
+        total += count_message(message) if stuck else 0
+    return total
 
 
 def _never_dropped(format: str, message: Any) -> bool:

@@ -18,7 +18,16 @@ from tests.oracle.baselines import Control, Entry, cost, cost_of, kept_prefix, t
 from tests.oracle.runs import Run, body_of, recorded, turns
 from tests.oracle.tokens import count_prompt
 from tests.promises.engine import Engine
-from tests.promises.judge import Prompt, Verdict, judge, originals_complaints, prompt_of, protected_tokens, sized
+from tests.promises.judge import (
+    Prompt,
+    Verdict,
+    judge,
+    originals_complaints,
+    prompt_of,
+    protected_tokens,
+    sized,
+    stuck_tokens,
+)
 
 SHARE = 0.30
 """Limit of a recorded run's replay, as a share of its final tokens."""
@@ -105,7 +114,7 @@ def _turn(run: Run, length: int, sent: Prompt, answer: TrimAnswer, verdict: Verd
         after=answer.tokens.after,
         limit=answer.tokens.limit,
         counted=sum(tokens for _, tokens in verdict.entries),
-        protected=0 if answer.fits else protected_tokens(run, sent),
+        protected=0 if answer.fits else protected_tokens(run, sent) + stuck_tokens(run, prompt_of(answer.body)),
         batch_point=answer.cache.batch_point,
         batch_points=answer.cache.batch_points,
         kept=answer.cache.kept,

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.trim.elide import Kept, cut, elided, marker
+from sidecar.trim.elide import Kept, elided, marker
+from sidecar.trim.elide import cut as cut_to
 
+few = settings(max_examples=80)
 ID = "abcdefghjk"
+SHORT = len(marker(ID, 500).encode()) + 2
+"""What marker and line breaks take of a text of some hundred bytes."""
 MARKER = len(marker(ID, 10**9).encode())
 
 pieces = st.sampled_from(["a", "bc", "\n", "é", "日", "🙂", "line of text\n", "\r\n", " "])
-long_texts = st.lists(pieces, min_size=40, max_size=250).map("".join)
+long_texts = st.lists(pieces, min_size=40, max_size=120).map("".join)
 shares = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]) | st.floats(0.0, 1.0)
+
+
+def cut(head: bytes, tail: bytes, size: int, budget: int, share: float, stash_id: str) -> Kept | None:
+    """`elide.cut`, in fewer words."""
+    return cut_to(head, tail, size, budget=budget, head_share=share, stash_id=stash_id)
 
 
 def render(text: bytes, kept: Kept) -> str:
@@ -21,7 +30,8 @@ def render(text: bytes, kept: Kept) -> str:
     return elided(text, text, len(text), kept, ID)
 
 
-@given(long_texts, st.integers(0, 900), shares)
+@few
+@given(long_texts, st.integers(0, 600), shares)
 def test_within_the_budget(text: str, budget: int, share: float) -> None:
     """The elided text, marker and line breaks included, takes no more bytes than it may; UTF-8 stays whole."""
     raw = text.encode()
@@ -31,14 +41,12 @@ def test_within_the_budget(text: str, budget: int, share: float) -> None:
     shown = render(raw, kept)
     assert len(shown.encode()) <= budget
     assert kept.head + kept.tail < len(raw)
-    assert raw[: kept.head].decode() + raw[len(raw) - kept.tail :].decode() in text.replace(
-        text[len(raw[: kept.head].decode()) : len(text) - len(raw[len(raw) - kept.tail :].decode())], "", 1
-    ) or kept == Kept(0, 0)
     assert marker(ID, len(raw) - kept.head - kept.tail) in shown
     assert "\ufffd" not in shown
 
 
-@given(long_texts, st.integers(0, 900), shares)
+@few
+@given(long_texts, st.integers(0, 600), shares)
 def test_head_and_tail_are_the_texts_own(text: str, budget: int, share: float) -> None:
     """What stands before and after the marker is the text's beginning and end, cut between characters."""
     raw = text.encode()
@@ -50,9 +58,10 @@ def test_head_and_tail_are_the_texts_own(text: str, budget: int, share: float) -
     assert text.endswith(after.removeprefix("\n"))
 
 
-@given(long_texts, st.integers(60, 900), st.integers(60, 900), shares)
-@example("a" * 45 + "\n" + "b" * 54 + "c" * 400, 60 + MARKER + 40, 60 + MARKER + 35, 0.5)
-@example("a" * 21 + "\nbc" + "é" + "x" * 200, MARKER + 2 + 25, MARKER + 2 + 24, 1.0)
+@few
+@given(long_texts, st.integers(90, 600), st.integers(90, 600), shares)
+@example("a" * 44 + "\n" + "b" * 455, SHORT + 100, SHORT + 95, 0.5)
+@example("a" * 21 + "\nbc" + "é" + "x" * 200, SHORT + 25, SHORT + 24, 1.0)
 def test_from_an_elision_as_from_the_whole(text: str, one: int, other: int, share: float) -> None:
     """A tighter elision of what an earlier one kept is, byte for byte, that of the whole text."""
     raw = text.encode()
@@ -67,7 +76,8 @@ def test_from_an_elision_as_from_the_whole(text: str, one: int, other: int, shar
         assert render(raw, again) == elided(head, tail, len(raw), again, ID)
 
 
-@given(long_texts, st.integers(60, 900), st.integers(60, 900), shares, shares)
+@few
+@given(long_texts, st.integers(90, 600), st.integers(90, 600), shares, shares)
 def test_from_an_elision_never_more(text: str, one: int, other: int, share: float, later_share: float) -> None:
     """Whatever budget and share come later, an elision of an elision keeps no more of either side."""
     raw = text.encode()
@@ -80,7 +90,8 @@ def test_from_an_elision_never_more(text: str, one: int, other: int, share: floa
         assert again.tail <= first.tail
 
 
-@given(long_texts, st.integers(60, 900), shares)
+@few
+@given(long_texts, st.integers(90, 600), shares)
 def test_same_budget_again_changes_nothing(text: str, budget: int, share: float) -> None:
     """Eliding an elision to the budget that it was made for gives it back."""
     raw = text.encode()

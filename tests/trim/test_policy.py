@@ -48,8 +48,8 @@ def test_no_such_preset() -> None:
 def test_bounds_are_inclusive(name: str) -> None:
     """The bounds are values; just outside them is not."""
     low, high = BOUNDS[name]
-    partner = {"fit_low": {"fit_high": 1.0}, "residue_low": {"residue_high": 1.0},
-               "fit_high": {"fit_low": 0.01}, "residue_high": {"residue_low": 0.0}}.get(name, {})  # fmt: skip
+    partner = {"fit_low": {"fit_high": 1.0}, "fit_residue_low": {"fit_residue_high": 1.0},
+               "fit_high": {"fit_low": 0.01}, "fit_residue_high": {"fit_residue_low": 0.0}}.get(name, {})  # fmt: skip
     for value in (low, high):
         assert value == getattr(Policy().override(partner | {name: value}), name)
     step: float = 1 if isinstance(low, int) else 1e-9
@@ -100,7 +100,7 @@ def test_no_such_field() -> None:
     assert "policy.fit.high" == caught.value.field
 
 
-@pytest.mark.parametrize(("low", "high"), [("fit_low", "fit_high"), ("residue_low", "residue_high")])
+@pytest.mark.parametrize(("low", "high"), [("fit_low", "fit_high"), ("fit_residue_low", "fit_residue_high")])
 def test_marks_in_order(low: str, high: str) -> None:
     """A low-water mark is at most the high-water mark, whichever of them is overridden."""
     for values in ({low: 0.8, high: 0.7}, {low: 0.95} if low == "fit_low" else {low: 0.3}, {high: 0.05}):

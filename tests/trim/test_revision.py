@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.trim.ids import sign
 from sidecar.trim.ledger import Ledger
-from sidecar.trim.revision import Revision, apply_state, pack_state, run_digest, seal, unseal
-from tests.trim.histories import decisions, evaluated, histories, plain
+from sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
+from tests.trim.histories import decisions, evaluated, few, histories, plain
 
 KEY = b"key"
 REVISION = Revision(run_digest(b"run"), 3, b"c" * 16, [b"o" * 16], b"state")
@@ -30,6 +32,7 @@ def test_round_trip(revision: Revision, key: bytes) -> None:
     assert revision == unseal(key, seal(key, revision))
 
 
+@few
 @given(st.data())
 def test_tampered(data: st.DataObject) -> None:
     """One changed, missing or added byte anywhere, and it is nobody's."""
@@ -73,6 +76,7 @@ def test_run_digest_tells_no_key() -> None:
     assert run_digest(key) not in key
 
 
+@few
 @given(histories(most=10), st.integers(60, 1_500))
 def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
     """A ledger that takes a state has the decisions of the one that gave it, and goes on as that one would."""
@@ -89,8 +93,4 @@ def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
 
 def test_a_state_that_is_too_large() -> None:
     """A state that inflates past its bound is not taken."""
-    import zlib
-
-    from sidecar.trim.revision import MAX_STATE_BYTES
-
     assert not apply_state(Ledger(), zlib.compress(b"\0" * (MAX_STATE_BYTES + 1)))

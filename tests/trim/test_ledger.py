@@ -1,0 +1,150 @@
+"""The ledger: its sums are sums, its heap gives the largest, and groups know who must go with them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.prompt.items import ItemKind, Role
+from sidecar.trim.ledger import Action, Entry, Ledger, Reason
+from tests.trim.histories import Fold, few, histories, limits, plain, record_of
+
+
+def taken(messages: list[plain]) -> Ledger:
+    """A ledger of these messages, nothing decided."""
+    ledger = Ledger()
+    for index, message in enumerate(messages):
+        ledger.append(record_of(message, index))
+    return ledger
+
+
+def partners(messages: list[plain]) -> list[tuple[int, int]]:
+    """The slow twin of pairing: for each answer the message of the newest open call with its id."""
+    found: list[tuple[int, int]] = []
+    open_calls: list[tuple[str, int]] = []
+    for index, message in enumerate(messages):
+        open_calls += [(call, index) for call in message.calls]
+        for answer in message.answers:
+            fitting = [place for place, (call, _) in enumerate(open_calls) if call == answer]
+            if fitting:
+                found.append((open_calls.pop(fitting[-1])[1], index))
+    return found
+
+
+def group_of(ledger: Ledger, index: int) -> int:
+    """The group of a message, by looking for it."""
+    return max((number for number, group in enumerate(ledger.groups) if group.start <= index), default=-1)
+
+
+@few
+@given(histories())
+def test_groups(messages: list[plain]) -> None:
+    """A group begins with an assistant block; its members are what follows up to the next one."""
+    ledger = taken(messages)
+    starts = [
+        index
+        for index, message in enumerate(messages)
+        if message.role is Role.ASSISTANT and (index == 0 or messages[index - 1].role is not Role.ASSISTANT)
+    ]
+    assert starts == [group.start for group in ledger.groups]
+    assert len(starts) + 1 == ledger.iteration
+    assert [group_of(ledger, index) for index in range(len(messages))] == [record.group for record in ledger.records]
+    members = [index for group in range(len(starts)) for index in ledger.members(group)]
+    assert list(range(starts[0] if starts else len(messages), len(messages))) == members
+
+
+@few
+@given(histories())
+def test_pairing(messages: list[plain]) -> None:
+    """A group reaches to the last answer of its calls, and counts the calls that nothing has answered."""
+    ledger = taken(messages)
+    pairs = partners(messages)
+    for number, group in enumerate(ledger.groups):
+        members = ledger.members(number)
+        answered = [answer for call, answer in pairs if call in members]
+        calls = sum(len(messages[index].calls) for index in members)
+        assert max([number, *(group_of(ledger, answer) for answer in answered)]) == group.reach
+        assert calls - len(answered) == group.unanswered
+        assert any(messages[index].pinned for index in members) == group.pinned
+
+
+@few
+@given(histories(), st.data())
+def test_units(messages: list[plain], data: st.DataObject) -> None:
+    """A unit is closed: no answer to a call in it stands after it."""
+    ledger = taken(messages)
+    if not ledger.groups:
+        return
+    first = data.draw(st.integers(0, len(ledger.groups) - 1))
+    end = ledger.unit_end(first)
+    for call, answer in partners(messages):
+        if first <= group_of(ledger, call) <= end:
+            assert group_of(ledger, answer) <= end
+
+
+@few
+@given(histories())
+def test_totals_of_what_came(messages: list[plain]) -> None:
+    """Tokens and images of a history are those of its messages."""
+    ledger = taken(messages)
+    assert sum(record.tokens for record in ledger.records) == ledger.total
+    assert sum(kind is ItemKind.IMAGE for message in messages for kind, _ in message.items) == ledger.media
+    assert sum(len(message.items) for message in messages if not message.holdable) == ledger.not_holdable
+    assert {entry.stash_id for record in ledger.records for entry in record.entries} == set(ledger.by_id)
+
+
+def candidates(ledger: Ledger) -> list[tuple[int, int, int]]:
+    """The slow twin of the heap: results that may still be elided, largest first, of equals the oldest."""
+    return sorted(
+        (-entry.tokens, entry.message, entry.item)
+        for record in ledger.records
+        if record.group >= 0 and not record.pinned and not record.dropped
+        for entry in record.entries
+        if entry.kind is ItemKind.RESULT and entry.action is not Action.CLIPPED
+    )
+
+
+def popped(ledger: Ledger) -> list[tuple[int, int, int]]:
+    """Everything that the heap gives."""
+    found: list[Entry] = []
+    while (entry := ledger.pop_largest()) is not None:
+        found.append(entry)
+    return [(-entry.tokens, entry.message, entry.item) for entry in found]
+
+
+@few
+@given(histories(), st.data())
+def test_the_largest_first(messages: list[plain], data: st.DataObject) -> None:
+    """After any decisions the heap gives each result once, largest first, as a sort does."""
+    ledger = taken(messages)
+    results = [entry for entry in ledger.heavy if entry.kind is ItemKind.RESULT]
+    for entry in results:
+        match data.draw(st.sampled_from(["leave", "leave", "shrink", "clip", "drop", "pin"])):
+            case "shrink":
+                ledger.set_entry(entry, Action.ELIDED, None, entry.tokens // 2, Reason.FIT)
+                ledger.offer(entry)
+            case "clip":
+                ledger.set_entry(entry, Action.CLIPPED, None, 1, Reason.FIT)
+            case "drop":
+                if not ledger.records[entry.message].dropped:
+                    ledger.drop_record(entry.message, 1)
+            case "pin":
+                ledger.pin(entry.message)
+    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.total
+    expected = candidates(ledger)
+    assert expected == list(dict.fromkeys(popped(ledger)))
+
+
+@few
+@given(histories(), limits)
+def test_trimmed(messages: list[plain], limit: int) -> None:
+    """What is trimmed is what has an action, and every item of a message that was dropped."""
+    fold = Fold(messages, limit)
+    fold.take()
+    expected = [
+        (entry.message, entry.item)
+        for record in fold.ledger.records
+        for entry in record.entries
+        if record.dropped or entry.action is not None
+    ]
+    assert expected == [(entry.message, entry.item) for _, entry in fold.ledger.trimmed()]

@@ -1,0 +1,131 @@
+"""Rewinding: the history is shorter, its decisions stay, and every index is what a fresh one would be."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.prompt.items import ItemKind
+from sidecar.trim.ledger import Action, Ledger
+from tests.trim.histories import Fold, decisions, few, histories, limits, plain, record_of
+from tests.trim.test_ledger import candidates, partners, popped
+
+
+def rewound(data: st.DataObject) -> tuple[Fold, Ledger, int, list[object]]:
+    """A fold that was rewound, a ledger of its messages with nothing decided, and what was decided before."""
+    messages = data.draw(histories())
+    fold = Fold(messages, data.draw(limits))
+    fold.take()
+    before = decisions(fold.ledger)
+    length = data.draw(st.integers(0, len(messages)))
+    fold.ledger.rewind(length)
+    del messages[length:]
+    fold.messages = messages
+    plainly = Ledger()
+    for index, message in enumerate(messages):
+        plainly.append(record_of(message, index, plainly.chain))
+    return fold, plainly, length, before
+
+
+@few
+@given(st.data())
+def test_indices_are_those_of_a_fresh_ledger(data: st.DataObject) -> None:
+    """Groups, pairs, ids, images and the lists that clipping walks hold what is left, and only that."""
+    fold, fresh, length, _ = rewound(data)
+    ledger = fold.ledger
+    assert length == len(ledger)
+    assert fresh.groups == ledger.groups
+    for name in ("light", "heavy"):
+        places = [[(entry.message, entry.item) for entry in getattr(one, name)] for one in (fresh, ledger)]
+        assert places[0] == places[1]
+    assert set(fresh.by_id) == set(ledger.by_id)
+    assert (fresh.media, fresh.not_holdable, fresh.chain) == (ledger.media, ledger.not_holdable, ledger.chain)
+    assert sum(record.tokens for record in ledger.records if not record.dropped) == ledger.total
+    assert all(index < length for index in ledger.dirty)
+
+
+@few
+@given(st.data())
+def test_frontiers(data: st.DataObject) -> None:
+    """What clipping and dropping have passed lies within what is left."""
+    fold, _, length, _ = rewound(data)
+    ledger = fold.ledger
+    assert 0 <= ledger.light_done <= len(ledger.light)
+    assert 0 <= ledger.heavy_done <= len(ledger.heavy)
+    assert 0 <= ledger.drop_done <= len(ledger.groups)
+    assert 0 <= ledger.evaluated <= length
+    assert 0 <= ledger.batch_end <= length
+    assert -1 <= ledger.batch_group < max(len(ledger.groups), 1)
+    assert not any(record.dropped for group in range(ledger.drop_done, len(ledger.groups)) for record in (
+        ledger.records[index] for index in ledger.members(group)
+    ))  # fmt: skip
+
+
+@few
+@given(st.data())
+def test_the_heap(data: st.DataObject) -> None:
+    """The heap gives each result that may be elided, largest first."""
+    fold, _, _, _ = rewound(data)
+    expected = candidates(fold.ledger)
+    assert expected == popped(fold.ledger)
+
+
+@few
+@given(st.data())
+def test_decisions_stay(data: st.DataObject) -> None:
+    """An item that was trimmed stays trimmed; only what was dropped may come back, where messages can follow it."""
+    fold, _, length, before = rewound(data)
+    for was, now, record in zip(before[:length], decisions(fold.ledger), fold.ledger.records, strict=True):
+        dropped, tokens, items = was  # type: ignore[misc]
+        assert (tokens, items) == now[1:]  # type: ignore[index]
+        assert dropped or not record.dropped
+        if dropped and not record.dropped:
+            assert record.touched
+
+
+@few
+@given(st.data())
+def test_pairs_stay_together(data: st.DataObject) -> None:
+    """After a rewind no answer is left without its call, and no call without an answer that it had."""
+    fold, _, _, _ = rewound(data)
+    records = fold.ledger.records
+    for call, answer in partners(fold.messages):
+        assert records[call].dropped == records[answer].dropped or records[call].group < 0
+    answered = [call for call, _ in partners(fold.messages)]
+    for index, message in enumerate(fold.messages):
+        if records[index].dropped:
+            assert len(message.calls) == answered.count(index)
+
+
+@few
+@given(st.data(), histories(most=6))
+def test_going_on_after_a_rewind(data: st.DataObject, more: list[plain]) -> None:
+    """Another branch is taken as any history is: sums hold, nothing comes back, evaluating again changes nothing."""
+    fold, _, length, _ = rewound(data)
+    before = decisions(fold.ledger)
+    fold.messages += more[1:]
+    fold.take()
+    assert 15 + fold.ledger.total == fold.used()
+    for was, now in zip(before, decisions(fold.ledger)[:length], strict=True):
+        assert now[0] or not was[0]  # type: ignore[index]
+        assert now[1] <= was[1]  # type: ignore[index]
+    settled = decisions(fold.ledger)
+    fold.evaluate()
+    assert settled == decisions(fold.ledger)
+    for call, answer in partners(fold.messages):
+        records = fold.ledger.records
+        assert records[call].dropped == records[answer].dropped or records[call].group < 0
+
+
+@few
+@given(histories(), limits)
+def test_rewind_to_where_it_is(messages: list[plain], limit: int) -> None:
+    """Rewinding to the end changes nothing."""
+    fold = Fold(messages, limit)
+    fold.take()
+    before = decisions(fold.ledger)
+    fold.ledger.rewind(len(messages))
+    fold.ledger.rewind(len(messages) + 5)
+    assert before == decisions(fold.ledger)
+    assert all(entry.action is None or entry.kind is not ItemKind.OPAQUE for r in fold.ledger.records for entry in r.entries)
+    assert Action.DROPPED not in {entry.action for record in fold.ledger.records for entry in record.entries}
