@@ -18,7 +18,7 @@ import orjson
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from sidecar.prompt.jsontext import canonical, digest, load, splice, value_at
+from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _KNOWN: Final = frozenset({"role", "content"})
@@ -27,7 +27,7 @@ _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field)
+    value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
     role_name = value.get("role")

@@ -20,7 +20,10 @@ class Reader(Protocol):
     """Decodes a message."""
 
     def __call__(self, raw: bytes, field: str, identify: bool = True) -> Message:
-        """Decode `raw`; `field` is the request field to name in an error. Without `identify` the identity is empty."""
+        """Decode `raw`; `field` is the request field to name in an error.
+
+        Without `identify` the identity is empty, and the message is one that was read before: it is not checked again.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ import orjson
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role
-from sidecar.prompt.jsontext import canonical, digest, load, splice, value_at
+from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -31,7 +31,7 @@ _MEDIA_PARTS: Final = frozenset({"image_url"})
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field)
+    value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
     role_name = value.get("role")

@@ -90,6 +90,8 @@ class Memory:
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     trims: Sequence[Trim] = ()
+    told: dict[int, list[Trim]] = field(default_factory=dict)
+    """For each record that is or was trimmed, its part of `trims`."""
     packed: bytes = b""
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
@@ -352,7 +354,7 @@ class Memory:
 
     def _write(self, work: Work, count: Count, alive: Callable[[str], bool], *, lists: bool) -> None:
         """Write anew what depends on decisions."""
-        self.trims = [_trim(record, entry, action) for record, entry, action in trimmed_items(self.ledger)]
+        self._tell_trims()
         self.packed = pack_state(self.ledger)
         self.own.write(
             self.ledger,
@@ -364,6 +366,16 @@ class Memory:
             note=work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None,
             lists=lists,
         )
+
+    def _tell_trims(self) -> None:
+        """List every item that is trimmed; those of records that have not changed are the same objects as before."""
+        told = self.told
+        for index in [index for index in told if index >= len(self.ledger)]:
+            del told[index]
+        for index in self.ledger.dirty:
+            record = self.ledger.records[index]
+            told[index] = [_trim(record, entry, action) for entry, action in trimmed_items(record)]
+        self.trims = [trim for index in sorted(told) for trim in told[index]]
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts

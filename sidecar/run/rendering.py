@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message
+from sidecar.prompt.items import Item, Message
 from sidecar.trim import elide
 from sidecar.trim.ledger import Action, Entry, Ledger, Record
 
@@ -128,7 +128,7 @@ class Sources:
     def render(self, index: int, sent: bytes) -> bytes:
         """A trimmed record's bytes, as an edit of what was sent."""
         raw, message, _ = self.source(index)
-        if raw is not sent:
+        if raw != sent:
             message = self._format.read(sent, "history", identify=False)
         replacements: dict[Item, Replacement] = {}
         for entry in self._ledger.records[index].entries:
@@ -149,10 +149,10 @@ class Sources:
         return elide.elided(head, tail, entry.size, entry.kept, label)
 
 
-def trimmed_items(ledger: Ledger) -> Sequence[tuple[Record, Entry, Action]]:
-    """Every item that is trimmed now, with what was done to it; an opaque item only if its message is gone."""
+def trimmed_items(record: Record) -> Sequence[tuple[Entry, Action]]:
+    """Items of a message that are trimmed now, with what was done; an opaque item only if its message is gone."""
     return [
-        (record, entry, Action.DROPPED if record.dropped else entry.action or Action.CLIPPED)
-        for record, entry in ledger.trimmed()
-        if entry.kind is not ItemKind.OPAQUE or record.dropped
+        (entry, Action.DROPPED if record.dropped else entry.action or Action.CLIPPED)
+        for entry in record.entries
+        if record.dropped or entry.action is not None
     ]

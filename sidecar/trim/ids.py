@@ -11,8 +11,10 @@ from hashlib import blake2b
 from typing import Final
 
 ID_CHARACTERS: Final = 10
-_ALPHABET: Final = "abcdefghjkmnpqrstvwxyz0123456789"
+_ALPHABET: Final = b"abcdefghjkmnpqrstvwxyz0123456789"
 """32 characters, none of i, l, o, u: an id that a model or a person copies is not misread. 50 bits an id."""
+_CHARACTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
+"""The character for each value of a byte; each stands for as many values as any other."""
 
 
 def run_key(key: bytes, caller: str, run_id: str) -> bytes:
@@ -24,12 +26,8 @@ def run_key(key: bytes, caller: str, run_id: str) -> bytes:
 def mint(of_run: bytes, message: int, item: int, identity: bytes) -> str:
     """The stash id of an item: its message's place and identity, and its place in the message."""
     place = b"%d.%d." % (message, item)
-    value = int.from_bytes(blake2b(place + identity, key=of_run, digest_size=8, person=b"stash").digest(), "big")
-    characters = []
-    for _ in range(ID_CHARACTERS):
-        value, digit = divmod(value, len(_ALPHABET))
-        characters.append(_ALPHABET[digit])
-    return "".join(characters)
+    hashed = blake2b(place + identity, key=of_run, digest_size=ID_CHARACTERS, person=b"stash").digest()
+    return hashed.translate(_CHARACTERS).decode()
 
 
 def sign(key: bytes, content: bytes) -> bytes:

@@ -23,6 +23,7 @@ from sidecar.trim.ledger import Entry, Ledger, Record
 SHARE_OF_LIMIT: Final = 0.04
 """Share of the limit that all own text may take, beside `own_text_max_tokens`."""
 REGISTRY_LINES: Final = 40
+REGISTRY_HEADER: Final = "Registry of elided and clipped content, largest first:"
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
 DROPPED_TOKENS: Final = 40
@@ -121,24 +122,21 @@ def registry(
         for record, entry in ledger.trimmed()
         if entry.message < ledger.batch_end and entry.advertised and entry.kind is not ItemKind.OPAQUE
     ]
-    header = "Registry of elided and clipped content, largest first:"
-    left = tokens - count(header) - 12  # the line that counts the rest takes about 10
     lines: list[RegistryLine] = []
     for _, message, item in nlargest(REGISTRY_LINES, candidates):
         record = ledger.records[message]
         entry = next(entry for entry in record.entries if entry.item == item)
-        if not alive(entry.stash_id):
-            continue
-        line = registry_line(record, entry)
-        left -= count(line.text) + 1
-        if left < 0:
-            break
-        lines.append(line)
-    if not lines:
-        return "", []
-    rest = len(candidates) - len(lines)
-    more = [f"and {rest} more"] if rest else []
-    return "\n".join([header, *(line.text for line in lines), *more]), lines
+        if alive(entry.stash_id):
+            lines.append(registry_line(record, entry))
+    while lines:
+        rest = len(candidates) - len(lines)
+        more = [f"and {rest} more"] if rest else []
+        text = "\n".join([REGISTRY_HEADER, *(line.text for line in lines), *more])
+        taken = count(text)
+        if taken <= tokens:
+            return text, lines
+        del lines[min(len(lines) - 1, len(lines) * tokens // taken) :]
+    return "", []
 
 
 def note(ledger: Ledger, trimmed: int, tokens: int, count: Callable[[str], int]) -> str:
