@@ -60,7 +60,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
             other.append(canonical(load(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
         else:
             raise InvalidRequest(f"{where} says no kind", field=where)
-    if other:
+    if other or not items:
         items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
     return Decoded(
         role=role,

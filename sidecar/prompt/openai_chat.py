@@ -46,7 +46,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
     if rest:
         reader.other.append(canonical(rest).decode())
-    if reader.other:
+    if reader.other or not reader.items:
         reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
     return Message(
         role=role,

@@ -8,12 +8,16 @@ has rewritten or branched its history: what follows is forgotten and taken anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sidecar.prompt.items import Role
 from sidecar.run.received import OWN, SYSTEM, Read, Received
 from sidecar.trim.ledger import Ledger
+
+LOOK_AHEAD: Final = 64
+"""Messages that are looked at to tell whether dropped ones were sent; as many alike in a row are rare in real runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,12 @@ def align(
         received.whole = before.whole[:same]
     leading = leading_system and all(place in (OWN, SYSTEM) for place in received.places)
     expected = received.nexts[-1] if same else 0
+    records = ledger.records
+
+    def matches(identity: bytes, place: int) -> bool:
+        record = records[place]
+        return record.identity == identity or (record.touched > 0 and identity in forms(place))
+
     tokens = received.tokens[-1] if same else 0
     whole = received.whole[-1] if same else 0
     for index in range(same, len(received.reads)):
@@ -61,7 +71,7 @@ def align(
             place = SYSTEM
         else:
             leading = False
-            found = _find(read.identity, expected, ledger, forms)
+            found = _find(received.reads, index, expected, matches, ledger)
             if found < 0:
                 return Aligned(expected, index)
             place = found
@@ -75,14 +85,42 @@ def align(
     return Aligned(expected, len(received.reads))
 
 
-def _find(identity: bytes, expected: int, ledger: Ledger, forms: Callable[[int], set[bytes]]) -> int:
-    """The next record that a message can be: the expected one, or the first after those that were dropped."""
+def _find(
+    reads: Sequence[Read], index: int, expected: int, matches: Callable[[bytes, int], bool], ledger: Ledger
+) -> int:
+    """The record that a message is: the expected one, or the first after those that were dropped; -1 if neither."""
     records = ledger.records
-    while expected < len(records):
-        record = records[expected]
-        if record.identity == identity or (record.touched and identity in forms(expected)):
-            return expected
-        if not record.dropped:
+    if expected >= len(records):
+        return -1
+    identity = reads[index].identity
+    present = matches(identity, expected)
+    if not records[expected].dropped:
+        return expected if present else -1
+    live = _next_live(ledger, expected)
+    if live >= len(records) or not matches(identity, live):
+        return expected if present else -1
+    if not present:
+        return live
+    # Trimmed calls look alike where ids are empty, so the message can be either. What follows tells.
+    with_dropped = without = 0
+    place = expected
+    for read in reads[index : index + LOOK_AHEAD]:
+        if place >= len(records) or not matches(read.identity, place):
             break
-        expected += 1
-    return -1
+        with_dropped += 1
+        place += 1
+    place = live
+    for read in reads[index : index + LOOK_AHEAD]:
+        if place >= len(records) or not matches(read.identity, place):
+            break
+        without += 1
+        place = _next_live(ledger, place + 1)
+    if with_dropped == without:
+        return expected if len(reads) - index >= len(records) - expected else live
+    return expected if with_dropped > without else live
+
+
+def _next_live(ledger: Ledger, place: int) -> int:
+    while place < len(ledger.records) and ledger.records[place].dropped:
+        place += 1
+    return place

@@ -96,10 +96,12 @@ class Sources:
         if known is None:
             sent = self._sent(index)
             record = self._ledger.records[index]
-            if sent is not None and sent[1] == record.identity:
-                raw, whole = sent[0], True
+            returned = self._rendered.slices[index]
+            if sent is not None and (sent[1] == record.identity or returned is None):
+                raw, whole = sent[0], sent[1] == record.identity
             else:
-                raw, whole = self._rendered.slices[index] or b"", False
+                assert returned is not None, "a record that was neither sent nor returned has no text"
+                raw, whole = returned, False
             known = self._decoded[index] = (raw, self._format.read(raw, "history", identify=False), whole)
         return known
 

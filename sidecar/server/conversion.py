@@ -135,9 +135,7 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
     """Return the preset's name, empty for the configured one, and the fields that are set."""
     preset = _name(policy_pb2.Preset, policy.preset, "PRESET_", "policy.preset") if policy.preset else ""
     overrides: dict[str, object] = {
-        field.name: value
-        for field, value in policy.ListFields()
-        if field.name not in _NOT_OVERRIDES
+        field.name: value for field, value in policy.ListFields() if field.name not in _NOT_OVERRIDES
     }
     if policy.note_place:
         overrides["note_place"] = _name(policy_pb2.NotePlace, policy.note_place, "NOTE_PLACE_", "policy.note_place")

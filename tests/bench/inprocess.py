@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from hashlib import sha256
 from time import perf_counter, thread_time, time
 from typing import Final
 
@@ -19,6 +20,7 @@ from sidecar.tokens.count import Counter, warm
 from sidecar.tokens.vocabulary import load
 from sidecar.trim.policy import preset
 from tests.bench.floor import Floor, floor
+from tests.bench.processes import KEY
 from tests.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
 
 ENCODING: Final = "o200k_base"
@@ -36,7 +38,13 @@ def runs(limits: Limits | None = None) -> Runs:
     """A core with a cold count cache and warm tokenizer."""
     counter = Counter({ENCODING: encoding()})
     warm(counter)
-    core = Runs(counter=counter, policy=preset("cache_first"), limits=limits or Limits(), key=b"k" * 32, clock=time)
+    core = Runs(
+        counter=counter,
+        policy=preset("cache_first"),
+        limits=limits or Limits(),
+        key=sha256(KEY.encode()).digest(),  # as the settings make the key of theirs
+        clock=time,
+    )
     # The lengths of what our own text is chosen from are counted once in a process's life.
     core.trim(trim_call("warm", "openai_chat", b'[{"role":"user","content":"hello"}]', 100_000), never)
     return core

@@ -14,6 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 REAL = ("-m", "sidecar", "serve", "--listen", "127.0.0.1:0")
 FLOOR = ("-m", "tests.bench.floor_server")
+KEY = "the bench's key, the same in each process"
+"""One key, so that the server and the core in this process mint the same ids and give the same answers."""
 PATIENCE = 10.0
 """Seconds that a process gets to end by itself."""
 
@@ -25,6 +27,7 @@ def serving(command: tuple[str, ...]) -> Iterator[str]:
     """Run a server in a process of its own; give the address that its log tells."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PROMPT_SIDECAR_")}
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
+    clean["PROMPT_SIDECAR_KEY"] = KEY
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+from sidecar.errors import SidecarError
 from sidecar.prompt.format import Format
 from sidecar.prompt.formats import FORMATS
 from sidecar.prompt.items import Item, Message
@@ -21,6 +23,15 @@ def read(format: Format, message: Any) -> Message:
 def identity(format: Format, message: Any) -> bytes:
     """What a message is recognised by."""
     return read(format, message).identity
+
+
+def fault(work: Callable[[], object]) -> str | None:
+    """The field that is refused, None if nothing is; any error that is not of the tree passes on."""
+    try:
+        work()
+    except SidecarError as error:
+        return error.field
+    return None
 
 
 def shown(items: tuple[Item, ...]) -> list[tuple[str, tuple[str | int, ...], str]]:

@@ -87,7 +87,9 @@ def test_cache_marks_are_no_part_of_identity() -> None:
     part = [{"type": "text", "text": "out"} | MARK, IMAGE | MARK]
     marked = [RESULT | MARK, RESULT | {"content": part}, RESULT | {"content": part} | MARK]
     for result in marked:
-        assert identity(ANTHROPIC, PLAIN) == identity(ANTHROPIC, {"role": "user", "content": [result, TEXT, USE | MARK]})
+        assert identity(ANTHROPIC, PLAIN) == identity(
+            ANTHROPIC, {"role": "user", "content": [result, TEXT, USE | MARK]}
+        )
     unknown = {"type": "x_new", "a": 1}
     assert identity(ANTHROPIC, {"role": "user", "content": [unknown]}) == identity(
         ANTHROPIC, {"role": "user", "content": [unknown | MARK]}
@@ -125,7 +127,11 @@ def test_other_identity(other: Any) -> None:
 @pytest.mark.parametrize("spelling", sorted(SPELLINGS))
 def test_identity_is_of_what_is_decoded(spelling: str) -> None:
     """Another language's spelling is the same message with the same items."""
-    content = [TEXT | {"text": "a—<b>&"}, USE | {"input": {"z": 1.0, "a": {"10": 1e3, "9": -0.0, "é": "\u2028"}}}, RESULT]
+    content = [
+        TEXT | {"text": "a—<b>&"},
+        USE | {"input": {"z": 1.0, "a": {"10": 1e3, "9": -0.0, "é": "\u2028"}}},
+        RESULT,
+    ]
     raw = json.dumps({"role": "user", "content": content}).encode()
     one, other = ANTHROPIC.read(raw, "f"), ANTHROPIC.read(SPELLINGS[spelling](raw), "f")
     assert one.identity == other.identity

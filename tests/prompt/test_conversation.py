@@ -95,7 +95,10 @@ def test_identity() -> None:
         (pb.Message(parts=[pb.Part(text="a")]), "m[1].role"),
         (pb.Message(role=99, parts=[pb.Part(text="a")]), "m[1].role"),  # type: ignore[arg-type]
         (pb.Message(role=pb.ROLE_USER, parts=[pb.Part()]), "m[1].parts[0]"),
-        (pb.Message(role=pb.ROLE_USER, parts=[pb.Part(text="a"), pb.Part(opaque_json="{")]), "m[1].parts[1].opaque_json"),
+        (
+            pb.Message(role=pb.ROLE_USER, parts=[pb.Part(text="a"), pb.Part(opaque_json="{")]),
+            "m[1].parts[1].opaque_json",
+        ),
         (pb.Message(role=pb.ROLE_USER, parts=[pb.Part(opaque_json='{"a":1,"a":2}')]), "m[1].parts[0].opaque_json"),
     ],
 )

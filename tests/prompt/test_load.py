@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sidecar.errors import InvalidJson
 from sidecar.prompt.jsontext import load
 from tests.prompt.bodies import chance, few, spelled, texts, values
+from tests.prompt.reading import fault
 
 
 class Twice(Exception):
@@ -46,15 +47,21 @@ class Pairs(list[tuple[str, Any]]):
 
 trees: st.SearchStrategy[Any] = st.recursive(
     texts | st.integers(0, 9) | st.none(),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(st.tuples(st.sampled_from(["a", "b", "a\\", "\\", '"', 'a":', ":", "é", ""]), inner), max_size=4).map(Pairs),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(
+            st.tuples(st.sampled_from(["a", "b", "a\\", "\\", '"', 'a":', ":", "é", ""]), inner), max_size=4
+        ).map(Pairs)
+    ),
     max_leaves=10,
 )
 
 
+_SPACES = (b"", b"", b"", b" ", b"\n")
+
+
 def written(value: Any, random: Random) -> bytes:
     """JSON of a tree; each string with a spelling of its own."""
-    space = lambda: random.choice([b"", b"", b"", b" ", b"\n"])  # noqa: E731 - a word for what is drawn
     if isinstance(value, Pairs):
         return b"{" + b",".join(written(k, random) + space() + b":" + written(v, random) for k, v in value) + b"}"
     if isinstance(value, list):
@@ -166,24 +173,20 @@ def test_not_strict_json(raw: bytes) -> None:
 def test_any_depth_is_read_or_refused(depth: int, opening: str) -> None:
     """However deep, the answer is the value or the tree's own error, never one of the interpreter."""
     raw = (opening * depth + "1" + {"[": "]", '{"a":': "}"}[opening] * depth).encode()
-    try:
-        value = load(raw, "f")
-    except InvalidJson as error:
-        assert "f" == error.field
-        return
-    for _ in range(depth):
-        value = value[0] if opening == "[" else value["a"]
-    assert 1 == value
+    found: list[Any] = []
+    assert fault(lambda: found.append(load(raw, "f"))) in (None, "f")
+    for value in found:
+        inner = value
+        for _ in range(depth):
+            inner = inner[0] if opening == "[" else inner["a"]
+        assert 1 == inner
 
 
 @few
 @given(st.binary(max_size=30) | st.text(max_size=30).map(str.encode))
 def test_any_bytes_are_read_or_refused(raw: bytes) -> None:
     """No bytes raise anything but InvalidJson."""
-    try:
-        load(raw, "f")
-    except InvalidJson as error:
-        assert "f" == error.field
+    assert fault(lambda: load(raw, "f")) in (None, "f")
 
 
 def test_no_text_in_messages() -> None:

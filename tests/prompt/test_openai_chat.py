@@ -94,7 +94,13 @@ def test_result(content: object) -> None:
 
 @pytest.mark.parametrize(
     "member",
-    [{"reasoning_content": "hm"}, {"x_new": {"a": [1]}}, {"refusal": "no"}, {"audio": {"id": "a"}}, {"annotations": [1]}],
+    [
+        {"reasoning_content": "hm"},
+        {"x_new": {"a": [1]}},
+        {"refusal": "no"},
+        {"audio": {"id": "a"}},
+        {"annotations": [1]},
+    ],
 )
 def test_unknown_members(member: dict[str, Any]) -> None:
     """A member that nobody knows is weighed, stashed with its message, and part of its identity."""

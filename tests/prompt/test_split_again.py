@@ -12,7 +12,6 @@ from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split, continued, equal_slice, split
 from tests.prompt.bodies import Body, bodies, chance, few, messages, names, spelled, values
 
-
 CHANGES = ["same", "append", "insert", "edit", "longer", "remove", "cut", "head", "tail", "gap", "kind"]
 
 

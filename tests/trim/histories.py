@@ -13,7 +13,6 @@ from sidecar.trim.ledger import Entry, Ledger, Record
 from sidecar.trim.policy import Policy
 from sidecar.trim.stages import Evaluation, Inputs
 
-
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 """Examples of tests whose histories are costly to draw."""
 
@@ -118,7 +117,11 @@ def evaluated(messages: Sequence[plain], limit: int, policy: Policy | None = Non
 def decisions(ledger: Ledger) -> list[object]:
     """What was decided about every item and message."""
     return [
-        (record.dropped, record.tokens, [(e.action, e.kept, e.tokens, e.reason, e.decided) for e in record.entries if e.action])
+        (
+            record.dropped,
+            record.tokens,
+            [(e.action, e.kept, e.tokens, e.reason, e.decided) for e in record.entries if e.action],
+        )
         for record in ledger.records
     ]
 

@@ -34,7 +34,12 @@ def test_all_parts_count() -> None:
     found = {
         mint(run_key(key, caller, run), message, item, identity)
         for key, caller, run, message, item, identity in itertools.product(
-            (b"", b"k", b"k" * 64, b"k" * 65), ("", "a", "ab"), ("", "b", "bc"), (1, 11), (1, 11), (b"i" * 16, b"j" * 16)
+            (b"", b"k", b"k" * 64, b"k" * 65),
+            ("", "a", "ab"),
+            ("", "b", "bc"),
+            (1, 11),
+            (1, 11),
+            (b"i" * 16, b"j" * 16),
         )
     }
     assert 4 * 3 * 3 * 2 * 2 * 2 == len(found)

@@ -75,7 +75,9 @@ def trimmed(names: list[tuple[str, str]], size: int = 4_000) -> Ledger:
     ledger.append(record_of(plain(Role.USER, ((ItemKind.TEXT, "task"),)), 0))
     for number, (name, arguments) in enumerate(names):
         ledger.append(record_of(plain(Role.ASSISTANT, ((ItemKind.ARGUMENTS, "{}"),), calls=("a",)), 2 * number + 1))
-        record = record_of(plain(Role.TOOL, ((ItemKind.RESULT, "x" * (size + number)),), answers=("a",)), 2 * number + 2)
+        record = record_of(
+            plain(Role.TOOL, ((ItemKind.RESULT, "x" * (size + number)),), answers=("a",)), 2 * number + 2
+        )
         record.entries[0].tool, record.entries[0].arguments = name, arguments
         ledger.append(record)
         ledger.set_entry(record.entries[0], Action.CLIPPED, None, 5, Reason.FIT)

@@ -127,5 +127,7 @@ def test_rewind_to_where_it_is(messages: list[plain], limit: int) -> None:
     fold.ledger.rewind(len(messages))
     fold.ledger.rewind(len(messages) + 5)
     assert before == decisions(fold.ledger)
-    assert all(entry.action is None or entry.kind is not ItemKind.OPAQUE for r in fold.ledger.records for entry in r.entries)
+    assert all(
+        entry.action is None or entry.kind is not ItemKind.OPAQUE for r in fold.ledger.records for entry in r.entries
+    )
     assert Action.DROPPED not in {entry.action for record in fold.ledger.records for entry in record.entries}

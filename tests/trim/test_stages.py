@@ -196,7 +196,9 @@ def test_cap_shared_by_the_parts_of_a_result(sizes: list[int], cap: int) -> None
     """Parts of one result share its cap: small ones stay whole, the large ones come down to one level."""
     parts = tuple((ItemKind.RESULT, "x" * size) for size in sizes)
     message = plain(Role.TOOL, parts, answers=("a",))
-    entries = evaluated([USER, call(), message], 10**9, Policy().override({"cap_text_bytes": cap})).ledger.records[2].entries
+    entries = (
+        evaluated([USER, call(), message], 10**9, Policy().override({"cap_text_bytes": cap})).ledger.records[2].entries
+    )
     shown = [4 * (entry.tokens - 1) if entry.action else entry.size for entry in entries]
     whole = [entry.size for entry in entries if not entry.action]
     assert sum(shown) <= max(cap, sum(whole)) + 60 * len(sizes)
