@@ -22,8 +22,11 @@ class Role(StrEnum):
 
 
 class ItemKind(StrEnum):
-    """What an item is. An OPAQUE item is its whole message, where that holds more than other items or
-    nothing at all: it is stashed when the message is dropped, and never edited."""
+    """What an item is.
+
+    An OPAQUE item is its whole message, where that holds more than other items, or none: it is stashed when the message
+    is dropped, and never edited.
+    """
 
     TEXT = "text"
     ARGUMENTS = "arguments"

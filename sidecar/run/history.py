@@ -47,7 +47,7 @@ def align(
         is_own: whether a message is our own text.
         leading_system: whether leading system messages are the system prompt, and so no part of the history.
     """
-    same = received.split.same if before is not None else 0
+    same = received.carried
     if before is not None and same:
         received.places = before.places[:same]
         received.nexts = before.nexts[:same]

@@ -11,8 +11,10 @@ nothing. Not thread-safe: a run is used under its lock.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from sidecar.prompt.body import Split, equal_slice
 from sidecar.prompt.format import Format
@@ -34,6 +36,7 @@ from sidecar.trim.policy import NotePlace
 from sidecar.trim.revision import Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation, Inputs
 
+NEVER: Final = sys.maxsize
 Count = Callable[[str], int]
 Put = Callable[[str, bytes, str], None]
 """Store an original: id, bytes, content type."""
@@ -90,6 +93,8 @@ class Memory:
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     trims: Sequence[Trim] = ()
+    dropped_at: int = NEVER
+    """The first message of the last prompt whose record was dropped by it."""
     told: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of `trims`."""
     packed: bytes = b""
@@ -150,6 +155,10 @@ class Memory:
         """Find the prompt's place in the history; the first record that differs, and the records that are new."""
         before = self.received
         received = Received(work.split, work.reads, [], [], [], [])
+        if before is not None:
+            # Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one.
+            received.carried = min(work.split.same, self.dropped_at)
+        self.dropped_at = NEVER
         zone = work.format.system_message is not None
         aligned = align(
             received,
@@ -265,7 +274,7 @@ class Memory:
         """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
         if before is None:
             return
-        same = received.split.same
+        same = received.carried
         for place in before.places[same:]:
             if 0 <= place < changed:
                 self.sent_at[place] = -1
@@ -333,6 +342,8 @@ class Memory:
             was_dropped = rendered.slices[index] is None
             if record.dropped:
                 moved |= not was_dropped
+                if self.sent_at[index] >= 0:
+                    self.dropped_at = min(self.dropped_at, self.sent_at[index])
                 rendered.known_forms(index, work.format)
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue

@@ -51,6 +51,8 @@ class Received:
     """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
     whole: list[int]
     """Messages up to and including each that came untrimmed."""
+    carried: int = 0
+    """Messages at the start that are the same bytes as in the last prompt and keep their places."""
 
 
 def read(

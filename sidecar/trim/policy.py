@@ -56,7 +56,7 @@ class Policy:
     note_max_tokens: int = 150
     note_place: NotePlace = NotePlace.TAIL
     registry_share: float = 0.0075
-    """Share of the limit that registry lines may take: at 0.01 all own text was 2.2 % of the longest recorded run's cost."""
+    """Share of the limit that the registry may take; at 0.01 own text was 2.2 % of the longest recorded run's cost."""
 
     def override(self, values: Mapping[str, object], *, field_prefix: str = "policy.") -> Policy:
         """Return this policy with `values` in place of its own.

@@ -158,14 +158,20 @@ def test_write() -> None:
 
 def test_write_keeps_other_bytes() -> None:
     """A signature beside an edit keeps its bytes, escapes included."""
-    raw = b'{"content":[{"signature":"\\u0041\\/==","type":"thinking","thinking":"x"},{"text":"long","type":"text"}],"role":"assistant"}'
+    raw = (
+        b'{"content":[{"signature":"\\u0041\\/==","type":"thinking","thinking":"x"},{"text":"long",'
+        b'"type":"text"}],"role":"assistant"}'
+    )
     item = ANTHROPIC.read(raw, "f").items[0]
     assert raw.replace(b'"long"', b'"s"') == ANTHROPIC.write(raw, {item: "s"})
 
 
 def test_originals() -> None:
     """The original of a text is its UTF-8, of an input or image its raw JSON, of a message the message."""
-    raw = b'{"role":"user","content":[{"type":"text","text":"\\u00e9"},{"type":"tool_use","id":"a","name":"f","input":{"b" : 1.0}},{"type":"image", "source":1},{"type":"x"}]}'
+    raw = (
+        b'{"role":"user","content":[{"type":"text","text":"\\u00e9"},{"type":"tool_use","id":"a",'
+        b'"name":"f","input":{"b" : 1.0}},{"type":"image", "source":1},{"type":"x"}]}'
+    )
     message = ANTHROPIC.read(raw, "f")
     originals = [ANTHROPIC.original(raw, item) for item in message.items]
     assert ["é".encode(), b'{"b" : 1.0}', b'{"type":"image", "source":1}', raw] == originals

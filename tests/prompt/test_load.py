@@ -63,7 +63,11 @@ _SPACES = (b"", b"", b"", b" ", b"\n")
 def written(value: Any, random: Random) -> bytes:
     """JSON of a tree; each string with a spelling of its own."""
     if isinstance(value, Pairs):
-        return b"{" + b",".join(written(k, random) + space() + b":" + written(v, random) for k, v in value) + b"}"
+        return (
+            b"{"
+            + b",".join(written(k, random) + random.choice(_SPACES) + b":" + written(v, random) for k, v in value)
+            + b"}"
+        )
     if isinstance(value, list):
         return b"[" + b",".join(written(element, random) for element in value) + b"]"
     if isinstance(value, str) and random.random() < 0.3:

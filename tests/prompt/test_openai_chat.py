@@ -164,7 +164,10 @@ def test_identity_is_of_what_is_decoded(spelling: str) -> None:
 
 def test_write() -> None:
     """Replacements stand where the items stood; all else keeps its bytes."""
-    raw = b'{"x":1.50,"role":"assistant","tool_calls":[{"id":"c1","function":{"arguments":"{\\"a\\":1}","name":"f"}}],"content":"\\u0061"}'
+    raw = (
+        b'{"x":1.50,"role":"assistant","tool_calls":[{"id":"c1",'
+        b'"function":{"arguments":"{\\"a\\":1}","name":"f"}}],"content":"\\u0061"}'
+    )
     message = OPENAI.read(raw, "f")
     text, call, _ = message.items
     written = OPENAI.write(raw, {call: None})
@@ -191,7 +194,11 @@ def test_write_nothing() -> None:
 
 def test_originals() -> None:
     """The original of a text and of arguments is its UTF-8, of an image its raw JSON, of a message the message."""
-    raw = b'{"role":"assistant","content":[{"type":"text","text":"\\u00e9"},{"image_url":{"url":"u"}, "type":"image_url"}],"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\": 1}"}}],"x":1}'
+    raw = (
+        b'{"role":"assistant","content":[{"type":"text","text":"\\u00e9"},{"image_url":{"url":"u"},'
+        b' "type":"image_url"}],"tool_calls":[{"id":"c","function":{"name":"f",'
+        b'"arguments":"{\\"a\\": 1}"}}],"x":1}'
+    )
     message = OPENAI.read(raw, "f")
     assert [
         "é".encode(),

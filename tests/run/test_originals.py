@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import Action, NoFit, Outcome
+from sidecar.run.calls import NoFit, Outcome
 from sidecar.run.limits import Limits
+from sidecar.trim.ledger import Action
 from tests.run.making import (
     ANTHROPIC_MESSAGES,
     FORMATS,

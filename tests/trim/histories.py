@@ -114,7 +114,11 @@ def evaluated(messages: Sequence[plain], limit: int, policy: Policy | None = Non
     return fold
 
 
-def decisions(ledger: Ledger) -> list[object]:
+Decided = tuple[bool, int, list[object]]
+"""Whether a message is dropped, its tokens, and what was decided about its items."""
+
+
+def decisions(ledger: Ledger) -> list[Decided]:
     """What was decided about every item and message."""
     return [
         (

@@ -90,7 +90,7 @@ def test_the_fold_remembers_nothing(messages: list[plain], limit: int, policy: P
 @few
 @given(histories(), limits, all_policies)
 def test_protected_text(messages: list[plain], limit: int, policy: Policy) -> None:
-    """Opening, users, system, pinned messages, the newest assistant block and what cannot be stored stay as they are."""
+    """Opening, users, system, pins, the newest assistant block and what cannot be stored stay."""
     ledger = evaluated(messages, limit, policy).ledger
     newest = len(ledger.groups) - 1
     for record, message in zip(ledger.records, messages, strict=True):
