@@ -33,8 +33,8 @@ def test_roles(name: str, role: Role) -> None:
     ("content", "items"),
     [
         ("héllo", [("text", ("content",), "héllo")]),
-        ("", []),
-        ([], []),
+        ("", [("opaque", (), "")]),
+        ([], [("opaque", (), "")]),
         ([TEXT, {"type": "text", "text": ""}], [("text", ("content", 0, "text"), "I look.")]),
         ([THINKING, TEXT], [("text", ("content", 1, "text"), "I look."), ("opaque", (), "")]),
         ([{"type": "redacted_thinking", "data": "x"}], [("opaque", (), "")]),

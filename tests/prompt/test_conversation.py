@@ -118,10 +118,10 @@ def test_not_a_message(raw: bytes) -> None:
 
 
 def test_empty_parts() -> None:
-    """An empty text is no item; a message without parts has none."""
+    """A message without content is an item as a whole."""
     raw = pb.Message(role=pb.ROLE_USER, parts=[pb.Part(text="")]).SerializeToString()
-    assert [] == shown(TYPED.read(raw, "f").items)
-    assert [] == shown(TYPED.read(pb.Message(role=pb.ROLE_TOOL).SerializeToString(), "f").items)
+    assert [("opaque", (), "")] == shown(TYPED.read(raw, "f").items)
+    assert [("opaque", (), "")] == shown(TYPED.read(pb.Message(role=pb.ROLE_TOOL).SerializeToString(), "f").items)
 
 
 def test_system_message() -> None:
