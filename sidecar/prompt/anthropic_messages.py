@@ -165,17 +165,23 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     kept = {name: member for name, member in value.items() if member is not None}
-    if type(kept.get("content")) is list:
-        kept["content"] = [_without_mark(block) for block in kept["content"]]
+    kept["content"] = _blocks(kept.get("content"))
     return kept
+
+
+def _blocks(content: Any) -> Any:
+    """Content as blocks without marks; a client may turn a string into one block to mark it."""
+    if type(content) is str:
+        return [{"type": "text", "text": content}]
+    return [_without_mark(block) for block in content] if type(content) is list else content
 
 
 def _without_mark(block: Any) -> Any:
     if type(block) is not dict:
         return block
     kept = {name: member for name, member in block.items() if name != "cache_control"}
-    if kept.get("type") == "tool_result" and type(kept.get("content")) is list:
-        kept["content"] = [_without_mark(part) for part in kept["content"]]
+    if kept.get("type") == "tool_result" and kept.get("content") is not None:
+        kept["content"] = _blocks(kept["content"])
     return kept
 
 

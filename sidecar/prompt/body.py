@@ -169,7 +169,7 @@ def _prefix(raw: bytes, before: Split, low: int) -> int:
         return high if _ends_message(raw, before.ends[high - 1]) else high - 1
     while low < high:  # messages below `low` are equal; the one at `high`, or one before it, is not
         middle = (low + high + 1) // 2
-        begin = before.starts[low]
+        begin = before.ends[low - 1] if low else before.starts[0]
         if raw.startswith(view[begin : before.ends[middle - 1]], begin):
             low = middle
         else:
@@ -225,6 +225,8 @@ def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[i
         if comma is None:
             break
         at = comma.end()
+    if text[_skip_space(text, at) : _skip_space(text, at) + 1] != b"}":
+        raise _twice("")  # the last value of a member is a prefix of an earlier one
     if messages is None:
         raise InvalidJson("json.body.messages is missing; the body must have an array of messages", field=FIELD)
     return fields, messages

@@ -22,6 +22,9 @@ from sidecar.prompt.items import Path
 DIGEST_BYTES: Final = 16
 """128 bits of SHA-256: finding two messages with one identity takes 2^64 tries."""
 
+MAX_DEPTH: Final = 254
+"""Levels that orjson writes; it reads four times as many, and no provider's schema comes near."""
+
 _SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
 _SPACED: Final = re.compile(rb'": ')
 _STYLE_BYTES: Final = 64
@@ -42,8 +45,11 @@ def load(raw: bytes, field: str) -> Any:
     except orjson.JSONDecodeError as error:
         raise InvalidJson(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
-    if _SPACED.search(raw, 0, _STYLE_BYTES) is not None or orjson.dumps(value) != raw:
-        _refuse_double_keys(raw, value, field)
+    try:
+        if _SPACED.search(raw, 0, _STYLE_BYTES) is not None or orjson.dumps(value) != raw:
+            _refuse_double_keys(raw, value, field)
+    except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
+        raise _too_deep(field) from None
     return value
 
 
@@ -52,11 +58,18 @@ def load_again(raw: bytes) -> Any:
     return orjson.loads(raw)
 
 
-def canonical(value: Any) -> bytes:
-    """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles."""
-    if type(value) is not dict or not all(type(member) is str for member in value.values()):
-        value = _doubles(value)
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+def canonical(value: Any, field: str = "json.body") -> bytes:
+    """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles.
+
+    Raises:
+        InvalidJson: nested more deeply than can be written; names `field`.
+    """
+    try:
+        if type(value) is not dict or not all(type(member) is str for member in value.values()):
+            value = _doubles(value)
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, RecursionError):
+        raise _too_deep(field) from None
 
 
 def digest(canonical_bytes: bytes) -> bytes:
@@ -96,6 +109,10 @@ def splice(raw: bytes, edits: Mapping[Path, bytes]) -> bytes:
     return msgspec.json.encode(members)
 
 
+def _too_deep(field: str) -> InvalidJson:
+    return InvalidJson(f"{field} is nested more than {MAX_DEPTH} levels deep", field=field)
+
+
 def _reason(error: orjson.JSONDecodeError) -> str:
     """The library's reason without its position; the library states kinds of errors, never text of the input."""
     return str(error).split(": line ", 1)[0]
@@ -113,7 +130,8 @@ def _doubles(value: Any) -> Any:
 
 
 def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
-    written = raw.count(b'":') - raw.count(b'\\":') if _SPACED_COLON.search(raw) is None else -1
+    plain = _SPACED_COLON.search(raw) is None and b'\\\\":' not in raw
+    written = raw.count(b'":') - raw.count(b'\\":') if plain else -1
     if written != _keys(value):
         # Keys that end in a backslash or stand apart from their colon: count what is outside strings instead.
         outside = _STRING.sub(b"", raw)

@@ -26,7 +26,6 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": Role.TOOL,
 }
 _KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
-_MEDIA_PARTS: Final = frozenset({"image_url"})
 
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
@@ -95,7 +94,7 @@ class _Reader:
         if kind == "text" and type(part.get("text")) is str:
             if part["text"]:
                 self._text(part["text"], (*path, "text"))
-        elif kind in _MEDIA_PARTS:
+        elif kind == "image_url":
             result = 0 if self.role is Role.TOOL else -1
             self.items.append(
                 Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True, call_id=self.call_id, result=result)
@@ -157,6 +156,8 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     """The message without what moves between calls (cache marks) and without members that are null."""
     kept = {name: member for name, member in value.items() if member is not None and name != "cache_control"}
     content = kept.get("content")
+    if type(content) is str:  # a client may turn it into one part to mark it
+        kept["content"] = [{"type": "text", "text": content}]
     if type(content) is list:
         kept["content"] = [
             {name: member for name, member in part.items() if name != "cache_control"} if type(part) is dict else part

@@ -33,7 +33,7 @@ from sidecar.trim.ids import mint
 from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace
-from sidecar.trim.revision import Revision, apply_state, pack_state
+from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation, Inputs
 
 NEVER: Final = sys.maxsize
@@ -115,7 +115,7 @@ class Memory:
         self._store(sources, put, missing)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
-        if dirty or changed_from < known or not self.own.chosen:
+        if dirty or changed_from < known or not self.own.chosen or applied is True:
             self._write(work, count, alive, lists=batch_point or changed_from < known or applied is True)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
@@ -209,7 +209,7 @@ class Memory:
                     message = work.format.read(raw, "history")
                     read = Read(read.identity, read.tokens, read.role, message, weigh(message, count))
                 chain = pending[-1].chain if pending else self.ledger.chain
-                pending.append(self._record(read, place, chain, pinned=index in work.pinned))
+                pending.append(self._record(read, raw, place, chain, pinned=index in work.pinned))
                 self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
@@ -224,12 +224,12 @@ class Memory:
                 received.reads[index] = Read(read.identity, read.tokens, read.role)
         return pending
 
-    def _record(self, read: Read, index: int, chain: bytes, *, pinned: bool) -> Record:
+    def _record(self, read: Read, raw: bytes, index: int, chain: bytes, *, pinned: bool) -> Record:
         message, weight = read.message, read.weight
         assert message is not None
         assert weight is not None
         entries = tuple(
-            self._entry(item, index, number, weight.items[number], read.identity)
+            self._entry(item, index, number, tokens=weight.items[number], identity=read.identity, whole=len(raw))
             for number, item in enumerate(message.items)
         )
         return Record(
@@ -246,7 +246,7 @@ class Memory:
             media=message.media,
         )
 
-    def _entry(self, item: Item, index: int, number: int, tokens: int, identity: bytes) -> Entry:
+    def _entry(self, item: Item, index: int, number: int, *, tokens: int, identity: bytes, whole: int) -> Entry:
         call = item.call_id
         if item.kind is ItemKind.ARGUMENTS:
             tool, arguments = item.tool, item.text[: own_text.ARGUMENTS_CHARACTERS]
@@ -256,6 +256,8 @@ class Memory:
         else:
             tool = arguments = ""
         size = len(item.text) if item.text.isascii() else len(item.text.encode())
+        if item.kind is ItemKind.OPAQUE:
+            size = whole
         return Entry(
             message=index,
             item=number,
@@ -267,7 +269,8 @@ class Memory:
             tool=tool,
             arguments=arguments,
             result=item.result,
-            holdable=size <= self.hold_bytes,
+            # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
+            holdable=(whole if item.raw_json else size) <= self.hold_bytes,
         )
 
     def _place(self, received: Received, before: Received | None, changed: int) -> None:
@@ -313,6 +316,7 @@ class Memory:
             ledger.append(record)
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 applied = apply_state(ledger, sealed.state)
+                self.own.choose(DIRECTIVES[sealed.directives])
         evaluation.run()
         return applied
 

@@ -8,7 +8,7 @@ replayed the fold writes the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sidecar.prompt.format import Format
@@ -41,6 +41,11 @@ class OwnState:
     def __post_init__(self) -> None:
         for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
             self._known[digest(text.encode())] = b""
+
+    def choose(self, directives: str) -> None:
+        """Choose the directives, before the first call does."""
+        self.texts = replace(self.texts, directives=directives)
+        self._chosen = True
 
     @property
     def chosen(self) -> bool:

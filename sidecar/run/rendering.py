@@ -107,9 +107,9 @@ class Sources:
 
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
         """The first and last bytes of an item's text: all of it, or what its elision keeps."""
-        _, message, whole = self.source(entry.message)
+        _, message, _ = self.source(entry.message)
         text = message.items[entry.item].text.encode()
-        if whole or entry.kept is None:
+        if entry.kept is None:
             return text, text
         return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
 

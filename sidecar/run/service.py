@@ -45,7 +45,7 @@ from sidecar.tokens import Counter, encoding_for
 from sidecar.trim import own_text
 from sidecar.trim.ids import run_key
 from sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
-from sidecar.trim.revision import Revision, run_digest, seal, unseal
+from sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal, unseal
 from sidecar.trim.stages import Inputs
 
 ACCEPT_BYTES: Final = 4_194_304
@@ -66,14 +66,11 @@ class _Run:
         self.format = ""
         self.started = self.last_seen = now
         self.calls = 0
+        self.ended = False
         self.tokens: TokenFigures | None = None
         self.cache: CacheFigures | None = None
         self.sent_total = 0
         self.returned_total = 0
-
-    def forget_memory(self) -> None:
-        """Start the fold anew: what it caches can be derived again from the next prompt."""
-        self.memory = Memory(self.key, self.hold_bytes)
 
 
 class Runs:
@@ -129,15 +126,12 @@ class Runs:
         policy = self._policy_of(call)
         run = self._run_of(call.caller, call.run_id)
         with run.lock:
-            if run.format != call.format:
-                run.forget_memory()  # another format is another history
-                run.format = call.format
             try:
                 return self._trim(run, call, format_, policy, check)
             except SidecarError:
                 raise
             except BaseException:
-                run.forget_memory()
+                run.memory = Memory(run.key, run.hold_bytes)  # it caches a fold: the next prompt makes it again
                 raise
             finally:
                 if not run.calls:
@@ -147,7 +141,8 @@ class Runs:
         self, run: _Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
     ) -> TrimAnswer:
         watch = Stopwatch(self._counter)
-        memory = run.memory
+        # Another format is another history.
+        memory = run.memory if call.format == run.format else Memory(run.key, run.hold_bytes)
         body = self._split(run, call, format_, memory)
         if len(body) > self._limits.run_messages:
             raise TooLarge(
@@ -178,12 +173,18 @@ class Runs:
         # A call whose answer may turn out too large, or that is only asked what it would do, works on a copy.
         copied = call.dry_run or most_bytes(body, memory) > accept
         target = copy.deepcopy(memory) if copied else memory
-        held: list[tuple[str, bytes, str]] = []
-        put = self._put_now(run, call.caller) if not copied else lambda *original: held.append(original)
-        if not call.dry_run:
-            self.stash.touch_run(run.stash_key)
+        put_now = partial(self._put, run.stash_key, call.caller)
+        held: dict[str, tuple[bytes, str]] = {}
+
+        def put_later(stash_id: str, original: bytes, content_type: str) -> None:
+            held[stash_id] = original, content_type
+
         result = target.take(
-            work, count, put, partial(self.stash.holds, run.stash_key), self.stash.missing(run.stash_key)
+            work,
+            count,
+            put_later if copied else put_now,
+            lambda stash_id: stash_id in held or self.stash.holds(run.stash_key, stash_id),
+            self.stash.missing(run.stash_key),
         )
         watch.mark()
         if result.revision_applied is False:
@@ -197,10 +198,10 @@ class Runs:
             return answer
         if copied:
             check_size(answer, accept)
-            for original in held:
-                self._put_now(run, call.caller)(*original)
-            run.memory = target
-        self._remember(run, target, answer)
+            for stash_id, (original, content_type) in held.items():
+                put_now(stash_id, original, content_type)
+        run.memory, run.format = target, call.format
+        self._remember(run, call, answer)
         return answer
 
     def _split(self, run: _Run, call: TrimCall, format_: Format, memory: Memory) -> Split:
@@ -255,16 +256,36 @@ class Runs:
         state = memory.packed
         if len(state) > self._limits.revision_bytes:
             state = b""
-        ledger = memory.ledger
-        return seal(self._key, Revision(run_digest(run.key), len(ledger), ledger.chain, memory.own.identities(), state))
+        ledger, own = memory.ledger, memory.own
+        return seal(
+            self._key,
+            Revision(
+                run=run_digest(run.key),
+                length=len(ledger),
+                chain=ledger.chain,
+                own=own.identities(),
+                state=state,
+                directives=DIRECTIVES.index(own.texts.directives),
+            ),
+        )
 
-    def _remember(self, run: _Run, memory: Memory, answer: TrimAnswer) -> None:
+    def _remember(self, run: _Run, call: TrimCall, answer: TrimAnswer) -> None:
+        """The call has come to an answer: sum it up, and see that the run is known and not one too many."""
         run.calls += 1
+        forgotten = None
+        with self._lock:
+            if not run.ended and run.calls == 1:
+                self._runs.setdefault((call.caller, call.run_id), run)
+                if len(self._runs) > self._limits.runs:
+                    _, forgotten = self._runs.popitem(last=False)
+        if forgotten is not None:
+            self.stash.forget(forgotten.stash_key)
+        self.stash.touch_run(run.stash_key)
         run.tokens, run.cache = answer.tokens, answer.cache
         run.sent_total += answer.tokens.before
         run.returned_total += answer.tokens.after
-        received = memory.received
-        if received is not None and received.whole[-1] == len(memory.ledger):
+        received = run.memory.received
+        if received is not None and received.whole[-1] == len(run.memory.ledger):
             self.stash.received(run.stash_key)  # every original has come again
 
     def _policy_of(self, call: TrimCall) -> Policy:
@@ -310,11 +331,9 @@ class Runs:
             content_tokens=page.content_tokens,
         )
 
-    def _put_now(self, run: _Run, caller: str) -> Callable[[str, bytes, str], None]:
-        def put(stash_id: str, original: bytes, content_type: str) -> None:
-            self.stash.put(run.stash_key, caller, stash_id, original, content_type)
-
-        return put
+    def _put(self, stash_key: str, caller: str, stash_id: str, original: bytes, content_type: str) -> None:
+        if not self.stash.put(stash_key, caller, stash_id, original, content_type):
+            raise RuntimeError("an original that was said to fit does not fit the stash")
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -333,6 +352,7 @@ class Runs:
         if run is None:
             return None
         with run.lock:
+            run.ended = True
             figures = self._figures(run, run_id)
             self.stash.forget(run.stash_key)
         return figures
@@ -395,18 +415,13 @@ class Runs:
     def _run_of(self, caller: str, run_id: str) -> _Run:
         name = (caller, run_id)
         now = self._clock()
-        forgotten = None
         with self._lock:
             run = self._runs.get(name)
             if run is None:
                 key = run_key(self._key, caller, run_id)
                 run = self._runs[name] = _Run(key, key.hex(), now, self._limits.run_stash_bytes)
-                if len(self._runs) > self._limits.runs:
-                    _, forgotten = self._runs.popitem(last=False)
             run.last_seen = now
             self._runs.move_to_end(name)
-        if forgotten is not None:
-            self.stash.forget(forgotten.stash_key)
         return run
 
 

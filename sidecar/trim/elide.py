@@ -1,9 +1,8 @@
 """Elision: head and tail of a text kept, the middle replaced by a marker; and the placeholders of clipped content.
 
-An elision is two numbers, the bytes of head and of tail that are kept. It can be made from the whole text or from an
-earlier elision of it with at least as much head and tail, and is the same either way: the cut looks for a line end only
-inside what is kept, never outside. So a later, tighter elision needs no original, and a process that starts from the
-untrimmed history reaches the same bytes as one that trimmed in steps.
+An elision is two numbers, the bytes of head and of tail that are kept. A later, tighter one is made from what the earlier
+one kept: the cut looks for a line end only inside that. An elided text holds it as the whole one does, so a tighter
+elision needs no original, and a process that replays the steps from the untrimmed history reaches the same bytes.
 
 Markers and placeholders are inert labels. They state the bytes removed and an id that means nothing without the
 registry; they hold no instruction and name no tool.
@@ -60,8 +59,8 @@ def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, 
     room = budget - len(marker(stash_id, size).encode()) - 2  # two line breaks around the marker
     if room <= 0:
         return None
-    want_head = min(int(room * head_share), len(head))
-    want_tail = min(room - want_head, len(tail))
+    want_head = int(room * head_share)
+    want_tail = room - want_head
     kept = Kept(_cut_head(head, want_head), _cut_tail(tail, want_tail))
     return kept if kept.head + kept.tail < size else None
 

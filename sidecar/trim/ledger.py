@@ -102,6 +102,8 @@ class Group:
     start: int
     reach: int
     """The newest group with an answer to one of its calls, itself if none is later: they are dropped together."""
+    back: int
+    """The oldest group of whose calls it holds an answer, itself if none is older."""
     unanswered: int = 0
     """Calls that nothing has answered yet; such a group is not dropped, as a late answer would be an orphan."""
     pinned: bool = False
@@ -158,7 +160,7 @@ class Ledger:
         """Take a message at the end of the history; its group is set here."""
         index = len(self.records)
         if record.role is Role.ASSISTANT and (index == 0 or self.records[-1].role is not Role.ASSISTANT):
-            self.groups.append(Group(index, len(self.groups)))
+            self.groups.append(Group(index, len(self.groups), len(self.groups)))
         record.group = len(self.groups) - 1
         self.records.append(record)
         self.total += record.tokens
@@ -304,7 +306,7 @@ class Ledger:
     def _pair_again(self) -> None:
         self._open_calls = {}
         for index, group in enumerate(self.groups):
-            group.reach, group.unanswered, group.pinned = index, 0, False
+            group.reach, group.back, group.unanswered, group.pinned = index, index, 0, False
         for record in self.records:
             if record.pinned and record.group >= 0:
                 self.groups[record.group].pinned = True
@@ -325,3 +327,4 @@ class Ledger:
                 continue
             self.groups[group].unanswered -= 1
             self.groups[group].reach = max(self.groups[group].reach, record.group)
+            self.groups[record.group].back = min(self.groups[record.group].back, group)

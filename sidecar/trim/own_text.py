@@ -101,11 +101,12 @@ def quoted(arguments: str) -> str:
     """Arguments as an escaped JSON string of at most 80 characters, quotes not counted; ASCII only."""
     if not arguments:
         return ""
-    escaped = json.dumps(arguments[:ARGUMENTS_CHARACTERS])[1:-1]
-    if len(escaped) > ARGUMENTS_CHARACTERS:
-        escaped = re.sub(r"\\(u[0-9a-f]{0,3})?$", "", escaped[:ARGUMENTS_CHARACTERS])
-        if (len(escaped) - len(escaped.rstrip("\\"))) % 2:
-            escaped = escaped[:-1]
+    escaped = ""
+    for character in arguments[:ARGUMENTS_CHARACTERS]:
+        piece = "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
+        if len(escaped) + len(piece) > ARGUMENTS_CHARACTERS:
+            break
+        escaped += piece
     return f'"{escaped}"'
 
 
@@ -120,14 +121,16 @@ def registry(
     candidates = [
         (entry.size, entry.message, entry.item)
         for record, entry in ledger.trimmed()
-        if entry.message < ledger.batch_end and entry.advertised and entry.kind is not ItemKind.OPAQUE
+        if entry.message < ledger.batch_end
+        and entry.advertised
+        and entry.kind is not ItemKind.OPAQUE
+        and alive(entry.stash_id)
     ]
     lines: list[RegistryLine] = []
     for _, message, item in nlargest(REGISTRY_LINES, candidates):
         record = ledger.records[message]
         entry = next(entry for entry in record.entries if entry.item == item)
-        if alive(entry.stash_id):
-            lines.append(registry_line(record, entry))
+        lines.append(registry_line(record, entry))
     while lines:
         rest = len(candidates) - len(lines)
         more = [f"and {rest} more"] if rest else []

@@ -18,11 +18,14 @@ from typing import Final
 
 import msgspec
 
+from sidecar.trim import own_text
 from sidecar.trim.elide import Kept
 from sidecar.trim.ids import sign
 from sidecar.trim.ledger import Action, Ledger, Reason
 
 _TAG: Final = 16
+DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
+"""The directives that a run can be given, none included; a revision names one by its place here."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED)
 _REASONS: Final = (Reason.CAP, Reason.FIT, Reason.RESIDUE)
 MAX_STATE_BYTES: Final = 8_388_608
@@ -67,6 +70,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     own: list[bytes]
     """Identities of our own messages in the prompt that this revision came with."""
     state: bytes
+    directives: int = 0
+    """Which of `DIRECTIVES` the run was given; later inputs do not change it."""
 
 
 def run_digest(of_run: bytes) -> bytes:

@@ -265,7 +265,11 @@ class Evaluation:
             return False
         ledger.drop_done = end + 1
         groups = range(first, end + 1)
-        if any(ledger.groups[group].pinned or ledger.groups[group].unanswered for group in groups):
+        # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
+        if any(
+            ledger.groups[group].pinned or ledger.groups[group].unanswered or ledger.groups[group].back < first
+            for group in groups
+        ):
             return True
         if all(
             entry.holdable
