@@ -275,7 +275,9 @@ class Runs:
         forgotten = None
         with self._lock:
             if not run.ended and run.calls == 1:
-                self._runs.setdefault((call.caller, call.run_id), run)
+                registered = self._runs.get((call.caller, call.run_id))
+                if registered is None or not registered.calls:  # a neighbour that failed may have unmade this one
+                    self._runs[call.caller, call.run_id] = run
                 if len(self._runs) > self._limits.runs:
                     _, forgotten = self._runs.popitem(last=False)
         if forgotten is not None:
