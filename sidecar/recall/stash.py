@@ -159,11 +159,14 @@ class Stash:
             return outcome
         return Held(original=unsqueeze(data, size), content_type=content_type)
 
-    def holds(self, run_key: str, stash_id: str) -> bool:
-        """Whether an original can be retrieved now. Not a retrieval: renews nothing and is not counted."""
+    def dead(self, run_key: str) -> frozenset[str]:
+        """Ids of the run that were stored once and cannot be retrieved now. Not a retrieval: renews nothing."""
         with self._lock:
             run = self._runs.get(run_key)
-            return run is not None and self._living(run, stash_id, self._now()) is not None
+            if run is None:
+                return frozenset()
+            self._expire_run(run, self._now())
+            return frozenset(run.expired).union(run.evicted)
 
     def received(self, run_key: str) -> None:
         """The run's content was received again: renew all of its live entries, in O(1)."""

@@ -12,7 +12,7 @@ nothing. Not thread-safe: a run is used under its lock.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,7 @@ from sidecar.trim import own_text
 from sidecar.trim.ids import mint
 from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
 from sidecar.trim.own_text import Room
-from sidecar.trim.policy import NotePlace
+from sidecar.trim.policy import NotePlace, Policy
 from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation, Inputs
 
@@ -92,6 +92,8 @@ class Memory:
     """For each call id, newest first to be found: the tool's name and the start of its arguments."""
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
+    room_for: tuple[tuple[str, int, Policy], Room] | None = None
+    """The room for our own text, with what it follows from."""
     trims: Sequence[Trim] = ()
     dropped_at: int = NEVER
     """The first message of the last prompt whose record was dropped by it."""
@@ -104,7 +106,9 @@ class Memory:
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
-    def take(self, work: Work, count: Count, put: Put, alive: Callable[[str], bool], missing: Sequence[str]) -> Result:
+    def take(
+        self, work: Work, count: Count, put: Put, dead: Callable[[], Collection[str]], missing: Sequence[str]
+    ) -> Result:
         """Take a prompt: align it, decide, stash, render. Raises nothing on the caller's account."""
         known = len(self.ledger)
         changed_from, pending = self._align(work, count)
@@ -116,7 +120,7 @@ class Memory:
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:
-            self._write(work, count, alive, lists=batch_point or changed_from < known or applied is True)
+            self._write(work, count, dead, lists=batch_point or changed_from < known or applied is True)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
         result.compacted = bool(dirty) and applied is not True
@@ -138,6 +142,16 @@ class Memory:
         if known is None or known[0] != value:
             known = self.members[name] = (value, weigh_member(value))
         return known[1]
+
+    def room(self, encoding: str, limit: int, policy: Policy, count: Count) -> Room:
+        """The room for our own text, worked out only when what it follows from has changed."""
+        asked = (encoding, limit, policy)
+        if self.room_for is None or self.room_for[0] != asked:
+            made = own_text.room(
+                limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count
+            )
+            self.room_for = (asked, made)
+        return self.room_for[1]
 
     def leading_tokens(self, reads: Sequence[Read], format_: Format) -> int:
         """Tokens of the leading system messages that are not ours."""
@@ -367,7 +381,7 @@ class Memory:
 
     # -- what is returned --------------------------------------------------------------------------------------------
 
-    def _write(self, work: Work, count: Count, alive: Callable[[str], bool], *, lists: bool) -> None:
+    def _write(self, work: Work, count: Count, dead: Callable[[], Collection[str]], *, lists: bool) -> None:
         """Write anew what depends on decisions."""
         self._tell_trims()
         self.packed = pack_state(self.ledger)
@@ -376,7 +390,7 @@ class Memory:
             len(self.trims),
             work.room,
             count,
-            alive,
+            dead,
             recall=work.inputs.recall,
             note=work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None,
             lists=lists,

@@ -7,7 +7,7 @@ replayed the fold writes the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -58,7 +58,7 @@ class OwnState:
         trimmed: int,
         room: Room,
         count: Callable[[str], int],
-        alive: Callable[[str], bool],
+        dead: Callable[[], Collection[str]],
         *,
         recall: bool,
         note: bool,
@@ -71,7 +71,7 @@ class OwnState:
             trimmed: items that are trimmed.
             room: tokens that each text may take.
             count: counts tokens.
-            alive: whether an id can be retrieved.
+            dead: ids that can no longer be retrieved.
             recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
             note: whether a note may be written.
             lists: whether registry and placeholder are written anew, as the prefix changes anyway.
@@ -82,7 +82,7 @@ class OwnState:
             directives, self._chosen = (room.directives if recall else ""), True
         if lists:
             dropped = own_text.dropped(ledger)
-            registry, lines = own_text.registry(ledger, room.registry, alive, count) if recall else ("", [])
+            registry, lines = own_text.registry(ledger, room.registry, dead(), count) if recall else ("", [])
             self.entries = [
                 StashEntry(
                     line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size

@@ -159,7 +159,7 @@ class Runs:
         check_pins(call.pinned, len(body))
         limit = limit_of(call, body, format_, model, self._limits.default_window)
         overhead = overhead_of(body, reads, memory, format_, count)
-        room = own_text.room(limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count)
+        room = memory.room(encoding, limit, policy, count)
         inputs = Inputs(policy, limit, overhead, room.total, not call.recall_unavailable)
         check()
         count = watch.counting(encoding)  # from here on the run changes, so nothing may stop the call half way
@@ -183,7 +183,7 @@ class Runs:
             work,
             count,
             put_later if copied else put_now,
-            lambda stash_id: stash_id in held or self.stash.holds(run.stash_key, stash_id),
+            partial(self.stash.dead, run.stash_key),
             self.stash.missing(run.stash_key),
         )
         watch.mark()

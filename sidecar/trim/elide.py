@@ -1,8 +1,9 @@
 """Elision: head and tail of a text kept, the middle replaced by a marker; and the placeholders of clipped content.
 
 An elision is two numbers, the bytes of head and of tail that are kept. A later, tighter one is made from what the
-earlier one kept: the cut looks for a line end only inside that. An elided text holds it as the whole one does, so a
-tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same bytes.
+earlier one kept: the cut looks for a line end only inside that. An elided text holds it as the whole one does. So a
+tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same
+bytes.
 
 Markers and placeholders are inert labels. They state the bytes removed and an id that means nothing without the
 registry; they hold no instruction and name no tool.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
@@ -23,6 +23,8 @@ from sidecar.trim.ledger import Entry, Ledger, Record
 SHARE_OF_LIMIT: Final = 0.04
 """Share of the limit that all own text may take, beside `own_text_max_tokens`."""
 REGISTRY_LINES: Final = 40
+CHARACTERS_PER_TOKEN: Final = 3
+"""About what registry lines have for each token, so that the first text that is counted mostly fits."""
 REGISTRY_HEADER: Final = "Registry of elided and clipped content, largest first:"
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
@@ -46,6 +48,8 @@ _FULL_FROM: Final = 400
 _SHORT_FROM: Final = 160
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_WHOLE_CHARACTERS: Final = re.compile(r"(?:[^\\]|\\[^u]|\\u(?!d[89ab])[0-9a-f]{4}|\\ud[89ab]..\\u....)*")
+"""Escaped JSON up to where it would be cut inside an escape or between the two halves of a character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +105,14 @@ def quoted(arguments: str) -> str:
     """Arguments as an escaped JSON string of at most 80 characters, quotes not counted; ASCII only."""
     if not arguments:
         return ""
-    escaped = ""
-    for character in arguments[:ARGUMENTS_CHARACTERS]:
-        piece = "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]
-        if len(escaped) + len(piece) > ARGUMENTS_CHARACTERS:
-            break
-        escaped += piece
+    escaped = json.dumps(arguments[:ARGUMENTS_CHARACTERS])[1:-1].replace("\x7f", "\\u007f")
+    whole = _WHOLE_CHARACTERS.match(escaped, 0, ARGUMENTS_CHARACTERS)
+    escaped = whole.group() if whole is not None else ""
     return f'"{escaped}"'
 
 
 def registry(
-    ledger: Ledger, tokens: int, alive: Callable[[str], bool], count: Callable[[str], int]
+    ledger: Ledger, tokens: int, dead: Collection[str], count: Callable[[str], int]
 ) -> tuple[str, list[RegistryLine]]:
     """Write the registry of what was trimmed up to the last batch point: the largest first, of equals the newest.
 
@@ -124,13 +125,18 @@ def registry(
         if entry.message < ledger.batch_end
         and entry.advertised
         and entry.kind is not ItemKind.OPAQUE
-        and alive(entry.stash_id)
+        and entry.stash_id not in dead
     ]
     lines: list[RegistryLine] = []
+    room = tokens * CHARACTERS_PER_TOKEN
     for _, message, item in nlargest(REGISTRY_LINES, candidates):
         record = ledger.records[message]
         entry = next(entry for entry in record.entries if entry.item == item)
-        lines.append(registry_line(record, entry))
+        line = registry_line(record, entry)
+        room -= len(line.text)
+        if room < 0:
+            break
+        lines.append(line)
     while lines:
         rest = len(candidates) - len(lines)
         more = [f"and {rest} more"] if rest else []

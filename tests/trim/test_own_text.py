@@ -87,7 +87,7 @@ def trimmed(names: list[tuple[str, str]], size: int = 4_000) -> Ledger:
 
 def registry(ledger: Ledger, tokens: int = 10_000, dead: frozenset[str] = frozenset()) -> tuple[str, list[str]]:
     """The registry's text and the ids that it shows."""
-    text, lines = own_text.registry(ledger, tokens, lambda stash_id: stash_id not in dead, count)
+    text, lines = own_text.registry(ledger, tokens, dead, count)
     return text, [line.entry.stash_id for line in lines]
 
 
