@@ -57,6 +57,10 @@ class Item:
     result: int = -1
     """Which tool result of the message the item belongs to, counted from 0; -1 outside results."""
 
+    def __hash__(self) -> int:
+        """Of where it stands, which tells a message's items apart; hashing the text would read all of it."""
+        return hash(self.path)
+
     @property
     def content_type(self) -> str:
         """Media type of the original."""

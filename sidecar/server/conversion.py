@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from sidecar.errors import InvalidRequest
 from sidecar.run.calls import ByteRange, LineRange, PatternMatch, RetrieveCall, Selection, TrimCall
-from sidecar.server.wire import WireEnum, read_request
+from sidecar.server.wire import WireEnum, lift_body, read_request
 from sidecar.v1 import policy_pb2, retrieve_pb2, trim_pb2
 
 RUN_ID_BYTES = 256
@@ -32,12 +32,13 @@ def trim_call(raw: bytes, caller: str, most_bytes: int) -> TrimCall:
         DecodeError: the bytes are not a request.
         InvalidRequest: a field's value is never right.
     """
+    lifted, raw = lift_body(raw)
     request, messages = read_request(raw)
     run_id = checked_run_id(request.run_id)
     if messages is not None:
         form, body = "conversation", b""
     elif request.HasField("json"):
-        form, body = _name(trim_pb2.Format, request.json.format, "FORMAT_", "json.format"), request.json.body
+        form, body = _name(trim_pb2.Format, request.json.format, "FORMAT_", "json.format"), lifted or request.json.body
     else:
         raise InvalidRequest("the request holds no prompt; set json or conversation", field="prompt")
     if len(request.model.encode()) > NAME_BYTES:

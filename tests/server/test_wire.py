@@ -26,7 +26,7 @@ from sidecar.run.calls import (
     TrimAnswer,
 )
 from sidecar.server.answers import TrimAnswers
-from sidecar.server.wire import length_delimited, read_request, write_slices
+from sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
 from sidecar.trim.ledger import Action, Reason
 from sidecar.v1 import conversation_pb2, trim_pb2
 
@@ -224,3 +224,47 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     if answer.revision_use is not RevisionUse.NONE:
         response.revision_use = trim_pb2.RevisionUse.Value("REVISION_USE_" + answer.revision_use.upper())
     return response
+
+
+def _request(body: bytes, model: str, window: int) -> trim_pb2.TrimPromptRequest:
+    return trim_pb2.TrimPromptRequest(
+        run_id="run",
+        json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body),
+        model=model,
+        context_window=window,
+    )
+
+
+@given(st.binary(max_size=300), st.text(max_size=5), st.integers(0, 2**31 - 1))
+def test_a_lifted_body_is_the_parsed_one(body: bytes, model: str, window: int) -> None:
+    """Taking the body out of the encoding gives what a parse gives, and leaves the rest as it is."""
+    request = _request(body, model, window)
+    lifted, rest = lift_body(request.SerializeToString())
+    left = trim_pb2.TrimPromptRequest.FromString(rest)
+    assert body == (lifted or left.json.body)
+    left.json.body = body
+    assert request == left
+
+
+@given(st.binary(max_size=60), st.integers(0, 80), st.binary(max_size=8))
+def test_an_odd_request_is_left_to_the_parse(body: bytes, at: int, junk: bytes) -> None:
+    """Whatever is done to the encoding, the body and the rest together parse as the whole does, or both do not."""
+    raw = _request(body, "m", 1).SerializeToString()
+    odd = raw[:at] + junk + raw[at:]
+    lifted, rest = lift_body(odd)
+    try:
+        whole = trim_pb2.TrimPromptRequest.FromString(odd)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            trim_pb2.TrimPromptRequest.FromString(rest)
+        return
+    left = trim_pb2.TrimPromptRequest.FromString(rest)
+    if lifted:
+        left.json.body = lifted
+    assert whole == left
+
+
+def test_two_prompts_are_left_to_the_parse() -> None:
+    """Protobuf merges a field that comes twice; so does the sidecar, which then takes nothing out itself."""
+    raw = _request(b"[1]", "m", 1).SerializeToString() + _request(b"[2]", "m", 1).SerializeToString()
+    assert (b"", raw) == lift_body(raw)
