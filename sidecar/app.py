@@ -53,11 +53,18 @@ def start(settings: Settings) -> Server:
     except BaseException:
         server.stop(0)
         raise
-    # What was loaded lives as long as the process, and records of runs hold no cycles: looking through either at every
-    # few hundred allocations costs a call a millisecond now and then, and finds nothing.
+    settle_collector()
+    return server
+
+
+def settle_collector() -> None:
+    """Spare the collector what it would look through in vain.
+
+    What was loaded lives as long as the process, and records of runs hold no cycles: looking through either at every
+    few hundred allocations costs a call a millisecond now and then.
+    """
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
-    return server
 
 
 def serve(settings: Settings) -> bool:

@@ -217,7 +217,7 @@ def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[i
         if not text.startswith(value, at):
             raise _twice(name)
         if name == _MESSAGES:
-            messages = _scan_array(text, at, shift, bytes(value))
+            messages = _scan_array(text, at, shift, memoryview(value))
         else:
             fields[name] = Span(at + shift, at + size + shift)
         at += size
@@ -233,7 +233,7 @@ def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[i
 
 
 def _scan_array(
-    text: bytes, at: int, shift: int, value: bytes | None = None, *, whole: bool = False
+    text: bytes, at: int, shift: int, value: memoryview | None = None, *, whole: bool = False
 ) -> list[tuple[int, int]]:
     """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
     try:

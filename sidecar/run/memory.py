@@ -26,11 +26,11 @@ from sidecar.run.history import align
 from sidecar.run.own_state import OwnState
 from sidecar.run.prefix import Prefix
 from sidecar.run.received import OWN, SYSTEM, Read, Received
-from sidecar.run.rendering import Rendered, Sources, trimmed_items
+from sidecar.run.rendering import Rendered, Sources, trims_of
 from sidecar.run.weigh import weigh
 from sidecar.trim import own_text
 from sidecar.trim.ids import mint
-from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
+from sidecar.trim.ledger import Entry, Ledger, Record
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace, Policy
 from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
@@ -403,7 +403,7 @@ class Memory:
             del told[index]
         for index in self.ledger.dirty:
             record = self.ledger.records[index]
-            told[index] = [_trim(record, entry, action) for entry, action in trimmed_items(record)]
+            told[index] = trims_of(record)
         self.trims = [trim for index in sorted(told) for trim in told[index]]
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
@@ -441,17 +441,3 @@ class Memory:
         opening = self.rendered.position(groups[0].start if groups else len(self.ledger))
         batch = self.ledger.batch_group
         return Places(opening, self.rendered.position(groups[batch].start) if 0 <= batch < len(groups) else opening)
-
-
-def _trim(record: Record, entry: Entry, action: Action) -> Trim:
-    tokens = 0 if action is Action.DROPPED else entry.tokens
-    return Trim(
-        message_index=entry.message,
-        item_index=entry.item,
-        kind=entry.kind,
-        action=action,
-        reason=Reason.RESIDUE if action is Action.DROPPED else entry.reason or Reason.FIT,
-        tokens_saved=entry.full_tokens - tokens,
-        stash_id=entry.stash_id,
-        decided_iteration=record.dropped_in if action is Action.DROPPED else entry.decided,
-    )

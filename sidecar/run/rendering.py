@@ -7,13 +7,14 @@ the agent sent it trimmed to the same form already, it is the slice again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, Message
+from sidecar.run.calls import Trim
 from sidecar.trim import elide
-from sidecar.trim.ledger import Action, Entry, Ledger, Record
+from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
 
 
 @dataclass(slots=True)
@@ -151,10 +152,19 @@ class Sources:
         return elide.elided(head, tail, entry.size, entry.kept, label)
 
 
-def trimmed_items(record: Record) -> Sequence[tuple[Entry, Action]]:
-    """Items of a message that are trimmed now, with what was done; an opaque item only if its message is gone."""
-    return [
-        (entry, Action.DROPPED if record.dropped else entry.action or Action.CLIPPED)
-        for entry in record.entries
-        if record.dropped or entry.action is not None
-    ]
+def trims_of(record: Record) -> list[Trim]:
+    """Items of a message that are trimmed now; an opaque item only if its message is gone."""
+    return [_trim(record, entry) for entry in record.entries if record.dropped or entry.action is not None]
+
+
+def _trim(record: Record, entry: Entry) -> Trim:
+    return Trim(
+        message_index=entry.message,
+        item_index=entry.item,
+        kind=entry.kind,
+        action=Action.DROPPED if record.dropped else entry.action or Action.CLIPPED,
+        reason=Reason.RESIDUE if record.dropped else entry.reason or Reason.FIT,
+        tokens_saved=entry.full_tokens - (0 if record.dropped else entry.tokens),
+        stash_id=entry.stash_id,
+        decided_iteration=record.dropped_in if record.dropped else entry.decided,
+    )

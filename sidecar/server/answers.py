@@ -216,20 +216,17 @@ def _trims(
 
 
 def _trim(trim: Trim) -> bytes:
-    return trim_pb2.TrimPromptResponse(
-        trims=[
-            trim_pb2.Trim(
-                message_index=trim.message_index,
-                item_index=trim.item_index,
-                kind=_KIND[trim.kind],
-                action=_ACTION[trim.action],
-                reason=_REASON[trim.reason],
-                tokens_saved=trim.tokens_saved,
-                stash_id=trim.stash_id,
-                decided_iteration=trim.decided_iteration,
-            )
-        ]
+    encoded = trim_pb2.Trim(
+        message_index=trim.message_index,
+        item_index=trim.item_index,
+        kind=_KIND[trim.kind],
+        action=_ACTION[trim.action],
+        reason=_REASON[trim.reason],
+        tokens_saved=trim.tokens_saved,
+        stash_id=trim.stash_id,
+        decided_iteration=trim.decided_iteration,
     ).SerializeToString()
+    return b"".join(length_delimited(trim_pb2.TrimPromptResponse.TRIMS_FIELD_NUMBER, encoded))
 
 
 def _entries(entries: Sequence[StashEntry]) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final
 
 import tiktoken
 
+from sidecar.app import settle_collector
 from sidecar.run.calls import Phases, TrimAnswer, TrimCall
 from sidecar.run.limits import Limits
 from sidecar.run.service import Runs
@@ -45,6 +46,7 @@ def runs(limits: Limits | None = None) -> Runs:
         key=sha256(KEY.encode()).digest(),  # as the settings make the key of theirs
         clock=time,
     )
+    settle_collector()
     # The lengths of what our own text is chosen from are counted once in a process's life.
     core.trim(trim_call("warm", "openai_chat", b'[{"role":"user","content":"hello"}]', 100_000), never)
     return core
