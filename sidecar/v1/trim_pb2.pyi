@@ -624,8 +624,8 @@ class CacheFigures(_message.Message):
     BATCH_POINT_FIELD_NUMBER: _builtins.int
     BATCH_POINTS_FIELD_NUMBER: _builtins.int
     first_changed_message: _builtins.int
-    """Index in the returned prompt of the first message that differs from the prompt returned last, system prompt not
-    counted; -1: the system prompt itself differs, or there was none before.
+    """Index in the returned prompt's messages of the first that differs from the prompt returned last; -1: what stands
+    before the messages differs (system prompt, tools, directives), or there was no prompt before.
     """
     kept_prefix_tokens: _builtins.int
     """Tokens of the returned prompt that the last one begins with as well."""
@@ -688,7 +688,9 @@ Global___OwnText: _TypeAlias = OwnText  # noqa: Y015
 
 @_typing.final
 class Edit(_message.Message):
-    """One edit of the sent body. Edits apply in order, each to the result of those before it."""
+    """One edit of the sent body; with base_revision, of the whole prompt that the body completes. Edits apply in order, each
+    to the result of those before it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
