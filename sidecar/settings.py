@@ -131,6 +131,8 @@ _LIMITS: Mapping[str, tuple[Reader, str]] = {
     "run_messages": (whole(10, 10_000_000), "Messages in one prompt."),
     "page_tokens": (whole(100, 1_000_000), "Tokens of one page of a retrieval."),
     "default_window": (whole(256, 100_000_000), "Tokens of a window where neither the agent nor the model tells."),
+    "run_items": (whole(10, 10_000_000), "Items in one prompt."),
+    "memory_bytes": (byte_count(MIB, 1024 * GIB), "What all runs keep beside the originals, estimated."),
     "revision_bytes": (byte_count(0, 64 * MIB), "Bytes of a revision; past it the state is left out."),
 }
 

@@ -17,7 +17,7 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
@@ -66,6 +66,7 @@ class _Reader:
             if content:
                 self.items.append(Item(ItemKind.TEXT, ("content",), content))
         elif type(content) is list:
+            check_parts(content, f"{field}.content")
             for index, block in enumerate(content):
                 where = f"{field}.content[{index}]"
                 if type(block) is not dict:
@@ -105,6 +106,7 @@ class _Reader:
                 at = (*path, "content")
                 self.items.append(Item(ItemKind.RESULT, at, content, call_id=call_id, result=result))
         elif type(content) is list:
+            check_parts(content, f"{field}.content")
             for index, part in enumerate(content):
                 at = (*path, "content", index)
                 if type(part) is not dict:

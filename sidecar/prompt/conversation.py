@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from sidecar.errors import InvalidJson, InvalidRequest
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Path, Role
+from sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts
 from sidecar.prompt.items import Message as Decoded
 from sidecar.prompt.jsontext import canonical, digest, load
 from sidecar.v1 import conversation_pb2 as pb
@@ -40,6 +40,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
     answers: list[str] = []
     names: list[str] = []
     other: list[str] = []
+    check_parts(message.parts, f"{field}.parts")
     for index, part in enumerate(message.parts):
         where = f"{field}.parts[{index}]"
         kind = part.WhichOneof("kind")
@@ -74,6 +75,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
 
 
 def _result(result: pb.ToolResult, index: int, number: int) -> list[Item]:
+    check_parts(result.images, "conversation.messages[].parts[].tool_result.images")
     items = [Item(ItemKind.RESULT, (index,), result.text, call_id=result.call_id, result=number)] if result.text else []
     items.extend(_image(image, (index, at), result.call_id, number) for at, image in enumerate(result.images))
     return items

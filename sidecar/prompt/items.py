@@ -7,8 +7,12 @@ the same one. Everything after the reader works on these; only a writer sees raw
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+from sidecar.errors import TooLarge
 
 
 class Role(StrEnum):
@@ -37,6 +41,16 @@ class ItemKind(StrEnum):
 
 Path = tuple[str | int, ...]
 """Where a value stands in a message: object keys and array indices, outermost first."""
+
+
+MAX_PARTS: Final = 10_000
+"""Parts or calls in one message: providers take some hundred, and a message is decoded whole before it is weighed."""
+
+
+def check_parts(parts: Sized, field: str) -> None:
+    """Raises TooLarge if a message has more parts than any real one."""
+    if len(parts) > MAX_PARTS:
+        raise TooLarge(f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field)
 
 
 @dataclass(frozen=True, slots=True)

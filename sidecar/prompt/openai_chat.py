@@ -14,7 +14,7 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -74,6 +74,7 @@ class _Reader:
             if content:
                 self._text(content, ("content",))
         elif type(content) is list:
+            check_parts(content, f"{field}.content")
             for index, part in enumerate(content):
                 self._part(part, ("content", index), f"{field}.content[{index}]")
         elif content is not None:
@@ -105,6 +106,7 @@ class _Reader:
     def calls_of(self, tool_calls: Any, function_call: Any, field: str) -> None:
         if tool_calls is not None and type(tool_calls) is not list:
             raise InvalidJson(f"{field}.tool_calls must be an array", field=f"{field}.tool_calls")
+        check_parts(tool_calls or (), f"{field}.tool_calls")
         for index, call in enumerate(tool_calls or ()):
             if type(call) is not dict:
                 where = f"{field}.tool_calls[{index}]"

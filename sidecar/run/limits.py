@@ -23,5 +23,9 @@ class Limits:
     """Tokens of one page of a retrieval: a few per cent of a common window."""
     default_window: int = 128_000
     """Tokens of a window where neither the agent nor the table of known models tells."""
+    run_items: int = 250_000
+    """Items in one prompt: more than two for each message that it may have; each costs about 15 us the first time."""
+    memory_bytes: int = 536_870_912
+    """What all runs keep beside the stash, estimated: 512 MiB holds two hundred runs of a megabyte."""
     revision_bytes: int = 65_536
     """Bytes of a revision; past it the state is left out and a fresh process decides anew."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Final
 
 from sidecar.prompt.format import Format
@@ -129,3 +130,12 @@ class OwnState:
         """What of the present texts a later process should recognise."""
         texts = (self.texts.dropped, self.texts.registry, self.texts.note)
         return [known for text in texts if text and (known := self._known.get(digest(text.encode())))]
+
+
+@cache
+def directive_identities(format_: Format) -> list[bytes]:
+    """Identities of the messages that directives are in a format; they are the same in every run."""
+    if format_.system_message is None:
+        return []
+    texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
+    return [format_.read(format_.system_message(text), "own").identity for text in texts]

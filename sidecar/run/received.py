@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from sidecar.errors import TooLarge
 from sidecar.prompt.body import Split, equal_slice
 from sidecar.prompt.format import Format
 from sidecar.prompt.items import Message, Role
@@ -61,19 +62,29 @@ def read(
     format_: Format,
     count: Callable[[str], int],
     check: Callable[[], None],
+    *,
+    most_items: int,
 ) -> list[Read]:
     """Decode and count what is new in a prompt; changes nothing.
 
     Raises:
         InvalidRequest: a message is not of the format's shape; the error names it.
+        TooLarge: what is new has more than `most_items` items.
     """
     field = MESSAGES_FIELD[format_.is_json]
     reads: list[Read] = before.reads[: split.same] if before is not None else []
+    items = 0
     for index in range(split.same, len(split)):
         if before is not None and equal_slice(split, before.split, index):
             reads.append(before.reads[index])
             continue
         message = format_.read(split.message(index), f"{field}[{index}]")
+        items += len(message.items)
+        if items > most_items:
+            raise TooLarge(
+                f"the prompt's new messages have over {most_items:,} items; limits.run_items allows so many",
+                field=field,
+            )
         weight = weigh(message, count)
         reads.append(Read(message.identity, weight.total, message.role, message, weight))
         check()

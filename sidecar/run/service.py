@@ -10,7 +10,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from threading import Lock
 from typing import Final
 
@@ -23,6 +23,7 @@ from sidecar.recall.retrieve import select
 from sidecar.recall.selection import PatternMatch
 from sidecar.recall.stash import Stash
 from sidecar.run.answer import answer_of, check_size, most_bytes
+from sidecar.run.budget import MemoryBudget, weight
 from sidecar.run.calls import (
     CacheFigures,
     Outcome,
@@ -38,13 +39,13 @@ from sidecar.run.calls import (
 from sidecar.run.in_force import check_pins, limit_of, model_of, overhead_of
 from sidecar.run.limits import Limits
 from sidecar.run.memory import Memory, Work
+from sidecar.run.own_state import directive_identities
 from sidecar.run.received import read
 from sidecar.run.slice import trim_slice
 from sidecar.run.stopwatch import Stopwatch
 from sidecar.tokens import Counter, encoding_for
-from sidecar.trim import own_text
 from sidecar.trim.ids import run_key
-from sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
+from sidecar.trim.policy import Policy, preset
 from sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal, unseal
 from sidecar.trim.stages import Inputs
 
@@ -104,6 +105,7 @@ class Runs:
         self._overrides = dict(preset_overrides or {})
         self._lock = Lock()
         self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
+        self._budget = MemoryBudget(limits.memory_bytes)
         self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock)
 
     # -- trim --------------------------------------------------------------------------------------------------------
@@ -151,11 +153,11 @@ class Runs:
             )
         revision, use = self._revision(run, call, len(memory.ledger))
         if not len(memory.ledger):
-            memory.own.recognise([*_directives(format_), *(revision.own if revision is not None else ())])
+            memory.own.recognise([*directive_identities(format_), *(revision.own if revision is not None else ())])
         model = model_of(call, body)
         encoding, exact = encoding_for(model)
         count = watch.counting(encoding, check)
-        reads = read(body, memory.received, format_, count, check)
+        reads = read(body, memory.received, format_, count, check, most_items=self._limits.run_items)
         check_pins(call.pinned, len(body))
         limit = limit_of(call, body, format_, model, self._limits.default_window)
         overhead = overhead_of(body, reads, memory, format_, count)
@@ -272,16 +274,27 @@ class Runs:
     def _remember(self, run: _Run, call: TrimCall, answer: TrimAnswer) -> None:
         """The call has come to an answer: sum it up, and see that the run is known and not one too many."""
         run.calls += 1
+        name = call.caller, call.run_id
         forgotten = None
+        over: list[_Run] = []
         with self._lock:
+            if not run.ended:
+                received, records = run.memory.received, len(run.memory.ledger)
+                used = weight(len(received.split.raw) if received is not None else 0, records)
+                over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
             if not run.ended and run.calls == 1:
-                registered = self._runs.get((call.caller, call.run_id))
+                registered = self._runs.get(name)
                 if registered is None or not registered.calls:  # a neighbour that failed may have unmade this one
-                    self._runs[call.caller, call.run_id] = run
+                    self._runs[name] = run
                 if len(self._runs) > self._limits.runs:
-                    _, forgotten = self._runs.popitem(last=False)
+                    oldest, forgotten = self._runs.popitem(last=False)
+                    self._budget.drop(oldest)
         if forgotten is not None:
             self.stash.forget(forgotten.stash_key)
+        for other in over:
+            other.memory = Memory(
+                other.key, other.hold_bytes
+            )  # a call that is at it now keeps its own and puts it back
         self.stash.touch_run(run.stash_key)
         run.tokens, run.cache = answer.tokens, answer.cache
         run.sent_total += answer.tokens.before
@@ -351,6 +364,7 @@ class Runs:
         """Forget a run now; its last figures, or None if it was not known."""
         with self._lock:
             run = self._runs.pop((caller, run_id), None)
+            self._budget.drop((caller, run_id))
         if run is None:
             return None
         with run.lock:
@@ -370,6 +384,7 @@ class Runs:
                 if oldest is None or oldest[1].last_seen > horizon:
                     return
                 del self._runs[oldest[0]]
+                self._budget.drop(oldest[0])
             self.stash.forget(oldest[1].stash_key)
 
     def __len__(self) -> int:
@@ -425,17 +440,3 @@ class Runs:
             run.last_seen = now
             self._runs.move_to_end(name)
         return run
-
-
-def configured_policy(name: str = DEFAULT_PRESET, overrides: Mapping[str, object] | None = None) -> Policy:
-    """The policy of a preset with overrides. Raises InvalidPolicy."""
-    return preset(name).override(overrides or {})
-
-
-@cache
-def _directives(format_: Format) -> list[bytes]:
-    """Identities of the messages that directives are in a format; they are the same in every run."""
-    if format_.system_message is None:
-        return []
-    texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
-    return [format_.read(format_.system_message(text), "own").identity for text in texts]
