@@ -11,12 +11,15 @@ import threading
 import time
 from functools import partial
 
+import tiktoken
+
 from sidecar.run.service import Runs
 from sidecar.server.lifecycle import Server
 from sidecar.server.logs import configure
 from sidecar.server.options import is_loopback
 from sidecar.settings import Settings
 from sidecar.tokens.count import Counter, warm
+from sidecar.tokens.fast import load_fast
 from sidecar.tokens.vocabulary import ENCODINGS, load
 
 _log = logging.getLogger("sidecar")
@@ -48,7 +51,12 @@ def start(settings: Settings) -> Server:
     """
     server = Server(settings.server)
     try:
-        counter = Counter({name: load(name) for name in ENCODINGS})
+        encodings: dict[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
+        fast, found = (
+            ({}, "tiktoken counts all texts") if settings.tokens.counter == "tiktoken" else load_fast(encodings)
+        )
+        _log.info("%s", found)
+        counter = Counter(encodings, fast=fast)
         server.start(build_runs(settings, counter), partial(warm, counter))
     except BaseException:
         server.stop(0)

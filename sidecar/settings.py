@@ -70,6 +70,18 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """How tokens are counted."""
+
+    counter: str = _setting(
+        "auto",
+        choice("auto", "tiktoken"),
+        "auto: long texts by the extra `fast`, where it is installed and counts as tiktoken does. The same for all "
+        "replicas.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting, read and checked."""
 
@@ -81,6 +93,7 @@ class Settings:
     )
     server: ServerOptions = field(default_factory=ServerOptions)
     log: LogSettings = field(default_factory=LogSettings)
+    tokens: TokenSettings = field(default_factory=TokenSettings)
     limits: Limits = field(default_factory=Limits)
     preset: str = DEFAULT_PRESET
     policy_overrides: Mapping[str, object] = field(default_factory=dict)
@@ -164,7 +177,7 @@ def _policy_reader(name: str) -> Reader:
 
 
 def _rows() -> Iterator[Row]:
-    for struct, prefix in ((Settings, ""), (LogSettings, "log.")):
+    for struct, prefix in ((Settings, ""), (LogSettings, "log."), (TokenSettings, "tokens.")):
         for entry in fields(struct):
             if "reader" in entry.metadata:
                 yield Row(prefix + entry.name, entry.default, entry.metadata["reader"], entry.metadata["reason"])
@@ -275,6 +288,7 @@ def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: l
         key=hashlib.sha256(str(values["key"]).encode()).digest() if values.get("key") else b"",
         server=ServerOptions(**table("server.")),
         log=LogSettings(**table("log.")),
+        tokens=TokenSettings(**table("tokens.")),
         limits=Limits(**table("limits.")),
         preset=chosen,
         policy_overrides=policy,
@@ -313,7 +327,13 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
     """Return name, value and source of every setting in force; a secret's value is masked."""
     policy = settings.policy
     values: dict[str, object] = {"key": settings.key, "policy.preset": settings.preset}
-    structs = (("server.", settings.server), ("log.", settings.log), ("limits.", settings.limits), ("policy.", policy))
+    structs = (
+        ("server.", settings.server),
+        ("log.", settings.log),
+        ("tokens.", settings.tokens),
+        ("limits.", settings.limits),
+        ("policy.", policy),
+    )
     for prefix, struct in structs:
         values.update({prefix + entry.name: getattr(struct, entry.name) for entry in fields(struct)})
     preset_source = f"preset {settings.preset}"

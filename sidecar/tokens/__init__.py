@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sidecar.tokens.count import Counter, warm
+from sidecar.tokens.fast import load_fast
 from sidecar.tokens.models import encoding_for, known_window
 from sidecar.tokens.vocabulary import ENCODINGS, EncodingName, VocabularyError, load
 
@@ -14,5 +15,6 @@ __all__ = [
     "encoding_for",
     "known_window",
     "load",
+    "load_fast",
     "warm",
 ]

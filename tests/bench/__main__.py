@@ -12,6 +12,7 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
+from tests.bench import counting
 from tests.bench.engine import engine, growth
 from tests.bench.figures import Section, show
 from tests.bench.hostile import hostile
@@ -34,6 +35,7 @@ WIDTH = 120
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bench and return its exit code; it asserts no figure."""
     asked = _arguments(arguments)
+    counting.chosen = asked.counter
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     try:
         prompts = recorded(asked.run) if asked.run else run(SEED, 100, 1_000_000)
@@ -43,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limit = asked.limit or (max(int(RECORDED_SHARE * _tokens(prompts)), 1_000) if asked.run else LIMIT)
     console.print(
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores. "
-        "Ratios are within this run, contenders taking turns; times in milliseconds tell about this machine.\n",
+        "Ratios are within this run, contenders taking turns; times in milliseconds tell about this machine. "
+        f"{counting.told().capitalize()}.\n",
         highlight=False,
     )
     facts = {}
@@ -93,6 +96,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--limit", type=int, metavar="TOKENS", help="of wire and engine; default 100,000, or 30 %% of --run"
     )
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"some of: {', '.join(PARTS)}")
+    parser.add_argument(
+        "--counter",
+        choices=counting.COUNTERS,
+        default=counting.COUNTERS[0],
+        help="who counts tokens: auto, the extra `fast` if it is installed; tiktoken, it alone (default: auto)",
+    )
     return parser.parse_args(arguments)
 
 

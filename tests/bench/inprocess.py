@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from time import perf_counter, thread_time, time
-from typing import Final
-
-import tiktoken
 
 from sidecar.app import settle_collector
 from sidecar.run.calls import Phases, TrimAnswer, TrimCall
@@ -17,27 +13,20 @@ from sidecar.run.limits import Limits
 from sidecar.run.service import Runs
 from sidecar.server import conversion
 from sidecar.server.answers import TrimAnswers
-from sidecar.tokens.count import Counter, warm
-from sidecar.tokens.vocabulary import load
+from sidecar.tokens.count import warm
 from sidecar.trim.policy import preset
+from tests.bench import counting
 from tests.bench.floor import Floor, floor
 from tests.bench.processes import KEY
 from tests.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request, trim_call
 
-ENCODING: Final = "o200k_base"
 PLENTY = 1_000_000_000
 """A limit that no prompt reaches: nothing is trimmed."""
 
 
-@cache
-def encoding() -> tiktoken.Encoding:
-    """The one vocabulary of the bench; loading it takes a third of a second."""
-    return load(ENCODING)
-
-
 def runs(limits: Limits | None = None) -> Runs:
     """A core with a cold count cache and warm tokenizer."""
-    counter = Counter({ENCODING: encoding()})
+    counter = counting.counter()
     warm(counter)
     core = Runs(
         counter=counter,

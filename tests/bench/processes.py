@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bench import counting
+
 ROOT = Path(__file__).parents[2]
 REAL = ("-m", "sidecar", "serve", "--listen", "127.0.0.1:0")
 FLOOR = ("-m", "tests.bench.floor_server")
@@ -28,6 +30,7 @@ def serving(command: tuple[str, ...]) -> Iterator[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PROMPT_SIDECAR_")}
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
     clean["PROMPT_SIDECAR_KEY"] = KEY
+    clean["PROMPT_SIDECAR_TOKENS__COUNTER"] = counting.chosen
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None

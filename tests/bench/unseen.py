@@ -15,8 +15,9 @@ from typing import Any
 
 import orjson
 
+from tests.bench.counting import encoding
 from tests.bench.figures import Section, milliseconds, ratio, times
-from tests.bench.inprocess import PLENTY, encoding, never, runs
+from tests.bench.inprocess import PLENTY, never, runs
 from tests.bench.prompts import Prompts, trim_call
 from tests.bench.synthetic import run
 
