@@ -221,7 +221,8 @@ class Memory:
                 raw = work.split.message(index)
                 if read.message is None or read.weight is None:  # known bytes, but now at another place in the history
                     message = work.format.read(raw, "history")
-                    read = Read(read.identity, read.tokens, read.role, message, weigh(message, count))
+                    weight = weigh([message], lambda texts: [count(text) for text in texts])[0]
+                    read = Read(read.identity, read.tokens, read.role, message, weight)
                 chain = pending[-1].chain if pending else self.ledger.chain
                 pending.append(self._record(read, raw, place, chain, pinned=index in work.pinned))
                 self.rendered.append(raw)

@@ -7,7 +7,7 @@ changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,7 +60,7 @@ def read(
     split: Split,
     before: Received | None,
     format_: Format,
-    count: Callable[[str], int],
+    count_many: Callable[[Sequence[str]], Sequence[int]],
     check: Callable[[], None],
     *,
     most_items: int,
@@ -72,7 +72,9 @@ def read(
         TooLarge: what is new has more than `most_items` items.
     """
     field = MESSAGES_FIELD[format_.is_json]
-    reads: list[Read] = before.reads[: split.same] if before is not None else []
+    same = before.reads[: split.same] if before is not None else []
+    reads: list[Read | None] = []
+    new: list[Message] = []
     items = 0
     for index in range(split.same, len(split)):
         if before is not None and equal_slice(split, before.split, index):
@@ -85,7 +87,12 @@ def read(
                 f"the prompt's new messages have over {most_items:,} items; limits.run_items allows so many",
                 field=field,
             )
-        weight = weigh(message, count)
-        reads.append(Read(message.identity, weight.total, message.role, message, weight))
+        new.append(message)
+        reads.append(None)
         check()
-    return reads
+    weighed = zip(new, weigh(new, count_many), strict=True)
+    return same + [known if known is not None else _read(*next(weighed)) for known in reads]
+
+
+def _read(message: Message, weight: Weight) -> Read:
+    return Read(message.identity, weight.total, message.role, message, weight)

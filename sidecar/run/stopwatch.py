@@ -5,7 +5,7 @@ Measured, never read by a decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from sidecar.run.calls import Phases
@@ -30,6 +30,17 @@ class Stopwatch:
             return tokens
 
         return count
+
+    def counting_many(self, encoding: str, check: Callable[[], None]) -> Callable[[Sequence[str]], Sequence[int]]:
+        """A function that counts each of some texts."""
+
+        def count_many(texts: Sequence[str]) -> Sequence[int]:
+            start = perf_counter()
+            counts = self._counter.count_many(texts, encoding, check)
+            self._counted[-1] += perf_counter() - start
+            return counts
+
+        return count_many
 
     def mark(self) -> None:
         """A phase ends here and the next begins."""

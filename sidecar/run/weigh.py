@@ -6,11 +6,11 @@ not published in full; the constants follow the figures that are, and are the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.prompt.items import Item, ItemKind, Message
+from sidecar.prompt.items import ItemKind, Message
 
 PER_MESSAGE: Final = 4
 """Role and separators: 3 and 1 in OpenAI's cookbook, "How to count tokens with tiktoken"."""
@@ -34,19 +34,37 @@ class Weight:
     total: int
 
 
-def weigh(message: Message, count: Callable[[str], int]) -> Weight:
-    """Count a message. `count` may raise, to stop when the caller is gone."""
-    items = tuple(_item(item, count) for item in message.items)
-    around = PER_MESSAGE + PER_CALL * (len(message.calls) + len(message.answers))
-    if message.other:
-        around += count_opaque(message.other, count)
-    return Weight(items, around + sum(items))
+def weigh(messages: Sequence[Message], count_many: Callable[[Sequence[str]], Sequence[int]]) -> list[Weight]:
+    """Count messages. `count_many` counts each of some texts, and may raise, to stop when the caller is gone."""
+    texts: list[str] = []
+    binary: list[int] = []
+    for message in messages:
+        texts += ["" if item.kind is ItemKind.IMAGE else item.text for item in message.items]
+        plain, tokens = without_binary(message.other)
+        texts.append(plain)
+        binary.append(tokens)
+    counts = iter(count_many(texts))
+    weights: list[Weight] = []
+    for message, tokens in zip(messages, binary, strict=True):
+        items = tuple(
+            IMAGE_TOKENS * (item.kind is ItemKind.IMAGE) + counted
+            for item, counted in zip(message.items, counts, strict=False)
+        )
+        around = PER_MESSAGE + PER_CALL * (len(message.calls) + len(message.answers)) + tokens + next(counts)
+        weights.append(Weight(items, around + sum(items)))
+    return weights
 
 
 def count_opaque(text: str, count: Callable[[str], int]) -> int:
     """Count text that may hold encoded binary, such as a document or a signature."""
+    plain, tokens = without_binary(text)
+    return tokens + count(plain)
+
+
+def without_binary(text: str) -> tuple[str, int]:
+    """A text without encoded binary, and the tokens that this is taken for."""
     if len(text) < BINARY_CHARACTERS:
-        return count(text)
+        return text, 0
     tokens = 0
     kept: list[str] = []
     for piece in text.split('"'):
@@ -54,10 +72,4 @@ def count_opaque(text: str, count: Callable[[str], int]) -> int:
             tokens += BINARY_TOKENS * (1 + len(piece) // 100_000)
         else:
             kept.append(piece)
-    return tokens + count('"'.join(kept))
-
-
-def _item(item: Item, count: Callable[[str], int]) -> int:
-    if item.kind is ItemKind.IMAGE:
-        return IMAGE_TOKENS
-    return count(item.text) if item.text else 0
+    return '"'.join(kept), tokens

@@ -44,6 +44,11 @@ than it is worth. In recorded runs a twelfth of the texts is this long, and hold
 DEFAULT_CACHE_ENTRIES: Final = 32_768
 """Blocks remembered for each encoding: thirty runs of a thousand long messages, in about 6 MB."""
 
+TOGETHER_FROM: Final = 3
+"""Short texts from which one call of the faster counter (14 us) costs less than one of tiktoken's for each (5 us)."""
+TOGETHER_CHARS: Final = 65_536
+"""Characters of short texts that are counted in one call, after which `check` is called."""
+
 _WARM_TEXT: Final = "Warm up: 12 words, naïve 漢字 🙂\n\n\tdef f(x): return {'a': [1, 2.5]}  # …\r\n"
 
 
@@ -110,6 +115,38 @@ class Counter:
             if check is not None:
                 check()
 
+    def count_many(self, texts: Sequence[str], encoding: str, check: Callable[[], None] | None = None) -> list[int]:
+        """Count each of some texts, as `count` does; short ones together, where the faster counter counts them."""
+        fast = self._coders[encoding].fast
+        if fast is None:
+            return [self.count(text, encoding, check) for text in texts]
+        counts = [0] * len(texts)
+        short: list[int] = []
+        waiting = 0
+        for place, text in enumerate(texts):
+            if len(text) >= CACHE_FROM_CHARS:
+                counts[place] = self.count(text, encoding, check)
+            elif text:
+                short.append(place)
+                waiting += len(text)
+            if waiting > TOGETHER_CHARS:
+                self._count_short(texts, short, counts, encoding)
+                short, waiting = [], 0
+                if check is not None:
+                    check()
+        self._count_short(texts, short, counts, encoding)
+        return counts
+
+    def _count_short(self, texts: Sequence[str], places: Sequence[int], counts: list[int], encoding: str) -> None:
+        fast = self._coders[encoding].fast
+        if fast is not None and len(places) >= TOGETHER_FROM:
+            with suppress(Exception):  # as in `_Coder.encode_slices`
+                for place, tokens in zip(places, fast([texts[place] for place in places]), strict=True):
+                    counts[place] = tokens
+                return
+        for place in places:
+            counts[place] = self.count(texts[place], encoding)
+
     def count_bytes(self, utf8: bytes, encoding: str, check: Callable[[], None] | None = None) -> int:
         """Count as `count` does; bytes that are not UTF-8 are counted as replacement characters."""
         return self.count(utf8.decode("utf-8", "replace"), encoding, check)
@@ -128,11 +165,11 @@ def warm(counter: Counter) -> None:
 class _Coder:
     """One encoding with its cache: from a block's hash to its count."""
 
-    __slots__ = ("_cache", "_fast", "_lock", "encode")
+    __slots__ = ("_cache", "_lock", "encode", "fast")
 
     def __init__(self, encoding: tiktoken.Encoding, entries: int, fast: SliceCounter | None) -> None:
         self.encode = encoding.encode_ordinary
-        self._fast = fast
+        self.fast = fast
         # An LRUCache is not safe to share; the lock is held for a microsecond, never while text is encoded.
         self._lock = Lock()
         self._cache: LRUCache[bytes, int] = LRUCache(entries)
@@ -144,16 +181,17 @@ class _Coder:
             known = self._cache.get(key)
         if known is not None:
             return known
-        tokens = self._encode(text, ends)
+        tokens = self.encode_slices(text, ends)
         with self._lock:
             self._cache[key] = tokens
         return tokens
 
-    def _encode(self, text: str, ends: Sequence[int]) -> int:
+    def encode_slices(self, text: str, ends: Sequence[int]) -> int:
+        """Count slice by slice."""
         pieces = [text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
-        if self._fast is not None:
+        if self.fast is not None:
             with suppress(Exception):  # a lone surrogate, say; tiktoken takes what this does not
-                return sum(self._fast(pieces))
+                return sum(self.fast(pieces))
         return sum(map(self._slice, pieces))
 
     def _slice(self, piece: str) -> int:

@@ -65,3 +65,25 @@ def test_what_it_cannot_take_tiktoken_does() -> None:
     fast, _ = load_fast(LOADED)
     text = "text \ud800 " * 400
     assert Counter(LOADED).count(text, "o200k_base") == Counter(LOADED, fast=fast).count(text, "o200k_base")
+
+
+@given(
+    texts=st.lists(
+        st.one_of(st.text(max_size=30), st.integers(1, 3_000).map(lambda size: "ab c\n" * (size // 5))), max_size=12
+    )
+)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_many_at_once_are_counted_as_one_by_one(encoding: str, texts: list[str]) -> None:
+    """Counting texts together gives what counting each gives, with the faster counter and without."""
+    fast, _ = load_fast(LOADED)
+    expected = [Counter(LOADED).count(text, encoding) for text in texts]
+    assert expected == Counter(LOADED, fast=fast).count_many(texts, encoding)
+    assert expected == Counter(LOADED).count_many(texts, encoding)
+
+
+def test_many_short_texts_can_be_stopped() -> None:
+    """Between batches of short texts the caller may stop the count."""
+    fast, _ = load_fast(LOADED)
+    calls: list[int] = []
+    Counter(LOADED, fast=fast).count_many(["some words here"] * 20_000, "o200k_base", lambda: calls.append(1))
+    assert 4 == len(calls)
