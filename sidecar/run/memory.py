@@ -53,6 +53,7 @@ class Work:
     room: Room
     pinned: frozenset[int]
     revision: Revision | None
+    count_many: Callable[[Sequence[str]], Sequence[int]]
 
 
 @dataclass(slots=True)
@@ -323,7 +324,7 @@ class Memory:
             fits = 0 < sealed.length <= len(pending) and pending[sealed.length - 1].chain == sealed.chain
             if not fits or not sealed.state:
                 applied, sealed = False, None
-        evaluation = Evaluation(ledger, work.inputs, sources, count)
+        evaluation = Evaluation(ledger, work.inputs, sources, count, work.count_many)
         for record in pending:
             waiting = sealed is not None and not applied
             if record.role is Role.ASSISTANT and len(ledger) and not waiting:

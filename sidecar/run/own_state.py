@@ -34,6 +34,8 @@ class OwnState:
     tokens: int = 0
     """Of all texts, with what stands around them."""
     note_tokens: int = 0
+    _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
+    """The registry's lines, by id, each with its entry."""
     _chosen: bool = False
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
@@ -83,13 +85,12 @@ class OwnState:
             directives, self._chosen = (room.directives if recall else ""), True
         if lists:
             dropped = own_text.dropped(ledger)
-            registry, lines = own_text.registry(ledger, room.registry, dead(), count) if recall else ("", [])
-            self.entries = [
-                StashEntry(
-                    line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size
-                )
-                for line in lines
-            ]
+            written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
+            registry, lines = own_text.registry(ledger, room.registry, dead(), count, written) if recall else ("", [])
+            self._lines = {
+                line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
+            }
+            self.entries = [entry for _, entry in self._lines.values()]
         tail = own_text.note(ledger, trimmed, room.note, count) if recall and note else ""
         self.texts = OwnTexts(directives, dropped, registry, tail)
         self.tokens = own_tokens(self.texts, count)
@@ -130,6 +131,10 @@ class OwnState:
         """What of the present texts a later process should recognise."""
         texts = (self.texts.dropped, self.texts.registry, self.texts.note)
         return [known for text in texts if text and (known := self._known.get(digest(text.encode())))]
+
+
+def _entry(line: own_text.RegistryLine) -> StashEntry:
+    return StashEntry(line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size)
 
 
 @cache

@@ -171,7 +171,7 @@ class Runs:
                 memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
             )
         watch.mark()
-        work = Work(format_, body, reads, inputs, room, call.pinned, revision)
+        work = Work(format_, body, reads, inputs, room, call.pinned, revision, watch.counting_many(encoding))
         accept = call.accept_bytes or ACCEPT_BYTES
         # A call whose answer may turn out too large, or that is only asked what it would do, works on a copy.
         copied = call.dry_run or most_bytes(body, memory) > accept

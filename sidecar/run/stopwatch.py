@@ -31,7 +31,9 @@ class Stopwatch:
 
         return count
 
-    def counting_many(self, encoding: str, check: Callable[[], None]) -> Callable[[Sequence[str]], Sequence[int]]:
+    def counting_many(
+        self, encoding: str, check: Callable[[], None] | None = None
+    ) -> Callable[[Sequence[str]], Sequence[int]]:
         """A function that counts each of some texts."""
 
         def count_many(texts: Sequence[str]) -> Sequence[int]:

@@ -9,7 +9,7 @@ until they change, so identity tells whether the kept piece still holds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -61,14 +61,20 @@ _REVISION_USE = _numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, Rev
 _OUTCOME = _numbers(retrieve_pb2.RetrieveOutcome, "RETRIEVE_OUTCOME_", Outcome)
 
 
+Fact = TypeVar("Fact", Trim, StashEntry)
+
+Pieces = Mapping[int, tuple[Fact, bytes]]
+"""Each fact's own piece, by the identity of the fact; the core keeps those that have not changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kept:
     trims: Sequence[Trim]
     trims_piece: bytes
-    trim_pieces: Mapping[int, tuple[Trim, bytes]]
-    """Each trim's own piece, by the identity of the trim; the core keeps those whose decision has not changed."""
+    trim_pieces: Pieces[Trim]
     entries: Sequence[StashEntry]
     entries_piece: bytes
+    entry_pieces: Pieces[StashEntry]
 
 
 class TrimAnswers:
@@ -98,19 +104,15 @@ class TrimAnswers:
             kept = self._kept.get(key)
         if kept is not None and kept.trims is answer.trims and kept.entries is answer.stash_entries:
             return kept
-        if kept is not None and kept.trims is answer.trims:
-            trims, each = kept.trims_piece, kept.trim_pieces
-        else:
-            trims, each = _trims(answer.trims, kept.trim_pieces if kept is not None else {})
-        kept = _Kept(
-            answer.trims,
-            trims,
-            each,
-            answer.stash_entries,
-            kept.entries_piece
-            if kept is not None and kept.entries is answer.stash_entries
-            else _entries(answer.stash_entries),
-        )
+        if kept is None:
+            kept = _Kept((), b"", {}, (), b"", {})
+        trims, trim_pieces = kept.trims_piece, kept.trim_pieces
+        if kept.trims is not answer.trims:
+            trims, trim_pieces = _joined(answer.trims, trim_pieces, _trim)
+        entries, entry_pieces = kept.entries_piece, kept.entry_pieces
+        if kept.entries is not answer.stash_entries:
+            entries, entry_pieces = _joined(answer.stash_entries, entry_pieces, _entry)
+        kept = _Kept(answer.trims, trims, trim_pieces, answer.stash_entries, entries, entry_pieces)
         if kept.trims_piece or kept.entries_piece:
             with self._lock:
                 try:
@@ -207,12 +209,10 @@ def _rest(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     )
 
 
-def _trims(
-    trims: Sequence[Trim], known: Mapping[int, tuple[Trim, bytes]]
-) -> tuple[bytes, Mapping[int, tuple[Trim, bytes]]]:
-    """Encode the trims, each only if it has not been; the whole piece, and each one's."""
-    each = {id(trim): known.get(id(trim)) or (trim, _trim(trim)) for trim in trims}
-    return b"".join([each[id(trim)][1] for trim in trims]), each
+def _joined(facts: Sequence[Fact], known: Pieces[Fact], encode: Callable[[Fact], bytes]) -> tuple[bytes, Pieces[Fact]]:
+    """Encode facts, each only if it has not been; the whole piece, and each one's."""
+    each = {id(fact): known.get(id(fact)) or (fact, encode(fact)) for fact in facts}
+    return b"".join([each[id(fact)][1] for fact in facts]), each
 
 
 def _trim(trim: Trim) -> bytes:
@@ -229,20 +229,16 @@ def _trim(trim: Trim) -> bytes:
     return b"".join(length_delimited(trim_pb2.TrimPromptResponse.TRIMS_FIELD_NUMBER, encoded))
 
 
-def _entries(entries: Sequence[StashEntry]) -> bytes:
-    return trim_pb2.TrimPromptResponse(
-        stash_entries=[
-            trim_pb2.StashEntry(
-                stash_id=entry.stash_id,
-                kind=_KIND[entry.kind],
-                tool=entry.tool,
-                arguments_summary=entry.arguments,
-                iteration=entry.iteration,
-                original_bytes=entry.original_bytes,
-            )
-            for entry in entries
-        ]
+def _entry(entry: StashEntry) -> bytes:
+    encoded = trim_pb2.StashEntry(
+        stash_id=entry.stash_id,
+        kind=_KIND[entry.kind],
+        tool=entry.tool,
+        arguments_summary=entry.arguments,
+        iteration=entry.iteration,
+        original_bytes=entry.original_bytes,
     ).SerializeToString()
+    return b"".join(length_delimited(trim_pb2.TrimPromptResponse.STASH_ENTRIES_FIELD_NUMBER, encoded))
 
 
 def _tokens(tokens: TokenFigures) -> trim_pb2.TokenFigures:

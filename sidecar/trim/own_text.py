@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import Final
@@ -80,18 +80,17 @@ class RegistryLine:
     iteration: int
     tool: str
     arguments: str
-
-    @property
-    def text(self) -> str:
-        """The line."""
-        tool = f" tool={self.tool}" if self.tool else f" {self.entry.kind}"
-        arguments = f" args={self.arguments}" if self.arguments else ""
-        return f"id={self.entry.stash_id}{tool}{arguments} iteration={self.iteration} bytes={self.entry.size}"
+    text: str
+    """The line."""
 
 
 def registry_line(record: Record, entry: Entry) -> RegistryLine:
     """The line of one trimmed item; every part of it that a tool or model chose is escaped and bounded."""
-    return RegistryLine(entry, max(record.group + 1, 1), plain_name(entry.tool), quoted(entry.arguments))
+    iteration, tool, arguments = max(record.group + 1, 1), plain_name(entry.tool), quoted(entry.arguments)
+    what = f" tool={tool}" if tool else f" {entry.kind}"
+    said = f" args={arguments}" if arguments else ""
+    text = f"id={entry.stash_id}{what}{said} iteration={iteration} bytes={entry.size}"
+    return RegistryLine(entry, iteration, tool, arguments, text)
 
 
 def plain_name(name: str) -> str:
@@ -112,9 +111,20 @@ def quoted(arguments: str) -> str:
 
 
 def registry(
-    ledger: Ledger, tokens: int, dead: Collection[str], count: Callable[[str], int]
+    ledger: Ledger,
+    tokens: int,
+    dead: Collection[str],
+    count: Callable[[str], int],
+    written: Mapping[str, RegistryLine] | None = None,
 ) -> tuple[str, list[RegistryLine]]:
     """Write the registry of what was trimmed up to the last batch point: the largest first, of equals the newest.
+
+    Args:
+        ledger: the decisions.
+        tokens: what it may take.
+        dead: ids that can no longer be retrieved.
+        count: counts tokens.
+        written: lines that were written before, by id; an entry's line never changes.
 
     Returns:
         The text (empty if there is nothing to list or no room) and the lines that it shows.
@@ -131,8 +141,8 @@ def registry(
     room = tokens * CHARACTERS_PER_TOKEN
     for _, message, item in nlargest(REGISTRY_LINES, candidates):
         record = ledger.records[message]
-        entry = next(entry for entry in record.entries if entry.item == item)
-        line = registry_line(record, entry)
+        entry = record.entries[item]
+        line = (written or {}).get(entry.stash_id) or registry_line(record, entry)
         room -= len(line.text)
         if room < 0:
             break

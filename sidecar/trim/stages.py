@@ -29,7 +29,7 @@ the history, not with its square.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -44,6 +44,8 @@ ELIDE_FLOOR: Final = 256
 """Tokens that eliding to fit leaves of a result: head and tail of a screenful. Smaller ones are clipped if need be."""
 ELIDE_PASSES: Final = 4
 """Tries to meet a token target with a byte budget; tokens for each byte vary within a text, mostly by less than 2."""
+COUNT_AHEAD: Final = 16
+"""Placeholders that are counted in one call: a batch point clips some tens of items."""
 EMPTY_ARGUMENTS_TOKENS: Final = 1
 """Tokens of `{}`."""
 
@@ -73,12 +75,22 @@ class Inputs:
 class Evaluation:
     """One evaluation of the fold: the stages on a ledger, with the inputs of one call."""
 
-    def __init__(self, ledger: Ledger, inputs: Inputs, texts: Texts, count: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        inputs: Inputs,
+        texts: Texts,
+        count: Callable[[str], int],
+        count_many: Callable[[Sequence[str]], Sequence[int]] | None = None,
+    ) -> None:
         self._ledger = ledger
         self._inputs = inputs
         self._policy = inputs.policy
         self._texts = texts
         self._count = count
+        self._count_many = count_many or (lambda texts: [count(text) for text in texts])
+        self._clipped_tokens: dict[tuple[int, int], int] = {}
+        """Tokens of placeholders that were counted ahead, by message and item."""
         self._changed = False
 
     @property
@@ -171,6 +183,7 @@ class Evaluation:
             entry = ledger.light[ledger.light_done]
             if ledger.records[entry.message].group >= newest:
                 break
+            self._count_ahead(ledger.light, ledger.light_done)
             ledger.light_done += 1
             self._clip(entry, Reason.FIT)
         newest = len(ledger.groups) - keep
@@ -178,6 +191,7 @@ class Evaluation:
             entry = ledger.heavy[ledger.heavy_done]
             if ledger.records[entry.message].group >= newest:
                 break
+            self._count_ahead(ledger.heavy, ledger.heavy_done)
             ledger.heavy_done += 1
             self._clip(entry, Reason.FIT)
 
@@ -294,11 +308,22 @@ class Evaluation:
         if record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED:
             return
         text = elide.placeholder(entry.kind, self._label(entry), entry.size)
-        tokens = EMPTY_ARGUMENTS_TOKENS if text is None else self._count(text)
+        known = self._clipped_tokens.pop((entry.message, entry.item), None)
+        tokens = EMPTY_ARGUMENTS_TOKENS if text is None else self._count(text) if known is None else known
         if entry.tokens - tokens < least:
             return
         self._decide(entry, Action.CLIPPED, None, tokens, reason)
         self._changed |= reason is not Reason.CAP
+
+    def _count_ahead(self, entries: list[Entry], done: int) -> None:
+        """Count the placeholders of the entries that clipping comes to next, many in one call."""
+        first = entries[done]
+        if (first.message, first.item) in self._clipped_tokens or first.kind is ItemKind.ARGUMENTS:
+            return
+        ahead = [entry for entry in entries[done : done + COUNT_AHEAD] if entry.kind is not ItemKind.ARGUMENTS]
+        texts = [elide.placeholder(entry.kind, self._label(entry), entry.size) or "" for entry in ahead]
+        for entry, tokens in zip(ahead, self._count_many(texts), strict=True):
+            self._clipped_tokens[entry.message, entry.item] = tokens
 
     def _decide(self, entry: Entry, action: Action, kept: elide.Kept | None, tokens: int, reason: Reason) -> None:
         if entry.action is None:

@@ -25,6 +25,12 @@ def runtime() -> dict[str, Requirement]:
     return {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["project"]["dependencies"])}
 
 
+def extras() -> dict[str, Requirement]:
+    """Return what a user may add to the sidecar, by name."""
+    entries = [entry for extra in PROJECT["project"]["optional-dependencies"].values() for entry in extra]
+    return {canonicalize_name(r.name): r for r in map(Requirement, entries)}
+
+
 def development() -> dict[str, Requirement]:
     """Return what only the work on it needs, by name."""
     entries = [entry for group in PROJECT["dependency-groups"].values() for entry in group if isinstance(entry, str)]
@@ -63,12 +69,17 @@ def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
 
 def test_the_sidecar_imports_only_what_it_declares() -> None:
     """A dependency that comes with another one today may be gone tomorrow."""
-    assert set() == undeclared("sidecar", set(runtime()))
+    assert set() == undeclared("sidecar", set(runtime()) | set(extras()))
 
 
 def test_the_tests_import_only_what_is_declared() -> None:
     """As for the sidecar, with the development groups added."""
     assert set() == undeclared("tests", set(runtime()) | set(development()))
+
+
+def test_extras_are_what_the_checks_meet() -> None:
+    """An extra that the development groups do not install is tried by no test."""
+    assert extras() == {name: requirement for name, requirement in development().items() if name in extras()}
 
 
 def test_every_requirement_has_a_lower_bound() -> None:

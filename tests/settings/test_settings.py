@@ -39,7 +39,7 @@ def test_every_field_is_a_setting() -> None:
     expected = {f"server.{entry.name}" for entry in fields(ServerOptions)}
     expected |= {f"limits.{entry.name}" for entry in fields(Limits)}
     expected |= {f"policy.{entry.name}" for entry in fields(Policy)}
-    assert expected | {"key", "log.format", "log.level", "policy.preset"} == set(ROWS)
+    assert expected | {"key", "log.format", "log.level", "policy.preset", "tokens.counter"} == set(ROWS)
 
 
 def test_every_default_is_accepted() -> None:

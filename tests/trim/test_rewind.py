@@ -61,13 +61,21 @@ def test_frontiers(data: st.DataObject) -> None:
     ))  # fmt: skip
 
 
+SHORT_FOR_A_MARKER = 128
+"""Bytes: a marker takes about 70, and eliding leaves at most half."""
+
+
 @few
 @given(st.data())
 def test_the_heap(data: st.DataObject) -> None:
-    """The heap gives each result that may be elided, largest first."""
+    """The heap gives each result that may be elided, largest first; only one too short for a marker may be missing."""
     fold, _, _, _ = rewound(data)
     expected = candidates(fold.ledger)
-    assert expected == popped(fold.ledger)
+    found = popped(fold.ledger)
+    assert found == [place for place in expected if place in found]
+    for _, message, item in set(expected) - set(found):
+        entry = fold.ledger.records[message].entries[item]
+        assert entry.size < SHORT_FOR_A_MARKER or not entry.holdable
 
 
 @few
