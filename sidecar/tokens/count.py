@@ -147,10 +147,6 @@ class Counter:
         for place in places:
             counts[place] = self.count(texts[place], encoding)
 
-    def count_bytes(self, utf8: bytes, encoding: str, check: Callable[[], None] | None = None) -> int:
-        """Count as `count` does; bytes that are not UTF-8 are counted as replacement characters."""
-        return self.count(utf8.decode("utf-8", "replace"), encoding, check)
-
 
 def warm(counter: Counter) -> None:
     """Pay the calling thread's first-call cost in every encoding of `counter`; for the start of each worker thread.

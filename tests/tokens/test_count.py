@@ -104,13 +104,6 @@ def test_short_text_is_counted_whole(text: str, encoding: str) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(utf8=st.binary(max_size=2_000) | any_text.map(lambda text: text.encode("utf-8", "replace")))
-def test_bytes_count_as_their_text(utf8: bytes) -> None:
-    """Bytes count as the text they spell; what spells none counts as replacement characters."""
-    expected = SHARED.count(utf8.decode("utf-8", "replace"), "o200k_base")
-    assert expected == SHARED.count_bytes(utf8, "o200k_base")
-
-
 @by_encoding
 def test_recorded_texts(recorded: list[str], encoding: str) -> None:
     """On recorded text slices change at most 0.03 % of a count, and nothing of texts as agents send them."""
