@@ -103,7 +103,6 @@ def test_short_text_is_counted_whole(text: str, encoding: str) -> None:
     assert SHARED.count(text, encoding) <= len(text.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=40, deadline=None)
 @by_encoding
 def test_recorded_texts(recorded: list[str], encoding: str) -> None:
     """On recorded text slices change at most 0.03 % of a count, and nothing of texts as agents send them."""
