@@ -200,7 +200,7 @@ def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[i
     try:
         members = _raw_object.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed(error) from None
+        raise _malformed(error, text) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
     at = _skip_space(text, 0) + 1
@@ -241,7 +241,7 @@ def _scan_array(
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if not whole:
             raise InvalidJson("json.body.messages must be an array of messages", field=f"{FIELD}.messages") from error
-        raise _malformed(error) from None
+        raise _malformed(error, text) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
     spans: list[tuple[int, int]] = []
@@ -275,8 +275,14 @@ def _twice(name: str) -> InvalidJson:
 _KNOWN_MEMBERS: Final = frozenset({"messages", "model", "tools", "system", "max_tokens", "stream", "temperature"})
 
 
-def _malformed(error: Exception) -> InvalidJson:
+def _malformed(error: Exception, text: bytes) -> InvalidJson:
+    """Say what is wrong with a text; orjson has the better words for a lone surrogate. Neither quotes the text."""
     reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as better:
+        if "surrogate" in str(better):
+            reason = str(better).split(": line ", 1)[0]
     return InvalidJson(f"{FIELD} is not JSON: {reason}", field=FIELD)
 
 
