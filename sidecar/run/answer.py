@@ -8,7 +8,8 @@ from sidecar.errors import TooLarge
 from sidecar.prompt.body import Split
 from sidecar.run.calls import CacheFigures, NoFit, Phases, RevisionUse, TokenFigures, TrimAnswer
 from sidecar.run.edits import edits_of
-from sidecar.run.memory import Memory, Result, Work
+from sidecar.run.memory import Memory
+from sidecar.run.work import Result, Work
 from sidecar.trim.policy import FitStage
 from sidecar.trim.stages import Inputs
 

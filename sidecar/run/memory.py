@@ -16,60 +16,28 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sidecar.prompt.body import Split, equal_slice
+from sidecar.prompt.body import equal_slice
 from sidecar.prompt.format import Format
 from sidecar.prompt.items import Item, ItemKind, Role
 from sidecar.prompt.jsontext import digest
 from sidecar.run.calls import Trim
-from sidecar.run.frame import Framed, Places, frame
+from sidecar.run.frame import Places, frame
 from sidecar.run.history import align
 from sidecar.run.own_state import OwnState
 from sidecar.run.prefix import Prefix
 from sidecar.run.received import OWN, SYSTEM, Read, Received
 from sidecar.run.rendering import Rendered, Sources, trims_of
 from sidecar.run.weigh import weigh
+from sidecar.run.work import Count, Put, Result, Work
 from sidecar.trim import own_text
 from sidecar.trim.ids import mint
 from sidecar.trim.ledger import Entry, Ledger, Record
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace, Policy
-from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
-from sidecar.trim.stages import Evaluation, Inputs
+from sidecar.trim.revision import DIRECTIVES, apply_state, pack_state
+from sidecar.trim.stages import Evaluation
 
 NEVER: Final = sys.maxsize
-Count = Callable[[str], int]
-Put = Callable[[str, bytes, str], None]
-"""Store an original: id, bytes, content type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one call brings."""
-
-    format: Format
-    split: Split
-    reads: list[Read]
-    inputs: Inputs
-    room: Room
-    pinned: frozenset[int]
-    revision: Revision | None
-    count_many: Callable[[Sequence[str]], Sequence[int]]
-
-
-@dataclass(slots=True)
-class Result:
-    """What one call made of it. Tokens."""
-
-    framed: Framed
-    own_tokens: int
-    sent_tokens: int
-    after: int
-    first_changed: int
-    kept: int
-    batch_point: bool = False
-    compacted: bool = False
-    revision_applied: bool | None = None
-    """None: none was sent, or this process knew the run."""
 
 
 @dataclass(slots=True)
@@ -104,6 +72,8 @@ class Memory:
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
     batches: int = 0
+    sealed_batches: int = -1
+    """Batch points of the revision that was applied."""
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
@@ -121,7 +91,15 @@ class Memory:
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:
-            self._write(work, count, dead, lists=batch_point or changed_from < known or applied is True)
+            # A registry that was written before the revision is written as it was then.
+            as_then = applied is True and work.revision is not None and self.ledger.batches == self.sealed_batches
+            self._write(
+                work,
+                count,
+                dead,
+                lists=batch_point or changed_from < known or applied is True,
+                registry_room=work.revision.registry_room if as_then and work.revision is not None else None,
+            )
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
         result.compacted = bool(dirty) and applied is not True
@@ -333,6 +311,7 @@ class Memory:
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 applied = apply_state(ledger, sealed.state)
                 self.own.choose(DIRECTIVES[sealed.directives])
+                self.sealed_batches = ledger.batches
         evaluation.run()
         return applied
 
@@ -383,7 +362,15 @@ class Memory:
 
     # -- what is returned --------------------------------------------------------------------------------------------
 
-    def _write(self, work: Work, count: Count, dead: Callable[[], Collection[str]], *, lists: bool) -> None:
+    def _write(
+        self,
+        work: Work,
+        count: Count,
+        dead: Callable[[], Collection[str]],
+        *,
+        lists: bool,
+        registry_room: int | None,
+    ) -> None:
         """Write anew what depends on decisions."""
         self._tell_trims()
         self.packed = pack_state(self.ledger)
@@ -396,6 +383,7 @@ class Memory:
             recall=work.inputs.recall,
             note=work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None,
             lists=lists,
+            registry_room=registry_room,
         )
 
     def _tell_trims(self) -> None:

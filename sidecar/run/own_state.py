@@ -36,6 +36,8 @@ class OwnState:
     note_tokens: int = 0
     _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
     """The registry's lines, by id, each with its entry."""
+    registry_room: int = 0
+    """Tokens that the registry might take when it was written last."""
     _chosen: bool = False
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
@@ -66,6 +68,7 @@ class OwnState:
         recall: bool,
         note: bool,
         lists: bool,
+        registry_room: int | None = None,
     ) -> None:
         """Write what depends on decisions.
 
@@ -78,6 +81,7 @@ class OwnState:
             recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
             note: whether a note may be written.
             lists: whether registry and placeholder are written anew, as the prefix changes anyway.
+            registry_room: tokens that the registry may take, where it is that of an earlier call.
         """
         before = self.texts
         directives, dropped, registry = before.directives, before.dropped, before.registry
@@ -86,7 +90,10 @@ class OwnState:
         if lists:
             dropped = own_text.dropped(ledger)
             written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
-            registry, lines = own_text.registry(ledger, room.registry, dead(), count, written) if recall else ("", [])
+            self.registry_room = room.registry if registry_room is None else registry_room
+            registry, lines = (
+                own_text.registry(ledger, self.registry_room, dead(), count, written) if recall else ("", [])
+            )
             self._lines = {
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }

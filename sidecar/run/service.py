@@ -38,11 +38,12 @@ from sidecar.run.calls import (
 )
 from sidecar.run.in_force import check_pins, limit_of, model_of, overhead_of
 from sidecar.run.limits import Limits
-from sidecar.run.memory import Memory, Work
+from sidecar.run.memory import Memory
 from sidecar.run.own_state import directive_identities
 from sidecar.run.received import read
 from sidecar.run.slice import trim_slice
 from sidecar.run.stopwatch import Stopwatch
+from sidecar.run.work import Work
 from sidecar.tokens import Counter, encoding_for
 from sidecar.trim.ids import run_key
 from sidecar.trim.policy import Policy, preset
@@ -269,6 +270,7 @@ class Runs:
                 own=own.identities(),
                 state=state,
                 directives=DIRECTIVES.index(own.texts.directives),
+                registry_room=own.registry_room,
             ),
         )
 

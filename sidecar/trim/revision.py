@@ -74,6 +74,8 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     state: bytes
     directives: int = 0
     """Which of `DIRECTIVES` the run was given; later inputs do not change it."""
+    registry_room: int = 0
+    """Tokens that the registry might take when it was written last."""
 
 
 def run_digest(of_run: bytes) -> bytes:
