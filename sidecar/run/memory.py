@@ -348,7 +348,7 @@ class Memory:
                 continue
             came = self.sent(index)
             if came is None:  # a rewind brought it back, but the agent no longer has it
-                ledger.drop_record(index, record.dropped_in)
+                ledger.drop_record(index, record.dropped_in, record.dropped_for)
                 continue
             raw = sources.render(index, came[0]) if record.touched else came[0]
             if index in ledger.dirty:

@@ -163,7 +163,7 @@ def _trim(record: Record, entry: Entry) -> Trim:
         item_index=entry.item,
         kind=entry.kind,
         action=Action.DROPPED if record.dropped else entry.action or Action.CLIPPED,
-        reason=Reason.RESIDUE if record.dropped else entry.reason or Reason.FIT,
+        reason=record.dropped_for if record.dropped else entry.reason or Reason.FIT,
         tokens_saved=entry.full_tokens - (0 if record.dropped else entry.tokens),
         stash_id=entry.stash_id,
         decided_iteration=record.dropped_in if record.dropped else entry.decided,

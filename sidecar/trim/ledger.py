@@ -91,6 +91,7 @@ class Record:
     media: int = 0
     dropped: bool = False
     dropped_in: int = 0
+    dropped_for: Reason = Reason.RESIDUE
     touched: int = 0
     """Counts the changes of its rendering, so that a reader can tell whether it has the newest."""
 
@@ -212,7 +213,7 @@ class Ledger:
         self.total -= saved
         self.dirty.add(entry.message)
 
-    def drop(self, group: int) -> bool:
+    def drop(self, group: int, reason: Reason = Reason.RESIDUE) -> bool:
         """Drop a group's messages but the system's; whether there was anything to drop."""
         any_dropped = False
         for index in self.members(group):
@@ -220,14 +221,15 @@ class Ledger:
             if record.dropped or record.role in (Role.SYSTEM, Role.OTHER):
                 continue
             any_dropped = True
-            self.drop_record(index, self.iteration)
+            self.drop_record(index, self.iteration, reason)
         return any_dropped
 
-    def drop_record(self, index: int, iteration: int) -> None:
+    def drop_record(self, index: int, iteration: int, reason: Reason = Reason.RESIDUE) -> None:
         """Drop one message."""
         record = self.records[index]
         record.dropped = True
         record.dropped_in = iteration
+        record.dropped_for = reason
         record.touched += 1
         self.total -= record.tokens
         self.dirty.add(index)

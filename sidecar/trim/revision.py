@@ -52,8 +52,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """A ledger's decisions."""
 
     entries: list[EntryState]
-    dropped: list[tuple[int, int, int]]
-    """First record, the one after the last, and the iteration in which they were dropped."""
+    dropped: list[tuple[int, int, int, int]]
+    """First record, the one after the last, the iteration in which they were dropped, and why."""
     light_done: int
     heavy_done: int
     drop_done: int
@@ -102,14 +102,15 @@ def pack_state(ledger: Ledger) -> bytes:
         for entry in record.entries
         if entry.action is not None
     ]
-    dropped: list[tuple[int, int, int]] = []
+    dropped: list[tuple[int, int, int, int]] = []
     for index, record in enumerate(ledger.records):
         if not record.dropped:
             continue
-        if dropped and dropped[-1][1] == index and dropped[-1][2] == record.dropped_in:
-            dropped[-1] = (dropped[-1][0], index + 1, record.dropped_in)
+        how = record.dropped_in, _REASON_NUMBERS[record.dropped_for]
+        if dropped and dropped[-1][1:] == (index, *how):
+            dropped[-1] = (dropped[-1][0], index + 1, *how)
         else:
-            dropped.append((index, index + 1, record.dropped_in))
+            dropped.append((index, index + 1, *how))
     state = (
         entries,
         dropped,
@@ -153,9 +154,9 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
         entry.decided = was.decided
         entry.advertised = was.advertised
-    for first, end, iteration in state.dropped:
+    for first, end, iteration, reason in state.dropped:
         for index in range(first, end):
-            ledger.drop_record(index, iteration)
+            ledger.drop_record(index, iteration, _REASONS[reason])
     ledger.light_done = state.light_done
     ledger.heavy_done = state.heavy_done
     ledger.drop_done = state.drop_done

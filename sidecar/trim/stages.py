@@ -99,10 +99,11 @@ class Evaluation:
         return self._inputs.overhead + self._inputs.reserve + self._ledger.total
 
     def run(self) -> None:
-        """Evaluate the history as it is now. Evaluating the same history again changes nothing."""
+        """Evaluate the history as it is now.
+
+        Evaluating the same history again changes nothing, unless the limit has come down since.
+        """
         ledger = self._ledger
-        if ledger.evaluated == len(ledger):
-            return
         for index in range(ledger.evaluated, len(ledger)):
             self._cap(index)
         ledger.evaluated = len(ledger)
@@ -260,15 +261,15 @@ class Evaluation:
         target = self._policy.fit_residue_low * limit
         while ledger.drop_done < passed and residue > target:
             before = ledger.total
-            if not self._drop_next(passed):
+            if not self._drop_next(passed, Reason.RESIDUE):
                 break
             residue -= before - ledger.total
 
     def _drop_old(self, target: float) -> None:
-        while self.used > target and self._drop_next(len(self._ledger.groups) - 1):
+        while self.used > target and self._drop_next(len(self._ledger.groups) - 1, Reason.FIT):
             pass
 
-    def _drop_next(self, bound: int) -> bool:
+    def _drop_next(self, bound: int, reason: Reason) -> bool:
         """Pass the next group that may be dropped, with those that answer its calls; False at the bound."""
         ledger = self._ledger
         first = ledger.drop_done
@@ -292,7 +293,7 @@ class Evaluation:
             for entry in ledger.records[index].entries
         ):
             for group in groups:
-                self._changed |= ledger.drop(group)
+                self._changed |= ledger.drop(group, reason)
         return True
 
     def _group_at(self, entries: list[Entry], done: int) -> int:

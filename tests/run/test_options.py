@@ -151,3 +151,17 @@ def test_figures_of_a_bare_array() -> None:
     answer = engine.trim(ANTHROPIC_MESSAGES, json.dumps(history(ANTHROPIC_MESSAGES, 12)).encode())
     assert {OwnTextPlace.CALLER} == {own.place for own in answer.own_text}
     assert len(answer.trims) > 0
+
+
+@formats
+@pytest.mark.parametrize("preset", ["cache_first", "fit_only"])
+def test_the_same_history_under_a_lower_limit(format: str, preset: str) -> None:
+    """A prompt that a provider refused is sent again with less room: it fits then, and what was trimmed stays so."""
+    engine = Engine(limit=60_000, preset=preset, policy=ROOM)
+    before = send(engine, format, 12)
+    assert not before.trims
+    after = send(engine, format, 12, context_window=4_000)
+    assert after.fits
+    assert after.cache.batch_point
+    assert after.body == send(engine, format, 12, context_window=4_000).body
+    assert after.body == send(engine, format, 12).body
