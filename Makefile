@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 PYTHON ?=
 # Words added to pytest's command line, such as TESTS="tests/trim -k fold".
 TESTS ?=
+# Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
+EVAL ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -19,7 +21,7 @@ unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 .PHONY: help
 help: ## Show this list
 	@echo "Prompt Sidecar. Each of these does its own set-up, in $(VENV):"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make test TESTS=\"tests/trim -k fold\" runs some of the tests; make PYTHON=... chooses the interpreter."
 
@@ -34,6 +36,14 @@ test: $(READY) ## Run the tests, one worker a core
 .PHONY: bench
 bench: $(READY) ## Measure the time of a call, by phase, beside the floor
 	@$(BIN)/python -m tests.bench
+
+.PHONY: bench-peers
+bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them
+	@$(BIN)/python -m tests.peers
+
+.PHONY: eval
+eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
+	@$(BIN)/python -m tests.eval $(EVAL)
 
 .PHONY: check
 check: check-style check-types check-imports check-protos check-portable ## Run every check: style, types, layers, protos, portability

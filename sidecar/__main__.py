@@ -1,4 +1,4 @@
-"""The command line: serve, probe, check-config, replay.
+"""The command line: serve, probe, presets, check-config, replay.
 
 Each command imports what it needs when it runs: `probe` is started every few seconds by some orchestrators, and must
 not pay for the tokenizer.
@@ -38,6 +38,10 @@ examples:
       change single settings; PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE=2h in the environment does the same
   prompt-sidecar check-config --example > prompt-sidecar.toml
       write a settings file with every setting, its default and what it is for; use it with --config
+  prompt-sidecar presets
+      see what each preset is for, and its knobs side by side; with a preset's name, the reason of every value
+  prompt-sidecar check-config --preset lean
+      see all settings in force, what they do to a prompt in plain words, and what makes little sense together
   prompt-sidecar probe
       ask the server that runs with these settings whether it serves, for an exec probe
   prompt-sidecar replay run.json.gz --limit 30%
@@ -97,7 +101,23 @@ def _parser() -> argparse.ArgumentParser:
     probe.add_argument("--timeout", type=_positive, default=2.0, metavar="SECONDS", help="wait this long (default: 2)")
     probe.set_defaults(command=_probe)
 
-    check = commands.add_parser("check-config", help="print the settings in force and where each comes from")
+    presets = commands.add_parser(
+        "presets",
+        help="show what each preset is for, and its knobs side by side",
+        description="Shows what each preset is for, and its knobs side by side; or one of them with all its reasons.",
+    )
+    presets.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help="a preset, to have the reason of every value"
+    )
+    presets.add_argument("--json", action="store_true", help="print a JSON object")
+    presets.set_defaults(command=_presets)
+
+    check = commands.add_parser(
+        "check-config",
+        help="print the settings in force, where each comes from, and what the policy does",
+        description="Prints the settings in force as TOML, each with its source; then, as comments, what the policy "
+        "does to a prompt, and warnings. Exit code 2: they cannot be used.",
+    )
     _add_settings(check)
     check.add_argument("--example", action="store_true", help="print a settings file that explains every setting")
     check.set_defaults(command=_check_config)
@@ -130,7 +150,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file of settings (also PROMPT_SIDECAR_CONFIG)")
     parser.add_argument("--listen", metavar="HOST:PORT", help="TCP address; empty: none (server.listen)")
     parser.add_argument("--socket", metavar="PATH", help="unix socket (server.socket)")
-    parser.add_argument("--preset", metavar="NAME", help="cache_first, cap_only or fit_only (policy.preset)")
+    parser.add_argument("--preset", metavar="NAME", help="cache_first, lean, cap_only or fit_only (policy.preset)")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting; may be given many times"
     )
@@ -197,16 +217,36 @@ def _own_address(asked: argparse.Namespace) -> str:
     return {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host) + ":" + port  # noqa: S104  # it is translated
 
 
+def _presets(asked: argparse.Namespace) -> int:
+    from sidecar.errors import InvalidPolicy
+    from sidecar.presets import as_json, in_full, side_by_side
+    from sidecar.trim.policy import preset
+
+    try:
+        if asked.name:
+            preset(asked.name)
+    except InvalidPolicy as error:
+        raise _Refused(error.message) from None
+    print(as_json(asked.name) if asked.json else in_full(asked.name) if asked.name else side_by_side())
+    return EXIT_OK
+
+
 def _check_config(asked: argparse.Namespace) -> int:
-    from sidecar.settings import example, table
+    from sidecar.effective import report
+    from sidecar.settings import table
+    from sidecar.settings_table import example
 
     if asked.example:
         print(example(), end="")
         return EXIT_OK
-    rows = table(_settings(asked))
+    settings = _settings(asked)
+    rows = table(settings)
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         print(f"{name:<{widths[0]}} = {value:<{widths[1]}}  # {source}")
+    # As comments, so that the whole can still be read as TOML.
+    for line in ("", *report(settings)):
+        print(f"# {line}".rstrip())
     return EXIT_OK
 
 

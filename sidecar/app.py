@@ -38,6 +38,8 @@ def build_runs(settings: Settings, counter: Counter) -> Runs:
         key=settings.key or secrets.token_bytes(_KEY_BYTES),
         clock=time.time,
         preset_overrides=settings.policy_overrides,
+        search=settings.search,
+        recall=settings.recall,
     )
 
 

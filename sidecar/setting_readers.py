@@ -1,7 +1,7 @@
 """Readers of setting values: text or TOML value in, checked value out; each can say what it accepts.
 
 Sizes and times take a unit, so that a file reads as a person would write it: `64MiB`, `60m`. A bare number is in bytes
-or seconds.
+or seconds. A list is a TOML array, or in the environment, which knows text alone, a JSON array.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from sidecar.server.options import split_address
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -18,6 +20,8 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _BYTES = {"": 1, "b": 1, "kb": 1_000, "mb": 10**6, "gb": 10**9, "kib": KIB, "mib": MIB, "gib": GIB}
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _QUANTITY = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*")
+_ARRAY = re.compile(r'\s*\[\s*(\Z|["\'\]])')
+"""How an array of texts begins, whether or not it goes on as one."""
 _KEY_CHARACTERS = 16
 """The least length of the key: what is shorter can be guessed from one id. 32 random bytes in hex are 64 characters."""
 
@@ -94,14 +98,16 @@ def seconds(low: float, high: float) -> Reader:
         short = f"{value:g}"
         return f'"{short}s"' if "e" not in short and float(short) == value else repr(value)
 
-    return Reader(f"a time from {low:g} to {high:g} seconds, with or without a unit: 500ms, 10s, 60m, 2h", read, show)
+    return Reader(
+        f"a time from {low:,.10g} to {high:,.10g} seconds, with or without a unit: 500ms, 10s, 60m, 2h", read, show
+    )
 
 
 def _quantity(value: object, units: dict[str, int] | dict[str, float]) -> float:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise ValueError
-        return value
+        return value or 0  # minus zero would be shown with its sign, which no source can say
     found = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if found is None or found[2].lower() not in units:
         raise ValueError
@@ -129,6 +135,61 @@ def choice(*names: str) -> Reader:
         return str(value)
 
     return Reader("one of " + ", ".join(names), read, _quoted)
+
+
+def switch() -> Reader:
+    """Yes or no. Only the words of TOML: `1`, `yes` and `on` mean other things in other places."""
+
+    def read(value: object) -> bool:
+        named = {"true": True, "false": False}
+        if isinstance(value, str):
+            value = named.get(value.strip().lower())
+        if not isinstance(value, bool):
+            raise ValueError(value)  # noqa: TRY004  # as above
+        return value
+
+    return Reader("true or false", read, lambda value: str(bool(value)).lower())
+
+
+def texts(most: int, most_characters: int) -> Reader:
+    """A list of texts, none empty.
+
+    Text is read as a JSON array if it is one, else as a list of itself; but what begins as an array of texts does must
+    be one, so that a missing quote is not taken for a text that begins with a bracket.
+    """
+
+    def read(value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = _listed(value)
+        if not isinstance(value, (list, tuple)) or len(value) > most:
+            raise ValueError
+        for each in value:
+            if not isinstance(each, str) or not 1 <= len(each) <= most_characters:
+                raise ValueError(each)
+            each.encode()  # half of a surrogate pair is no text; UnicodeEncodeError is a ValueError
+        return tuple(value)
+
+    def show(value: object) -> str:
+        assert isinstance(value, (list, tuple))
+        return "[" + ", ".join(_escaped(each) for each in value) + "]"
+
+    accepted = (
+        f'at most {most} texts of 1 to {most_characters} characters, as an array such as ["One:", "Two:"], or one text '
+        "alone; [] for none"
+    )
+    return Reader(accepted, read, show)
+
+
+def _listed(value: str) -> list[str]:
+    try:
+        return msgspec.json.decode(value, type=list[str])
+    except msgspec.ValidationError:
+        if value.lstrip().startswith("["):
+            raise ValueError from None  # an array, but not of texts
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        if _ARRAY.match(value):
+            raise ValueError from None
+    return [value]
 
 
 def address() -> Reader:
@@ -162,3 +223,8 @@ def _is_line(value: str) -> bool:
 
 def _quoted(value: object) -> str:
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _escaped(value: str) -> str:
+    """As a TOML string, which is a JSON string but for the character DEL."""
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

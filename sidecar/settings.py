@@ -1,12 +1,11 @@
-"""Every setting: its default, the reason for it, and what is accepted; read from a file, the environment and flags.
+"""Settings read from a file, the environment and flags, and checked.
 
 A setting has one name, such as `server.listen`. In the TOML file it is the key `listen` of the table `[server]`, in the
 environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.listen=…`. A later source wins: default,
 file, environment, flag. A source that names no setting, or gives one a value that it cannot have, stops the start with
 a message that says so; all such faults are reported at once.
 
-Names and defaults come from the structs that the parts take: ServerOptions, Limits, Policy. The tables below add what a
-source may say and one line on what it is for, so that messages, the example file and `check-config` say the same.
+What settings there are stands in `sidecar/settings_table.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import difflib
 import hashlib
 import json
 import re
-import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -23,25 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from sidecar.errors import InvalidPolicy
+from sidecar.recall.found import SearchLimits
 from sidecar.run.limits import Limits
+from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions, is_loopback
-from sidecar.setting_readers import (
-    GIB,
-    KIB,
-    MIB,
-    Reader,
-    address,
-    byte_count,
-    choice,
-    number,
-    seconds,
-    secret,
-    text,
-    whole,
-)
-from sidecar.trim.policy import BOUNDS, DEFAULT_PRESET, PRESETS, FitStage, NotePlace, Policy, preset
+from sidecar.settings_table import PREFIX, ROWS, LogSettings, Row, TokenSettings
+from sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
 
-PREFIX = "PROMPT_SIDECAR_"
 CONFIG_VARIABLE = PREFIX + "CONFIG"
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, PREFIX + "DATA"})
 """Variables with the prefix that are no settings: the file's own, and the one that the tests find their data with."""
@@ -57,44 +43,17 @@ class SettingsError(Exception):
         self.problems = tuple(problems)
 
 
-def _setting(default: object, reader: Reader, reason: str) -> Any:
-    return field(default=default, metadata={"reader": reader, "reason": reason})
-
-
-@dataclass(frozen=True, slots=True)
-class LogSettings:
-    """How the server logs, on stderr. Never text of a prompt."""
-
-    format: str = _setting("text", choice("text", "json"), "One line for each event, for people or for machines.")
-    level: str = _setting("info", choice("debug", "info", "warning", "error"), "The least severe event that is logged.")
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSettings:
-    """How tokens are counted."""
-
-    counter: str = _setting(
-        "auto",
-        choice("auto", "tiktoken"),
-        "auto: long texts by the extra `fast`, where it is installed and counts as tiktoken does. The same for all "
-        "replicas.",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting, read and checked."""
 
-    key: bytes = _setting(
-        b"",
-        secret(),
-        "Secret from which stash ids and revisions are made, the same for all replicas. Empty: random for the process, "
-        "and ids change over a restart.",
-    )
+    key: bytes = b""
     server: ServerOptions = field(default_factory=ServerOptions)
     log: LogSettings = field(default_factory=LogSettings)
     tokens: TokenSettings = field(default_factory=TokenSettings)
     limits: Limits = field(default_factory=Limits)
+    recall: RecallLimits = field(default_factory=RecallLimits)
+    search: SearchLimits = field(default_factory=SearchLimits)
     preset: str = DEFAULT_PRESET
     policy_overrides: Mapping[str, object] = field(default_factory=dict)
     """The policy's fields that a source sets, over the preset."""
@@ -105,93 +64,6 @@ class Settings:
     def policy(self) -> Policy:
         """The configured policy: the preset with its overrides."""
         return preset(self.preset).override(self.policy_overrides)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One setting as the sources and the messages see it."""
-
-    name: str
-    default: object
-    reader: Reader
-    reason: str
-
-    @property
-    def variable(self) -> str:
-        """Its environment variable."""
-        return PREFIX + self.name.upper().replace(".", "__")
-
-
-_SERVER: Mapping[str, tuple[Reader, str]] = {
-    "listen": (address(), "TCP address; empty: none; port 0: a free one. Beyond loopback it needs authentication."),
-    "socket": (text(107), "Path of a unix socket, mode 0600; empty: none. 107 bytes is what Linux allows."),
-    "workers": (whole(1, 256), "Threads that run calls."),
-    "max_calls": (whole(1, 100_000), "Calls running or waiting; past it a call is refused."),
-    "max_message_bytes": (byte_count(1 * KIB, 2 * GIB - 1), "Bytes of one request or answer."),
-    "grace": (seconds(0, 3_600), "How long calls in flight get to finish at a stop."),
-    "sweep_interval": (seconds(0.01, 3_600), "Time between slices of housekeeping."),
-    "tls_certificate": (text(4_096), "File of the server's certificate chain, PEM; empty: no TLS."),
-    "tls_key": (text(4_096), "File of the certificate's private key, PEM."),
-    "client_ca": (text(4_096), "File of the authorities that clients' certificates must come from, PEM; empty: none."),
-    "tokens_file": (text(4_096), "File of bearer tokens, one name:token a line, mode 0600; empty: none."),
-}
-
-_LIMITS: Mapping[str, tuple[Reader, str]] = {
-    "stash_bytes": (byte_count(1 * MIB, 1024 * GIB), "Originals of all runs together, as held; fits a small pod."),
-    "run_stash_bytes": (byte_count(64 * KIB, 1024 * GIB), "Originals of one run, as held; at most stash_bytes."),
-    "time_to_live": (seconds(1, 30 * 86_400), "How long an original is kept after it was last received or retrieved."),
-    "runs": (whole(1, 10_000_000), "Runs remembered; past it the one idle for longest is forgotten."),
-    "run_messages": (whole(10, 10_000_000), "Messages in one prompt."),
-    "page_tokens": (whole(100, 1_000_000), "Tokens of one page of a retrieval."),
-    "default_window": (whole(256, 100_000_000), "Tokens of a window where neither the agent nor the model tells."),
-    "run_items": (whole(10, 10_000_000), "Items in one prompt."),
-    "memory_bytes": (byte_count(MIB, 1024 * GIB), "What all runs keep beside the originals, estimated."),
-    "revision_bytes": (byte_count(0, 64 * MIB), "Bytes of a revision; past it the state is left out."),
-}
-
-_POLICY: Mapping[str, str] = {
-    "fit_stage": "What happens above the high-water mark.",
-    "cap_text_bytes": "Text of one tool result before it is elided at first sight.",
-    "cap_media_bytes": "Encoded images in one tool result.",
-    "cap_head_share": "Share of a capped result's kept bytes that goes to its head.",
-    "age_keep_iterations": "Newest iterations that are not clipped.",
-    "fit_high": "High-water mark, a share of the limit.",
-    "fit_low": "Low-water mark, a share of the limit.",
-    "fit_head_share": "As cap_head_share, for results elided to fit.",
-    "fit_residue_high": "Share of the limit that the remains of clipped iterations may take.",
-    "fit_residue_low": "Share of the limit that dropping old iterations goes down to.",
-    "own_text_max_tokens": "Room for the sidecar's own text; 4 % of the limit is the other bound.",
-    "note_max_tokens": "Tokens that the note may take.",
-    "note_place": "Where the note stands.",
-    "registry_share": "Share of the limit that the registry may take.",
-}
-
-
-def _policy_reader(name: str) -> Reader:
-    if name in BOUNDS:
-        low, high = BOUNDS[name]
-        if name.endswith("_bytes"):
-            return byte_count(int(low), int(high))
-        return whole(low, int(high)) if isinstance(low, int) else number(low, high)
-    return choice(*(FitStage if name == "fit_stage" else NotePlace))
-
-
-def _rows() -> Iterator[Row]:
-    for struct, prefix in ((Settings, ""), (LogSettings, "log."), (TokenSettings, "tokens.")):
-        for entry in fields(struct):
-            if "reader" in entry.metadata:
-                yield Row(prefix + entry.name, entry.default, entry.metadata["reader"], entry.metadata["reason"])
-    for prefix, core, table in (("server.", ServerOptions, _SERVER), ("limits.", Limits, _LIMITS)):
-        for entry in fields(core):
-            reader, reason = table[entry.name]
-            yield Row(prefix + entry.name, entry.default, reader, reason)
-    yield Row("policy.preset", DEFAULT_PRESET, choice(*PRESETS), "The values that the other policy fields start from.")
-    for entry in fields(Policy):
-        yield Row("policy." + entry.name, None, _policy_reader(entry.name), _POLICY[entry.name])
-
-
-ROWS: Mapping[str, Row] = {row.name: row for row in _rows()}
-"""Every setting by name. The default of a policy field is None: the preset's."""
 
 
 def load(
@@ -290,6 +162,8 @@ def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: l
         log=LogSettings(**table("log.")),
         tokens=TokenSettings(**table("tokens.")),
         limits=Limits(**table("limits.")),
+        recall=RecallLimits(**table("recall.")),
+        search=SearchLimits(**table("search.")),
         preset=chosen,
         policy_overrides=policy,
         sources=sources,
@@ -317,6 +191,16 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             f"limits.run_stash_bytes is {settings.limits.run_stash_bytes}; "
             f"it may be at most limits.stash_bytes, {settings.limits.stash_bytes}"
         )
+    if settings.search.index_bytes > settings.limits.memory_bytes:
+        yield (
+            f"search.index_bytes is {settings.search.index_bytes}; "
+            f"it may be at most limits.memory_bytes, {settings.limits.memory_bytes}"
+        )
+    if settings.search.snippet_tokens > settings.search.total_tokens:
+        yield (
+            f"search.snippet_tokens is {settings.search.snippet_tokens}; "
+            f"it may be at most search.total_tokens, {settings.search.total_tokens}"
+        )
     try:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:
@@ -332,6 +216,8 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
         ("log.", settings.log),
         ("tokens.", settings.tokens),
         ("limits.", settings.limits),
+        ("recall.", settings.recall),
+        ("search.", settings.search),
         ("policy.", policy),
     )
     for prefix, struct in structs:
@@ -345,26 +231,3 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
 
 def _origin(row: Row, preset_source: str) -> str:
     return preset_source if row.default is None else "default"
-
-
-def example() -> str:
-    """Return a TOML file that explains every setting; each line is a comment, so that it changes nothing as it is."""
-    lines = [
-        "# Settings of the prompt sidecar. Every line shows a default; remove the # of those to change.",
-        "# The environment overrides this file: PROMPT_SIDECAR_SERVER__LISTEN for `listen` of [server].",
-    ]
-    section = ""
-    for name, row in ROWS.items():
-        prefix, _, key = name.rpartition(".")
-        if prefix != section:
-            section = prefix
-            lines += ["", f"[{section}]"]
-        shown = row.reader.show(_PRESET_VALUES[key] if row.default is None else row.default)
-        told = textwrap.wrap(f"{row.reason} It may be {row.reader.accepted}.", 116)
-        lines += ["", *(f"# {line}" for line in told), f"# {key} = {shown}"]
-    return "\n".join(lines) + "\n"
-
-
-_PRESET_VALUES: Mapping[str, object] = {
-    entry.name: getattr(PRESETS[DEFAULT_PRESET], entry.name) for entry in fields(Policy)
-}

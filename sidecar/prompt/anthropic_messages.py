@@ -17,7 +17,7 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
@@ -33,7 +33,8 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     role_name = value.get("role")
     if type(role_name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
-    reader = _Reader()
+    role = _ROLES.get(role_name, Role.OTHER)
+    reader = _Reader(role)
     reader.content(value.get("content"), field)
     rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
     if rest:
@@ -41,7 +42,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     if reader.other or not reader.items:
         reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
     return Message(
-        role=_ROLES.get(role_name, Role.OTHER),
+        role=role,
         items=tuple(reader.items),
         identity=digest(canonical(_comparable(value))) if identify else b"",
         calls=tuple(reader.calls),
@@ -54,7 +55,8 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
 class _Reader:
     """Gathers the items of one message in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, role: Role) -> None:
+        self.role = role
         self.items: list[Item] = []
         self.calls: list[str] = []
         self.answers: list[str] = []
@@ -64,7 +66,7 @@ class _Reader:
     def content(self, content: Any, field: str) -> None:
         if type(content) is str:
             if content:
-                self.items.append(Item(ItemKind.TEXT, ("content",), content))
+                self.items.append(Item(text_kind(self.role, content), ("content",), content))
         elif type(content) is list:
             check_parts(content, f"{field}.content")
             for index, block in enumerate(content):
@@ -79,7 +81,7 @@ class _Reader:
         kind = block.get("type")
         if kind == "text" and type(block.get("text")) is str:
             if block["text"]:
-                self.items.append(Item(ItemKind.TEXT, (*path, "text"), block["text"]))
+                self.items.append(Item(text_kind(self.role, block["text"]), (*path, "text"), block["text"]))
         elif kind == "tool_use" and "input" in block:
             self._call(block, path)
         elif kind == "tool_result":
@@ -165,6 +167,11 @@ def add_system(value: bytes | None, text: str) -> bytes:
     raise InvalidJson("json.body.system must be a string or an array of text blocks", field="json.body.system")
 
 
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `tools`."""
+    return orjson.dumps({"name": name, "description": description, "input_schema": orjson.Fragment(parameters)})
+
+
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     kept = {name: member for name, member in value.items() if member is not None}
     kept["content"] = _blocks(kept.get("content"))
@@ -201,6 +208,7 @@ FORMAT: Final = Format(
     write=write,
     original=original,
     system_message=None,
+    tool=tool,
     add_system=add_system,
     system_field="system",
     tool_fields=("tools",),

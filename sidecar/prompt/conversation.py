@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import orjson
 from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import DecodeError
 
 from sidecar.errors import InvalidJson, InvalidRequest
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts
+from sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from sidecar.prompt.items import Message as Decoded
 from sidecar.prompt.jsontext import canonical, digest, load
 from sidecar.v1 import conversation_pb2 as pb
@@ -46,7 +47,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
         kind = part.WhichOneof("kind")
         if kind == "text":
             if part.text:
-                items.append(Item(ItemKind.TEXT, (index,), part.text))
+                items.append(Item(text_kind(role, part.text), (index,), part.text))
         elif kind == "tool_call":
             call = part.tool_call
             calls.append(call.id)
@@ -121,6 +122,11 @@ def system_message(text: str) -> bytes:
     return pb.Message(role=pb.ROLE_SYSTEM, parts=[pb.Part(text=text)]).SerializeToString(deterministic=True)
 
 
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, plain: the agent puts it into its own types."""
+    return orjson.dumps({"name": name, "description": description, "parameters": orjson.Fragment(parameters)})
+
+
 def _parse(raw: bytes, field: str) -> pb.Message:
     try:
         return pb.Message.FromString(raw)
@@ -134,5 +140,6 @@ FORMAT: Final = Format(
     write=write,
     original=original,
     system_message=system_message,
+    tool=tool,
     is_json=False,
 )

@@ -40,6 +40,8 @@ class Format:
     """The original of an item of that message: UTF-8 of a text, raw JSON of anything else."""
     system_message: Callable[[str], bytes] | None
     """Write a system message that may stand anywhere in the history; None where the format has none."""
+    tool: Callable[[str, str, bytes], bytes]
+    """Define a tool in the body's own schema: of name, description and parameters (a JSON Schema) make JSON."""
     add_system: Callable[[bytes | None, str], bytes] | None = None
     """Add a text to the value of `system_field` (None: the body has none yet)."""
     system_field: str = ""

@@ -28,6 +28,7 @@ class Role(StrEnum):
 class ItemKind(StrEnum):
     """What an item is.
 
+    A SNAPSHOT is a user's text that quotes a page between EXTERNAL-CONTENT tags; only what stands between is edited.
     An OPAQUE item is its whole message, where that holds more than other items, or none: it is stashed when the message
     is dropped, and never edited.
     """
@@ -37,6 +38,7 @@ class ItemKind(StrEnum):
     RESULT = "result"
     IMAGE = "image"
     OPAQUE = "opaque"
+    SNAPSHOT = "snapshot"
 
 
 Path = tuple[str | int, ...]
@@ -51,6 +53,20 @@ def check_parts(parts: Sized, field: str) -> None:
     """Raises TooLarge if a message has more parts than any real one."""
     if len(parts) > MAX_PARTS:
         raise TooLarge(f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field)
+
+
+SNAPSHOT_OPENING: Final = "<EXTERNAL-CONTENT"
+SNAPSHOT_CLOSING: Final = "</EXTERNAL-CONTENT>"
+"""The tags that browser agents put around a page. Source: the design's discussion of Pilo."""
+
+
+def text_kind(role: Role, text: str) -> ItemKind:
+    """What a text is: a snapshot if it is a user's and a page stands in it between both tags, else a text."""
+    if role is Role.USER and (opening := text.find(SNAPSHOT_OPENING)) >= 0:
+        body = text.find(">", opening)
+        if body >= 0 and text.find(SNAPSHOT_CLOSING, body) >= 0:
+            return ItemKind.SNAPSHOT
+    return ItemKind.TEXT
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -86,7 +86,7 @@ class _Reader:
                 Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=_first(self.names), result=0)
             )
         else:
-            self.items.append(Item(ItemKind.TEXT, path, text))
+            self.items.append(Item(text_kind(self.role, text), path, text))
 
     def _part(self, part: Any, path: Path, field: str) -> None:
         if type(part) is not dict:
@@ -154,6 +154,12 @@ def system_message(text: str) -> bytes:
     return orjson.dumps({"role": "system", "content": text})
 
 
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `tools`."""
+    function = {"name": name, "description": description, "parameters": orjson.Fragment(parameters)}
+    return orjson.dumps({"type": "function", "function": function})
+
+
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     """The message without what moves between calls (cache marks) and without members that are null."""
     kept = {name: member for name, member in value.items() if member is not None and name != "cache_control"}
@@ -178,6 +184,7 @@ FORMAT: Final = Format(
     write=write,
     original=original,
     system_message=system_message,
+    tool=tool,
     tool_fields=("tools", "functions", "response_format"),
     reserve_fields=("max_completion_tokens", "max_tokens"),
 )

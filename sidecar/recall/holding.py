@@ -126,7 +126,10 @@ def squeeze(raw: bytes) -> bytes:
     """Zstandard level 1, where it makes the bytes at least an eighth shorter; else the bytes themselves."""
     # A compressor may not be shared between threads; one costs 5 us.
     packed = zstandard.ZstdCompressor(level=1).compress(raw)
-    return packed if len(packed) <= len(raw) - len(raw) // 8 else raw
+    if len(packed) > len(raw) - len(raw) // 8:
+        return raw
+    # The compressor shortens its buffer in name only: behind its bytes stands room for the uncompressed ones.
+    return bytes(memoryview(packed))
 
 
 def unsqueeze(data: bytes, size: int) -> bytes:

@@ -19,7 +19,19 @@ from sidecar.recall.selection import LineRange as LineRange
 from sidecar.recall.selection import PatternMatch as PatternMatch
 from sidecar.recall.selection import Selection as Selection
 from sidecar.recall.selection import Stretch as Stretch
-from sidecar.trim.ledger import Action, Reason
+from sidecar.run.repeated import RepeatedFigures, Repetition
+from sidecar.run.size_facts import HistorySize
+from sidecar.run.usage_calls import UsageFigures
+from sidecar.trim.entries import Action, Reason
+
+
+class Annotation(StrEnum):
+    """What an agent knows about one of its messages, beside that it is pinned."""
+
+    SNAPSHOT = "snapshot"
+    VALIDATION_FEEDBACK = "validation_feedback"
+    STEP_ERROR = "step_error"
+    REPETITION_WARNING = "repetition_warning"
 
 
 class NoFit(StrEnum):
@@ -88,6 +100,8 @@ class TrimCall:
     """Overrides, by field name of `Policy`."""
     pinned: frozenset[int] = frozenset()
     """Indices of pinned messages among those sent."""
+    annotations: Mapping[int, Annotation] = field(default_factory=dict)
+    """What else is known of messages, by their index among those sent; looked at when a message is first seen."""
     recall_unavailable: bool = False
     dry_run: bool = False
     side_call: bool = False
@@ -206,6 +220,12 @@ class TrimAnswer:
     iteration: int
     not_stashable: int
     phases: Phases
+    size: HistorySize | None = None
+    """The history before the model call, by kind; None for a side call."""
+    crossed: Sequence[int] = ()
+    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
+    repeated: Sequence[Repetition] = ()
+    """Calls among the new messages that repeat an earlier one, result included; the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +272,40 @@ class StashFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """What a run has recorded, and how it was searched."""
+
+    items: int = 0
+    passages: int = 0
+    index_bytes: int = 0
+    waiting_bytes: int = 0
+    """Bytes of originals that wait to be indexed."""
+    first_iteration: int = 1
+    """First iteration that search covers."""
+    searches: int = 0
+    searches_found: int = 0
+    tool_calls: int = 0
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskItem:
+    """A task of a run."""
+
+    id: int
+    """Its number in the run, from 1."""
+    text: str
+    status: TaskStatus = TaskStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
 class RunFigures:
     """A run's figures; times are seconds since the epoch."""
 
@@ -267,3 +321,10 @@ class RunFigures:
     tokens_returned_total: int
     trimmed_items: int
     stash: StashFigures
+    history: HistoryFigures
+    unfinished_tasks: Sequence[TaskItem]
+    size: HistorySize | None = None
+    """Of the last prompt's history."""
+    repeated: RepeatedFigures = field(default_factory=RepeatedFigures)
+    usage: UsageFigures = field(default_factory=UsageFigures)
+    """What the provider reported."""

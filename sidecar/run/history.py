@@ -98,7 +98,11 @@ def _find(
         return expected if present else -1
     live = _next_live(ledger, expected)
     if live >= len(records) or not matches(identity, live):
-        return expected if present else -1
+        if present:
+            return expected
+        # An earlier answer dropped less than the last one did, and the agent holds that.
+        between = range(expected + 1, min(live, len(records)))
+        return next((place for place in between if matches(identity, place)), -1)
     if not present:
         return live
     # Trimmed calls look alike where ids are empty, so the message can be either. What follows tells.

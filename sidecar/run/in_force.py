@@ -28,8 +28,8 @@ def model_of(call: TrimCall, body: Split) -> str:
     return call.model or _string_member(body, "model")
 
 
-def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> int:
-    """Tokens that the prompt may take. Raises InvalidRequest where window and reserve leave nothing."""
+def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int]:
+    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
     if call.context_window < 0:
         raise InvalidRequest(
             f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
@@ -45,7 +45,7 @@ def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_w
             f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
             field="output_reserve",
         )
-    return window - reserve
+    return window - reserve, reserve
 
 
 def overhead_of(body: Split, reads: list[Read], memory: Memory, format_: Format, count: Count) -> int:
@@ -58,9 +58,9 @@ def overhead_of(body: Split, reads: list[Read], memory: Memory, format_: Format,
     return tokens + memory.leading_tokens(reads, format_)
 
 
-def check_pins(pinned: frozenset[int], messages: int) -> None:
+def check_annotations(call: TrimCall, messages: int) -> None:
     """Raises InvalidRequest if an annotation names a message that was not sent."""
-    wrong = [index for index in pinned if not 0 <= index < messages]
+    wrong = [index for index in (*call.pinned, *call.annotations) if not 0 <= index < messages]
     if wrong:
         raise InvalidRequest(
             f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"

@@ -19,8 +19,6 @@ class Limits:
     """Runs remembered; past it the one idle for longest is forgotten."""
     run_messages: int = 100_000
     """Messages in one prompt; a hundred times what the longest recorded run holds."""
-    page_tokens: int = 4_000
-    """Tokens of one page of a retrieval: a few per cent of a common window."""
     default_window: int = 128_000
     """Tokens of a window where neither the agent nor the table of known models tells."""
     run_items: int = 250_000

@@ -12,29 +12,31 @@ nothing. Not thread-safe: a run is used under its lock.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from sidecar.prompt.body import equal_slice
 from sidecar.prompt.format import Format
-from sidecar.prompt.items import Item, ItemKind, Role
-from sidecar.prompt.jsontext import digest
+from sidecar.prompt.items import Role
 from sidecar.run.calls import Trim
 from sidecar.run.frame import Places, frame
 from sidecar.run.history import align
 from sidecar.run.own_state import OwnState
 from sidecar.run.prefix import Prefix
 from sidecar.run.received import OWN, SYSTEM, Read, Received
+from sidecar.run.recording import Recorder, Said
 from sidecar.run.rendering import Rendered, Sources, trims_of
+from sidecar.run.repeated import Repetition
+from sidecar.run.size import SizeTracker, around_of
 from sidecar.run.weigh import weigh
-from sidecar.run.work import Count, Put, Result, Work
+from sidecar.run.work import Count, Result, Store, Work
 from sidecar.trim import own_text
-from sidecar.trim.ids import mint
-from sidecar.trim.ledger import Entry, Ledger, Record
+from sidecar.trim.entries import Record
+from sidecar.trim.ledger import Ledger
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace, Policy
-from sidecar.trim.revision import DIRECTIVES, apply_state, pack_state
+from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation
 
 NEVER: Final = sys.maxsize
@@ -44,10 +46,7 @@ NEVER: Final = sys.maxsize
 class Memory:
     """See the file's docstring."""
 
-    of_run: bytes
-    """The run's key for ids."""
-    hold_bytes: int
-    """Bytes of the largest original that the stash can hold."""
+    recorder: Recorder
     ledger: Ledger = field(default_factory=Ledger)
     received: Received | None = None
     rendered: Rendered = field(default_factory=Rendered.empty)
@@ -57,8 +56,6 @@ class Memory:
     """The leading system messages of the last prompt, without ours."""
     own: OwnState = field(default_factory=OwnState)
     prefix: Prefix = field(default_factory=Prefix)
-    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each call id, newest first to be found: the tool's name and the start of its arguments."""
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     room_for: tuple[tuple[str, int, Policy], Room] | None = None
@@ -71,37 +68,45 @@ class Memory:
     packed: bytes = b""
     respelled: set[int] = field(default_factory=set)
     """Records that came in other bytes than before, though they decode to a form that is known."""
+    size: SizeTracker = field(default_factory=SizeTracker)
+    repetitions: list[Repetition] = field(default_factory=list)
+    """Repeated calls among the new messages of the call in hand."""
     batches: int = 0
     sealed_batches: int = -1
     """Batch points of the revision that was applied."""
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
-    def take(
-        self, work: Work, count: Count, put: Put, dead: Callable[[], Collection[str]], missing: Sequence[str]
-    ) -> Result:
-        """Take a prompt: align it, decide, stash, render. Raises nothing on the caller's account."""
+    def take(self, work: Work, count: Count, store: Store) -> Result:
+        """Take a prompt: align, record what is new, decide, stash, render. Raises nothing on the caller's account."""
         known = len(self.ledger)
-        changed_from, pending = self._align(work, count)
+        changed_from, pending = self._align(work, count, store)
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._fold(work, count, sources, pending)
         dirty = self.ledger.dirty
         batch_point = self.ledger.batches != self.batches and applied is not True
-        self._store(sources, put, missing)
+        self._store(sources, store)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and work.revision is not None and self.ledger.batches == self.sealed_batches
-            self._write(
-                work,
-                count,
-                dead,
-                lists=batch_point or changed_from < known or applied is True,
-                registry_room=work.revision.registry_room if as_then and work.revision is not None else None,
-            )
+            then = work.revision if as_then else None
+            self._write(work, count, store, lists=batch_point or changed_from < known or applied is True, then=then)
+        self._note(work, count)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
+        around = around_of(
+            work.format,
+            work.split,
+            result.framed,
+            self.members,
+            overhead=work.inputs.overhead,
+            system_messages=len(self.system),
+            own_tokens=result.own_tokens,
+        )
+        result.size = self.size.measure(self.ledger, around, work.inputs.limit)
+        result.repetitions = self.repetitions
         result.compacted = bool(dirty) and applied is not True
         result.revision_applied = applied
         self.batches = self.ledger.batches
@@ -144,7 +149,7 @@ class Memory:
 
     # -- align -------------------------------------------------------------------------------------------------------
 
-    def _align(self, work: Work, count: Count) -> tuple[int, list[Record]]:
+    def _align(self, work: Work, count: Count, store: Store) -> tuple[int, list[Record]]:
         """Find the prompt's place in the history; the first record that differs, and the records that are new."""
         before = self.received
         received = Received(work.split, work.reads, [], [], [], [])
@@ -165,10 +170,12 @@ class Memory:
         if aligned.kept < known:
             changed = aligned.kept
             self.ledger.rewind(aligned.kept)
+            self.recorder.repeated.rewind(aligned.kept)
             self.rendered.cut(aligned.kept)
             del self.sent_at[aligned.kept :]
         self.received = received
-        pending = self._append(work, received, aligned.first_new, count)
+        self.repetitions = []
+        pending = self._append(work, received, aligned.first_new, count, store)
         self._place(received, before, changed)
         self.system = []
         for index, place in enumerate(received.places):
@@ -182,9 +189,10 @@ class Memory:
                 self.ledger.pin(place)
         return changed, pending
 
-    def _append(self, work: Work, received: Received, first_new: int, count: Count) -> list[Record]:
-        """Make records of the messages that are new, and places for them."""
+    def _append(self, work: Work, received: Received, first_new: int, count: Count, store: Store) -> list[Record]:
+        """Make records of the messages that are new, and places for them; their items go into the run's history."""
         pending: list[Record] = []
+        iteration, last = len(self.ledger.groups), self.ledger.records[-1].role if len(self.ledger) else None
         tokens = received.tokens[-1] if received.tokens else 0
         whole = received.whole[-1] if received.whole else 0
         leading = work.format.system_message is not None and all(place < 0 for place in received.places)
@@ -203,7 +211,18 @@ class Memory:
                     weight = weigh([message], lambda texts: [count(text) for text in texts])[0]
                     read = Read(read.identity, read.tokens, read.role, message, weight)
                 chain = pending[-1].chain if pending else self.ledger.chain
-                pending.append(self._record(read, raw, place, chain, pinned=index in work.pinned))
+                iteration += read.role is Role.ASSISTANT and last is not Role.ASSISTANT
+                last = read.role
+                said = Said(work.inputs.policy, index in work.pinned, work.annotations.get(index))
+                record, items = self.recorder.record(read, raw, place, chain, max(iteration, 1), said=said)
+                pending.append(record)
+                assert read.message is not None
+                assert read.weight is not None
+                self.repetitions += self.recorder.repeated.observe(
+                    read.message, read.weight.items, place, max(iteration, 1)
+                )
+                for of_history, item in items:
+                    store.record(of_history, work.format.original(raw, item))
                 self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
@@ -217,55 +236,6 @@ class Memory:
             if read.message is not None:  # its text is not kept
                 received.reads[index] = Read(read.identity, read.tokens, read.role)
         return pending
-
-    def _record(self, read: Read, raw: bytes, index: int, chain: bytes, *, pinned: bool) -> Record:
-        message, weight = read.message, read.weight
-        assert message is not None
-        assert weight is not None
-        entries = tuple(
-            self._entry(item, index, number, tokens=weight.items[number], identity=read.identity, whole=len(raw))
-            for number, item in enumerate(message.items)
-        )
-        return Record(
-            role=read.role,
-            identity=read.identity,
-            chain=digest(chain + read.identity),
-            entries=entries,
-            full_tokens=weight.total,
-            tokens=weight.total,
-            group=-1,
-            pinned=pinned,
-            calls=message.calls,
-            answers=message.answers,
-            media=message.media,
-        )
-
-    def _entry(self, item: Item, index: int, number: int, *, tokens: int, identity: bytes, whole: int) -> Entry:
-        call = item.call_id
-        if item.kind is ItemKind.ARGUMENTS:
-            tool, arguments = item.tool, item.text[: own_text.ARGUMENTS_CHARACTERS]
-            self.calls[call] = (tool[: own_text.NAME_CHARACTERS + 1], arguments)
-        elif item.result >= 0:
-            tool, arguments = self.calls.get(call, (item.tool[: own_text.NAME_CHARACTERS + 1], ""))
-        else:
-            tool = arguments = ""
-        size = len(item.text) if item.text.isascii() else len(item.text.encode())
-        if item.kind is ItemKind.OPAQUE:
-            size = whole
-        return Entry(
-            message=index,
-            item=number,
-            kind=item.kind,
-            size=size,
-            full_tokens=tokens,
-            tokens=tokens,
-            stash_id=mint(self.of_run, index, number, identity),
-            tool=tool,
-            arguments=arguments,
-            result=item.result,
-            # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
-            holdable=(whole if item.raw_json else size) <= self.hold_bytes,
-        )
 
     def _place(self, received: Received, before: Received | None, changed: int) -> None:
         """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
@@ -302,12 +272,18 @@ class Memory:
             fits = 0 < sealed.length <= len(pending) and pending[sealed.length - 1].chain == sealed.chain
             if not fits or not sealed.state:
                 applied, sealed = False, None
+        # An evaluation must not see what comes after it, though all that is pending was observed before.
+        repeated: dict[int, list[Repetition]] = {}
+        for again in self.repetitions:
+            repeated.setdefault(again.message, []).append(again)
         evaluation = Evaluation(ledger, work.inputs, sources, count, work.count_many)
         for record in pending:
             waiting = sealed is not None and not applied
             if record.role is Role.ASSISTANT and len(ledger) and not waiting:
                 evaluation.run()
             ledger.append(record)
+            for again in repeated.get(len(ledger) - 1, ()):
+                ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 applied = apply_state(ledger, sealed.state)
                 self.own.choose(DIRECTIVES[sealed.directives])
@@ -317,20 +293,17 @@ class Memory:
 
     # -- stash and render --------------------------------------------------------------------------------------------
 
-    def _store(self, sources: Sources, put: Put, missing: Sequence[str]) -> None:
+    def _store(self, sources: Sources, store: Store) -> None:
         """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
-        indices = set(self.ledger.dirty)
-        for stash_id in missing:
+        for stash_id in store.missing():
             entry = self.ledger.by_id.get(stash_id)
-            if entry is None:
-                continue
-            came = self.sent(entry.message)
-            if came is not None and came[1] == self.ledger.records[entry.message].identity:
-                entry.stored = False
-                indices.add(entry.message)
-        for index in sorted(indices):
+            came = self.sent(entry.message) if entry is not None else None
+            if entry is not None and came is not None and came[1] == self.ledger.records[entry.message].identity:
+                item, original = sources.original(entry)
+                store.again(stash_id, original, item.content_type)
+        for index in sorted(self.ledger.dirty):
             for entry, item, original in sources.originals(self.ledger.records[index]):
-                put(entry.stash_id, original, item.content_type)
+                store.put(entry.stash_id, original, item.content_type)
                 entry.stored = True
 
     def _render(self, sources: Sources, work: Work) -> None:
@@ -362,29 +335,34 @@ class Memory:
 
     # -- what is returned --------------------------------------------------------------------------------------------
 
-    def _write(
-        self,
-        work: Work,
-        count: Count,
-        dead: Callable[[], Collection[str]],
-        *,
-        lists: bool,
-        registry_room: int | None,
-    ) -> None:
-        """Write anew what depends on decisions."""
+    def _write(self, work: Work, count: Count, store: Store, *, lists: bool, then: Revision | None) -> None:
+        """Write anew what depends on decisions; the lists with the room of an earlier call, where they are its own."""
         self._tell_trims()
         self.packed = pack_state(self.ledger)
+        room = 0 if self._has_tail(work) else work.room.note if then is None else then.closing_room
+        if lists:
+            self.own.closing_room = room
         self.own.write(
             self.ledger,
-            len(self.trims),
             work.room,
             count,
-            dead,
+            store.dead,
             recall=work.inputs.recall,
-            note=work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None,
+            closing=own_text.closing(work.told, room, count) if room else ("", ""),
             lists=lists,
-            registry_room=registry_room,
+            registry_room=then.registry_room if then is not None else None,
         )
+
+    def _note(self, work: Work, count: Count) -> None:
+        """Write the note, which is another one at each call."""
+        note = ""
+        if work.inputs.recall and self._has_tail(work):
+            note = own_text.note(self.ledger, len(self.trims), work.told, work.room.note, count)
+        self.own.tail(note, count)
+
+    @staticmethod
+    def _has_tail(work: Work) -> bool:
+        return work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None
 
     def _tell_trims(self) -> None:
         """List every item that is trimmed; those of records that have not changed are the same objects as before."""

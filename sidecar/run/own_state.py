@@ -1,8 +1,8 @@
 """The sidecar's own text of one run: what stands in its prompts now, and what it recognises when it comes back.
 
 Directives are chosen at the first call and never change. Registry and placeholder are written anew when the prefix
-changes anyway; the note whenever a decision was made. All of them are functions of the ledger, so a process that has
-replayed the fold writes the same.
+changes anyway; the note at every call. All of them are functions of the ledger (and of the open tasks, which a process
+that dies takes with it), so a process that has replayed the fold writes the same.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ class OwnState:
     texts: OwnTexts = field(default_factory=OwnTexts)
     entries: Sequence[StashEntry] = ()
     """The registry as facts."""
-    tokens: int = 0
-    """Of all texts, with what stands around them."""
     note_tokens: int = 0
+    """Of the note, with what stands around it."""
+    _standing_tokens: int = 0
     _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
     """The registry's lines, by id, each with its entry."""
     registry_room: int = 0
     """Tokens that the registry might take when it was written last."""
+    closing_room: int = 0
+    """Tokens that what the registry ends with might take then."""
     _chosen: bool = False
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
@@ -53,6 +55,11 @@ class OwnState:
         self._chosen = True
 
     @property
+    def tokens(self) -> int:
+        """Of all texts, with what stands around them."""
+        return self._standing_tokens + self.note_tokens
+
+    @property
     def chosen(self) -> bool:
         """Whether the directives have been chosen, which the first call does."""
         return self._chosen
@@ -60,26 +67,24 @@ class OwnState:
     def write(
         self,
         ledger: Ledger,
-        trimmed: int,
         room: Room,
         count: Callable[[str], int],
         dead: Callable[[], Collection[str]],
         *,
         recall: bool,
-        note: bool,
+        closing: tuple[str, str],
         lists: bool,
         registry_room: int | None = None,
     ) -> None:
-        """Write what depends on decisions.
+        """Write what depends on decisions: all but the note.
 
         Args:
             ledger: the decisions.
-            trimmed: items that are trimmed.
             room: tokens that each text may take.
             count: counts tokens.
             dead: ids that can no longer be retrieved.
             recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
-            note: whether a note may be written.
+            closing: what the registry ends with where there is no note; see `own_text.closing`.
             lists: whether registry and placeholder are written anew, as the prefix changes anyway.
             registry_room: tokens that the registry may take, where it is that of an earlier call.
         """
@@ -92,16 +97,21 @@ class OwnState:
             written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
             self.registry_room = room.registry if registry_room is None else registry_room
             registry, lines = (
-                own_text.registry(ledger, self.registry_room, dead(), count, written) if recall else ("", [])
+                own_text.registry(ledger, self.registry_room, dead(), count, written=written, closing=closing)
+                if recall
+                else ("", [])
             )
             self._lines = {
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }
             self.entries = [entry for _, entry in self._lines.values()]
-        tail = own_text.note(ledger, trimmed, room.note, count) if recall and note else ""
-        self.texts = OwnTexts(directives, dropped, registry, tail)
-        self.tokens = own_tokens(self.texts, count)
-        self.note_tokens = own_tokens(OwnTexts(note=tail), count)
+        self.texts = OwnTexts(directives, dropped, registry)
+        self._standing_tokens = own_tokens(self.texts, count)
+
+    def tail(self, note: str, count: Callable[[str], int]) -> None:
+        """Put the note in place of the last one; empty: there is none."""
+        self.texts = replace(self.texts, note=note)
+        self.note_tokens = own_tokens(OwnTexts(note=note), count)
 
     # -- recognising -------------------------------------------------------------------------------------------------
 

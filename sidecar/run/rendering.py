@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, Message
+from sidecar.prompt.items import Item, ItemKind, Message
 from sidecar.run.calls import Trim
 from sidecar.trim import elide
-from sidecar.trim.ledger import Action, Entry, Ledger, Reason, Record
+from sidecar.trim.entries import Action, Entry, Reason, Record
+from sidecar.trim.ledger import Ledger
 
 
 @dataclass(slots=True)
@@ -115,9 +116,18 @@ class Sources:
         return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
 
     def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
-        """What of a record must be in the stash before it is returned trimmed, and is not yet."""
+        """What of a record must be in the stash before it is returned trimmed, and is not yet.
+
+        An opaque item is the whole message: it is stored with the first of its parts that is trimmed, as an agent that
+        goes on from trimmed prompts does not send the whole again.
+        """
+        touched = record.dropped or any(entry.action is not None for entry in record.entries)
         wanted = [
-            entry for entry in record.entries if not entry.stored and (record.dropped or entry.action is not None)
+            entry
+            for entry in record.entries
+            if not entry.stored
+            and not entry.recalled
+            and (record.dropped or entry.action is not None or (touched and entry.kind is ItemKind.OPAQUE))
         ]
         if not wanted:
             return []
@@ -127,6 +137,12 @@ class Sources:
             (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item]))
             for entry in wanted
         ]
+
+    def original(self, entry: Entry) -> tuple[Item, bytes]:
+        """The original of an item whose message is in the prompt, untrimmed."""
+        raw, message, _ = self.source(entry.message)
+        item = message.items[entry.item]
+        return item, self._format.original(raw, item)
 
     def render(self, index: int, sent: bytes) -> bytes:
         """A trimmed record's bytes, as an edit of what was sent."""
@@ -138,15 +154,23 @@ class Sources:
             if entry.action is None or entry.item >= len(message.items):
                 continue
             item = message.items[entry.item]
-            text = self._text(entry)
+            text = self._text(entry, item.text)
             shown = "{}" if text is None else text
-            if item.kind is entry.kind and item.text != shown:
+            alike = item.kind is entry.kind or (item.kind, entry.kind) == (ItemKind.TEXT, ItemKind.SNAPSHOT)
+            if alike and item.text != shown:
                 replacements[item] = text
         return self._format.write(sent, replacements) if replacements else sent
 
-    def _text(self, entry: Entry) -> Replacement:
+    def _text(self, entry: Entry, text: str) -> Replacement:
+        """What an item becomes; `text` is what it is in the message at hand, whole or clipped already."""
         label = entry.stash_id if entry.advertised else ""
+        if entry.action is Action.COLLAPSED:
+            return elide.collapsed(entry.counts) if entry.counts else elide.COLLAPSED
         if entry.action is Action.CLIPPED or entry.kept is None:
+            if entry.again:
+                return elide.repeated(label, entry.size, entry.again)
+            if entry.kind is ItemKind.SNAPSHOT:
+                return elide.clipped_snapshot(text, label, entry.size)
             return elide.placeholder(entry.kind, label, entry.size)
         head, tail = self.ends(entry)
         return elide.elided(head, tail, entry.size, entry.kept, label)
@@ -162,9 +186,15 @@ def _trim(record: Record, entry: Entry) -> Trim:
         message_index=entry.message,
         item_index=entry.item,
         kind=entry.kind,
-        action=Action.DROPPED if record.dropped else entry.action or Action.CLIPPED,
+        action=_action(record, entry),
         reason=record.dropped_for if record.dropped else entry.reason or Reason.FIT,
         tokens_saved=entry.full_tokens - (0 if record.dropped else entry.tokens),
         stash_id=entry.stash_id,
         decided_iteration=record.dropped_in if record.dropped else entry.decided,
     )
+
+
+def _action(record: Record, entry: Entry) -> Action:
+    if record.dropped and record.dropped_for is not Reason.FEEDBACK:
+        return Action.DROPPED
+    return entry.action or Action.CLIPPED

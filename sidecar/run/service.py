@@ -1,4 +1,4 @@
-"""The use cases: trim a prompt, retrieve an original, tell a run's figures, end a run.
+"""The use cases: trim a prompt, recall what left it, keep tasks, tell a run's figures, end a run.
 
 `Runs` holds every run that this process has seen, each with a lock of its own, and the stash that they share. It is
 free of I/O: the clock, the key and the counter are passed in, requests and answers are the facts of `calls.py`.
@@ -7,72 +7,61 @@ free of I/O: the clock, the key and the counter are passed in, requests and answ
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from typing import Final
 
 from sidecar.errors import InvalidRequest, RevisionUnknown, RunUnknown, SidecarError, TooLarge
 from sidecar.prompt.body import Split, continued, join_slices, split
 from sidecar.prompt.format import Format
 from sidecar.prompt.formats import FORMATS
-from sidecar.recall.outcome import describe, describe_page
-from sidecar.recall.retrieve import select
-from sidecar.recall.selection import PatternMatch
+from sidecar.recall.found import Found, SearchLimits
 from sidecar.recall.stash import Stash
 from sidecar.run.answer import answer_of, check_size, most_bytes
-from sidecar.run.budget import MemoryBudget, weight
-from sidecar.run.calls import (
-    CacheFigures,
-    Outcome,
-    RetrieveAnswer,
-    RetrieveCall,
-    RevisionUse,
-    RunFigures,
-    StashFigures,
-    TokenFigures,
-    TrimAnswer,
-    TrimCall,
-)
-from sidecar.run.in_force import check_pins, limit_of, model_of, overhead_of
+from sidecar.run.calls import RetrieveAnswer, RetrieveCall, RevisionUse, RunFigures, TrimAnswer, TrimCall
+from sidecar.run.in_force import check_annotations, limit_of, model_of, overhead_of
 from sidecar.run.limits import Limits
 from sidecar.run.memory import Memory
+from sidecar.run.one_run import Run
 from sidecar.run.own_state import directive_identities
+from sidecar.run.recall_calls import (
+    CreateTasksCall,
+    RecallLimits,
+    SearchCall,
+    TaskItem,
+    ToolAnswer,
+    ToolCall,
+    ToolDefinition,
+    UpdateTaskCall,
+)
+from sidecar.run.recalling import UNKNOWN_RUN, Recalling
 from sidecar.run.received import read
+from sidecar.run.repeated import MOST_TOLD
+from sidecar.run.run_store import LaterStore, RunStore
+from sidecar.run.size_facts import HistorySize
 from sidecar.run.slice import trim_slice
 from sidecar.run.stopwatch import Stopwatch
+from sidecar.run.table import RunTable
+from sidecar.run.tasks import open_lines
+from sidecar.run.tools import definitions
+from sidecar.run.usage import told_cache, told_figures, told_tokens
+from sidecar.run.usage_calls import InForce, Returned, UsageAnswer, UsageCall
 from sidecar.run.work import Work
 from sidecar.tokens import Counter, encoding_for
-from sidecar.trim.ids import run_key
+from sidecar.tokens.calibration import Calibration
+from sidecar.trim.own_text import Told
 from sidecar.trim.policy import Policy, preset
 from sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal, unseal
 from sidecar.trim.stages import Inputs
 
 ACCEPT_BYTES: Final = 4_194_304
 """Bytes that a gRPC client receives by default."""
-PAGE_ENCODING: Final = "o200k_base"
-"""What pages of a retrieval are counted with, as no model is named there."""
-
-
-class _Run:
-    """One run: its memory, its lock and its sums."""
-
-    def __init__(self, key: bytes, stash_key: str, now: float, hold_bytes: int) -> None:
-        self.lock = Lock()
-        self.key = key
-        self.stash_key = stash_key
-        self.hold_bytes = hold_bytes
-        self.memory = Memory(key, hold_bytes)
-        self.format = ""
-        self.started = self.last_seen = now
-        self.calls = 0
-        self.ended = False
-        self.tokens: TokenFigures | None = None
-        self.cache: CacheFigures | None = None
-        self.sent_total = 0
-        self.returned_total = 0
+COMPRESS_SLICE: Final = 65_536
+"""Bytes that a slice of background work compresses: a quarter of a millisecond."""
+NONCE_DIGITS: Final = 6
+"""Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
 
 
 class Runs:
@@ -87,6 +76,9 @@ class Runs:
         key: bytes,
         clock: Callable[[], float],
         preset_overrides: Mapping[str, object] | None = None,
+        search: SearchLimits | None = None,
+        recall: RecallLimits | None = None,
+        nonce: Callable[[], str] | None = None,
     ) -> None:
         """Take what the use cases need.
 
@@ -97,17 +89,24 @@ class Runs:
             key: mints ids and signs revisions; the same key in every process gives the same ids.
             clock: seconds since the epoch.
             preset_overrides: configured policy fields, which hold for a preset that a request names too.
+            search: bounds of a search.
+            recall: bounds of recall by the model.
+            nonce: gives the random part of a fence; None: the system's randomness.
         """
         self._counter = counter
+        self._calibration = Calibration()
         self._policy = policy
         self._limits = limits
         self._key = key
-        self._clock = clock
         self._overrides = dict(preset_overrides or {})
-        self._lock = Lock()
-        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
-        self._budget = MemoryBudget(limits.memory_bytes)
-        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock)
+        search, recall = search or SearchLimits(), recall or RecallLimits()
+        self._table = RunTable(key, clock, limits, search=search, recall=recall)
+        self._recalling = Recalling(self._table, counter, nonce or _nonce, search=search, recall=recall)
+
+    @property
+    def stash(self) -> Stash:
+        """The originals of all runs."""
+        return self._table.stash
 
     # -- trim --------------------------------------------------------------------------------------------------------
 
@@ -127,31 +126,23 @@ class Runs:
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
-        run = self._run_of(call.caller, call.run_id)
+        run = self._table.begun(call.caller, call.run_id)
         with run.lock:
             try:
                 return self._trim(run, call, format_, policy, check)
             except SidecarError:
                 raise
             except BaseException:
-                run.memory = Memory(run.key, run.hold_bytes)  # it caches a fold: the next prompt makes it again
+                run.memory = run.new_memory()  # it caches a fold: the next prompt makes it again
                 raise
             finally:
-                if not run.calls:
-                    self._forget_unused(call.caller, call.run_id, run)
+                self._table.drop_unused(call.caller, call.run_id, run)
 
-    def _trim(
-        self, run: _Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
-    ) -> TrimAnswer:
+    def _trim(self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
         watch = Stopwatch(self._counter)
         # Another format is another history.
-        memory = run.memory if call.format == run.format else Memory(run.key, run.hold_bytes)
-        body = self._split(run, call, format_, memory)
-        if len(body) > self._limits.run_messages:
-            raise TooLarge(
-                f"the prompt has {len(body):,} messages; limits.run_messages allows {self._limits.run_messages:,}",
-                field="json.body.messages",
-            )
+        memory = run.memory if call.format == run.format else run.new_memory()
+        body = self._bounded(self._split(run, call, format_, memory))
         revision, use = self._revision(run, call, len(memory.ledger))
         if not len(memory.ledger):
             memory.own.recognise([*directive_identities(format_), *(revision.own if revision is not None else ())])
@@ -160,55 +151,96 @@ class Runs:
         count = watch.counting(encoding, check)
         count_many = watch.counting_many(encoding, check)
         reads = read(body, memory.received, format_, count_many, check, most_items=self._limits.run_items)
-        check_pins(call.pinned, len(body))
-        limit = limit_of(call, body, format_, model, self._limits.default_window)
+        check_annotations(call, len(body))
+        limit, reserve = limit_of(call, body, format_, model, self._limits.default_window)
+        factor = self._factor(run, call, model)
+        in_force = run.usage.in_force(limit, factor)
         overhead = overhead_of(body, reads, memory, format_, count)
-        room = memory.room(encoding, limit, policy, count)
-        inputs = Inputs(policy, limit, overhead, room.total, not call.recall_unavailable)
+        room = memory.room(encoding, in_force.raw, policy, count)
+        inputs = Inputs(policy, in_force.raw, overhead, room.total, not call.recall_unavailable)
         check()
         count = watch.counting(encoding)  # from here on the run changes, so nothing may stop the call half way
         if call.side_call:
-            return trim_slice(
+            sliced = trim_slice(
                 memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
             )
+            return replace(sliced, tokens=told_figures(sliced.tokens, in_force, factor))
         watch.mark()
-        work = Work(format_, body, reads, inputs, room, call.pinned, revision, watch.counting_many(encoding))
+        told = Told(open_lines(run.tasks.items, room.note // 2, count), run.history.figures().first_iteration)
+        work = Work(
+            format_,
+            body,
+            reads,
+            inputs,
+            room,
+            call.pinned,
+            call.annotations,
+            revision,
+            watch.counting_many(encoding),
+            told,
+        )
         accept = call.accept_bytes or ACCEPT_BYTES
         # A call whose answer may turn out too large, or that is only asked what it would do, works on a copy.
         copied = call.dry_run or most_bytes(body, memory) > accept
         target = copy.deepcopy(memory) if copied else memory
-        put_now = partial(self._put, run.stash_key, call.caller)
-        held: dict[str, tuple[bytes, str]] = {}
-
-        def put_later(stash_id: str, original: bytes, content_type: str) -> None:
-            held[stash_id] = original, content_type
-
-        result = target.take(
-            work,
-            count,
-            put_later if copied else put_now,
-            partial(self.stash.dead, run.stash_key),
-            self.stash.missing(run.stash_key),
-        )
+        store = (LaterStore if copied else RunStore)(self._table.stash, run, call.caller)
+        result = target.take(work, count, store)
         watch.mark()
         if result.revision_applied is False:
             use = RevisionUse.MISMATCHED
         answer = answer_of(
-            work, target, result, use, encoding, exact=exact, as_edits=call.edits, revision=self._seal(run, target)
+            work,
+            target,
+            result,
+            use,
+            encoding,
+            exact=exact,
+            as_edits=call.edits,
+            revision=self._seal(run, target, factor),
         )
         watch.mark()
-        answer = replace(answer, phases=watch.phases())
+        size = result.size
+        assert size is not None
+        raw, kept = answer.tokens.after, answer.cache.kept
+        answer = replace(
+            _told(answer, size, in_force, factor),
+            phases=watch.phases(),
+            crossed=run.marks.crossing(size, in_force.raw),
+            repeated=result.repetitions[-MOST_TOLD:],
+        )
         if call.dry_run:
             return answer
         if copied:
             check_size(answer, accept)
-            for stash_id, (original, content_type) in held.items():
-                put_now(stash_id, original, content_type)
+            assert isinstance(store, LaterStore)
+            store.commit()
         run.memory, run.format = target, call.format
+        run.marks.tell(size, in_force.raw)
+        run.size = answer.size
+        run.usage.prompt_returned(
+            Returned(
+                model=model,
+                format=call.format,
+                tokens=raw,
+                kept=kept,
+                factor=factor,
+                limit=limit,
+                reserve=reserve,
+                media=bool(target.ledger.media),
+                exact=exact,
+                revision=answer.revision,
+            )
+        )
         self._remember(run, call, answer)
         return answer
 
-    def _split(self, run: _Run, call: TrimCall, format_: Format, memory: Memory) -> Split:
+    def _factor(self, run: Run, call: TrimCall, model: str) -> float:
+        """The factor of caller, model and format; before any report the one that the run's revision carried."""
+        if run.carried_factor and not self._calibration.reports(call.caller, model, call.format):
+            return run.carried_factor
+        return self._calibration.factor(call.caller, model, call.format)
+
+    def _split(self, run: Run, call: TrimCall, format_: Format, memory: Memory) -> Split:
         received = memory.received
         before = received.split if received is not None else None
         if call.base_revision:
@@ -224,7 +256,15 @@ class Runs:
             )
         return join_slices(call.messages, before)
 
-    def _messages_of(self, run: _Run, sealed: bytes, memory: Memory) -> int:
+    def _bounded(self, body: Split) -> Split:
+        if len(body) > self._limits.run_messages:
+            raise TooLarge(
+                f"the prompt has {len(body):,} messages; limits.run_messages allows {self._limits.run_messages:,}",
+                field="json.body.messages",
+            )
+        return body
+
+    def _messages_of(self, run: Run, sealed: bytes, memory: Memory) -> int:
         """How many messages of the last prompt make up the history that a revision stands for."""
         revision = unseal(self._key, sealed)
         records = memory.ledger.records
@@ -246,7 +286,7 @@ class Runs:
             field="base_revision",
         )
 
-    def _revision(self, run: _Run, call: TrimCall, known: int) -> tuple[Revision | None, RevisionUse]:
+    def _revision(self, run: Run, call: TrimCall, known: int) -> tuple[Revision | None, RevisionUse]:
         if not call.revision:
             return None, RevisionUse.NONE
         if known:
@@ -254,9 +294,11 @@ class Runs:
         revision = unseal(self._key, call.revision)
         if revision is None or revision.run != run_digest(run.key):
             return None, RevisionUse.MISMATCHED
+        run.carried_factor = revision.factor
+        run.usage.carry(revision.learned_limit)
         return revision, RevisionUse.APPLIED
 
-    def _seal(self, run: _Run, memory: Memory) -> bytes:
+    def _seal(self, run: Run, memory: Memory, factor: float) -> bytes:
         state = memory.packed
         if len(state) > self._limits.revision_bytes:
             state = b""
@@ -271,37 +313,17 @@ class Runs:
                 state=state,
                 directives=DIRECTIVES.index(own.texts.directives),
                 registry_room=own.registry_room,
+                closing_room=own.closing_room,
+                factor=factor,
+                learned_limit=run.usage.learned_limit,
             ),
         )
 
-    def _remember(self, run: _Run, call: TrimCall, answer: TrimAnswer) -> None:
+    def _remember(self, run: Run, call: TrimCall, answer: TrimAnswer) -> None:
         """The call has come to an answer: sum it up, and see that the run is known and not one too many."""
         run.calls += 1
-        name = call.caller, call.run_id
-        forgotten = None
-        over: list[_Run] = []
-        with self._lock:
-            if not run.ended:
-                received, records = run.memory.received, len(run.memory.ledger)
-                used = weight(len(received.split.raw) if received is not None else 0, records)
-                over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
-            if not run.ended and run.calls == 1:
-                registered = self._runs.get(name)
-                if registered is None or not registered.calls:  # a neighbour that failed may have unmade this one
-                    self._runs[name] = run
-                if len(self._runs) > self._limits.runs:
-                    oldest, forgotten = self._runs.popitem(last=False)
-                    self._budget.drop(oldest)
-        if forgotten is not None:
-            self.stash.forget(forgotten.stash_key)
-        for other in over:
-            other.memory = Memory(
-                other.key, other.hold_bytes
-            )  # a call that is at it now keeps its own and puts it back
-        self.stash.touch_run(run.stash_key)
-        run.tokens, run.cache = answer.tokens, answer.cache
-        run.sent_total += answer.tokens.before
-        run.returned_total += answer.tokens.after
+        self._table.keep(call.caller, call.run_id, run)
+        run.sum_up(answer)
         received = run.memory.received
         if received is not None and received.whole[-1] == len(run.memory.ledger):
             self.stash.received(run.stash_key)  # every original has come again
@@ -320,126 +342,97 @@ class Runs:
         Raises:
             InvalidRequest: the selection, the offset or the page is wrong.
         """
-        run = self._known(call.caller, call.run_id)
-        if run is None:
-            return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-        held = self.stash.get(run.stash_key, call.stash_id)
-        if isinstance(held, Outcome):
-            outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
-            return RetrieveAnswer(outcome, describe(outcome))
-        page = select(
-            held.original,
-            held.content_type,
-            call.selection,
-            call.offset,
-            call.page_tokens or self._limits.page_tokens,
-            lambda text: self._counter.count(text, PAGE_ENCODING),
-        )
-        return RetrieveAnswer(
-            outcome=Outcome.HIT,
-            message=describe_page(page, searched=isinstance(call.selection, PatternMatch)),
-            content=page.content,
-            content_type=page.content_type,
-            total_bytes=page.total_bytes,
-            total_lines=page.total_lines,
-            stretches=page.stretches,
-            more=page.more,
-            next_offset=page.next_offset,
-            matching_lines=page.matching_lines,
-            content_tokens=page.content_tokens,
-        )
+        return self._recalling.retrieve(call)
 
-    def _put(self, stash_key: str, caller: str, stash_id: str, original: bytes, content_type: str) -> None:
-        if not self.stash.put(stash_key, caller, stash_id, original, content_type):
-            raise RuntimeError("an original that was said to fit does not fit the stash")
+    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
+        """Search a run's history. What waits to be indexed is indexed first; `check` is called in between.
+
+        Raises:
+            InvalidRequest: the query or a bound is wrong.
+        """
+        return self._recalling.search(call, check)
+
+    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
+        """Write down tasks; all that there are now. A run that has not been seen begins.
+
+        Raises:
+            InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
+        """
+        return self._recalling.create_tasks(call)
+
+    def update_task(self, call: UpdateTaskCall) -> Sequence[TaskItem]:
+        """Say where a task stands; all tasks.
+
+        Raises:
+            InvalidRequest: there is no such task.
+            RunUnknown: this process has not seen the run.
+        """
+        return self._recalling.update_task(call)
+
+    def list_tasks(self, caller: str, run_id: str) -> Sequence[TaskItem]:
+        """All tasks of a run. Raises RunUnknown."""
+        return self._recalling.list_tasks(caller, run_id)
+
+    def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
+        """The model's tools as definitions in a format; an empty name: plain.
+
+        Raises:
+            InvalidRequest: the format or a name is not known.
+        """
+        return definitions(format_name, names)
+
+    def call_tool(self, call: ToolCall, check: Callable[[], None]) -> ToolAnswer:
+        """Run one of the model's tools. What the model did wrong is answered, never raised."""
+        return self._recalling.call_tool(call, check)
+
+    def report_usage(self, call: UsageCall) -> UsageAnswer:
+        """Take a report on a prompt. Raises RunUnknown."""
+        run = self._table.known(call.caller, call.run_id)
+        if run is None:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")
+        with run.lock:
+            return run.usage.report(call, self._calibration)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def figures(self, caller: str, run_id: str) -> RunFigures:
         """A run's figures. Raises RunUnknown."""
-        run = self._known(caller, run_id)
+        run = self._table.known(caller, run_id)
         if run is None:
-            raise RunUnknown("this process has not seen the run; send its prompt first", field="run_id")
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")
         with run.lock:
-            return self._figures(run, run_id)
+            return run.figures(run_id)
 
     def end(self, caller: str, run_id: str) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
-        with self._lock:
-            run = self._runs.pop((caller, run_id), None)
-            self._budget.drop((caller, run_id))
+        run = self._table.remove(caller, run_id)
         if run is None:
             return None
         with run.lock:
             run.ended = True
-            figures = self._figures(run, run_id)
+            figures = run.figures(run_id)
             self.stash.forget(run.stash_key)
         return figures
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
-        self.stash.sweep()
-        self.stash.compress_some()
-        horizon = self._clock() - 2 * self._limits.time_to_live
-        for _ in range(16):
-            with self._lock:
-                oldest = next(iter(self._runs.items()), None)
-                if oldest is None or oldest[1].last_seen > horizon:
-                    return
-                del self._runs[oldest[0]]
-                self._budget.drop(oldest[0])
-            self.stash.forget(oldest[1].stash_key)
+        self._table.sweep()
+
+    def work_off(self) -> int:
+        """A bounded slice of what answers left to be done: indexing, then compression. Bytes done; 0: nothing waits."""
+        return self._table.index_some() or self.stash.compress_some(COMPRESS_SLICE)
 
     def __len__(self) -> int:
         """Runs remembered."""
-        return len(self._runs)
+        return len(self._table)
 
-    def _figures(self, run: _Run, run_id: str) -> RunFigures:
-        stash = self.stash.figures(run.stash_key)
-        return RunFigures(
-            run_id=run_id,
-            started=run.started,
-            last_seen=run.last_seen,
-            calls=run.calls,
-            iteration=run.memory.ledger.iteration if len(run.memory.ledger) else 0,
-            messages=len(run.memory.ledger),
-            tokens=run.tokens,
-            cache=run.cache,
-            tokens_sent_total=run.sent_total,
-            tokens_returned_total=run.returned_total,
-            trimmed_items=len(run.memory.trims),
-            stash=StashFigures(
-                entries=stash.entries,
-                held_bytes=stash.held_bytes,
-                original_bytes=stash.original_bytes,
-                expired=stash.expired,
-                evicted=stash.evicted,
-                retrievals=stash.retrievals,
-            ),
-        )
 
-    def _known(self, caller: str, run_id: str) -> _Run | None:
-        with self._lock:
-            run = self._runs.get((caller, run_id))
-            if run is not None:
-                run.last_seen = self._clock()
-                self._runs.move_to_end((caller, run_id))
-            return run
+def _nonce() -> str:
+    return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
 
-    def _forget_unused(self, caller: str, run_id: str, run: _Run) -> None:
-        """A run that has come to nothing, by an error or a dry run, has not been seen."""
-        with self._lock:
-            if self._runs.get((caller, run_id)) is run:
-                del self._runs[caller, run_id]
 
-    def _run_of(self, caller: str, run_id: str) -> _Run:
-        name = (caller, run_id)
-        now = self._clock()
-        with self._lock:
-            run = self._runs.get(name)
-            if run is None:
-                key = run_key(self._key, caller, run_id)
-                run = self._runs[name] = _Run(key, key.hex(), now, self._limits.run_stash_bytes)
-            run.last_seen = now
-            self._runs.move_to_end(name)
-        return run
+def _told(answer: TrimAnswer, size: HistorySize, in_force: InForce, factor: float) -> TrimAnswer:
+    """An answer's figures as the agent is told them: corrected by the factor."""
+    tokens = told_figures(answer.tokens, in_force, factor)
+    scaled = size.scaled(partial(told_tokens, factor=factor))
+    return replace(answer, tokens=tokens, cache=told_cache(answer.cache, tokens), size=scaled)

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
+from sidecar.recall.item import HistoryItem
+from sidecar.run.calls import Annotation
 from sidecar.run.frame import Framed
 from sidecar.run.received import Read
-from sidecar.trim.own_text import Room
+from sidecar.run.repeated import Repetition
+from sidecar.run.size import HistorySize
+from sidecar.trim.own_text import Room, Told
 from sidecar.trim.revision import Revision
 from sidecar.trim.stages import Inputs
 
 Count = Callable[[str], int]
-Put = Callable[[str, bytes, str], None]
-"""Store an original: id, bytes, content type."""
+
+
+class Store(Protocol):
+    """Where a run's originals go: the stash, and the history that is searched."""
+
+    def record(self, item: HistoryItem, original: bytes) -> None:
+        """Keep an item that is new, before any stage touches it. Its absence later is no fault: a budget may evict."""
+        ...
+
+    def put(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original from which something is taken now; it must be there when this returns."""
+        ...
+
+    def again(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original that had expired and has come again."""
+        ...
+
+    def dead(self) -> Collection[str]:
+        """Ids that can no longer be retrieved."""
+        ...
+
+    def missing(self) -> Sequence[str]:
+        """Ids that have expired and were not stored again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +55,10 @@ class Work:
     inputs: Inputs
     room: Room
     pinned: frozenset[int]
+    annotations: Mapping[int, Annotation]
     revision: Revision | None
     count_many: Callable[[Sequence[str]], Sequence[int]]
+    told: Told
 
 
 @dataclass(slots=True)
@@ -42,6 +71,9 @@ class Result:
     after: int
     first_changed: int
     kept: int
+    size: HistorySize | None = None
+    """In raw tokens."""
+    repetitions: Sequence[Repetition] = ()
     batch_point: bool = False
     compacted: bool = False
     revision_applied: bool | None = None

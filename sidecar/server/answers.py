@@ -1,4 +1,4 @@
-"""Facts to answers. The answer to TrimPrompt is put together from encoded pieces.
+"""Facts to answers, for prompts and figures of runs. The answer to TrimPrompt is put together from encoded pieces.
 
 Protobuf's encodings of parts of a message, one after another, are the encoding of the whole. So the prompt goes out as
 it came from the core, with a few bytes before it, and the encoded `trims` and `stash_entries`, which grow with the run
@@ -11,8 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cachetools import LRUCache
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -22,10 +21,8 @@ from sidecar.run.calls import (
     CacheFigures,
     EditOperation,
     NoFit,
-    Outcome,
     OwnTextKind,
     OwnTextPlace,
-    RetrieveAnswer,
     RevisionUse,
     RunFigures,
     StashEntry,
@@ -33,33 +30,26 @@ from sidecar.run.calls import (
     Trim,
     TrimAnswer,
 )
-from sidecar.server.wire import WireEnum, length_delimited, write_slices
-from sidecar.trim.ledger import Action, Reason
-from sidecar.v1 import retrieve_pb2, run_pb2, trim_pb2
+from sidecar.server.fields import enum_numbers
+from sidecar.server.recall_answers import history_figures, task_items
+from sidecar.server.size_answers import add_figures, add_size
+from sidecar.server.wire import length_delimited, write_slices
+from sidecar.trim.entries import Action, Reason
+from sidecar.v1 import run_pb2, trim_pb2
 
 KEPT_BYTES = 16 * 1024 * 1024
 """Encoded pieces kept for all runs together; a run with a thousand trims needs 440 KB."""
 BYTES_PER_TRIM = 400
 """What a trim and its own piece take in memory beside the run's piece, measured on CPython 3.11."""
 
-Names = TypeVar("Names", bound=StrEnum)
-
-
-def _numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
-    """The wire's number of each name; `zero` is the one that the wire calls UNSPECIFIED."""
-    return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}
-
-
-_KIND = _numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
-_ACTION = _numbers(trim_pb2.TrimAction, "TRIM_ACTION_", Action)
-_REASON = _numbers(trim_pb2.TrimReason, "TRIM_REASON_", Reason)
-_NO_FIT = _numbers(trim_pb2.NoFitReason, "NO_FIT_REASON_", NoFit)
-_OWN_KIND = _numbers(trim_pb2.OwnTextKind, "OWN_TEXT_KIND_", OwnTextKind)
-_OWN_PLACE = _numbers(trim_pb2.OwnTextPlace, "OWN_TEXT_PLACE_", OwnTextPlace)
-_EDIT = _numbers(trim_pb2.EditOperation, "EDIT_OPERATION_", EditOperation)
-_REVISION_USE = _numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, RevisionUse.NONE)
-_OUTCOME = _numbers(retrieve_pb2.RetrieveOutcome, "RETRIEVE_OUTCOME_", Outcome)
-
+_KIND = enum_numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
+_ACTION = enum_numbers(trim_pb2.TrimAction, "TRIM_ACTION_", Action)
+_REASON = enum_numbers(trim_pb2.TrimReason, "TRIM_REASON_", Reason)
+_NO_FIT = enum_numbers(trim_pb2.NoFitReason, "NO_FIT_REASON_", NoFit)
+_OWN_KIND = enum_numbers(trim_pb2.OwnTextKind, "OWN_TEXT_KIND_", OwnTextKind)
+_OWN_PLACE = enum_numbers(trim_pb2.OwnTextPlace, "OWN_TEXT_PLACE_", OwnTextPlace)
+_EDIT = enum_numbers(trim_pb2.EditOperation, "EDIT_OPERATION_", EditOperation)
+_REVISION_USE = enum_numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, RevisionUse.NONE)
 
 Fact = TypeVar("Fact", Trim, StashEntry)
 
@@ -122,35 +112,10 @@ class TrimAnswers:
         return kept
 
 
-def retrieve_response(answer: RetrieveAnswer) -> retrieve_pb2.RetrieveContentResponse:
-    """Turn what a retrieval found into its message."""
-    return retrieve_pb2.RetrieveContentResponse(
-        outcome=_OUTCOME[answer.outcome],
-        message=answer.message,
-        content=answer.content,
-        content_type=answer.content_type,
-        total_bytes=answer.total_bytes,
-        total_lines=answer.total_lines,
-        stretches=[
-            retrieve_pb2.Stretch(
-                start_byte=stretch.start_byte,
-                end_byte=stretch.end_byte,
-                first_line=stretch.first_line,
-                last_line=stretch.last_line,
-            )
-            for stretch in answer.stretches
-        ],
-        more=answer.more,
-        next_offset=answer.next_offset,
-        matching_lines=answer.matching_lines,
-        content_tokens=answer.content_tokens,
-    )
-
-
 def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
     """Turn a run's figures into their message."""
     stash = figures.stash
-    return run_pb2.RunFigures(
+    told = run_pb2.RunFigures(
         run_id=figures.run_id,
         started=_timestamp(figures.started),
         last_seen=_timestamp(figures.last_seen),
@@ -172,7 +137,11 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
                 run_pb2.OutcomeCount(outcome=outcome.name, count=count) for outcome, count in stash.retrievals.items()
             ],
         ),
+        unfinished_tasks=task_items(figures.unfinished_tasks),
+        history=history_figures(figures.history),
     )
+    add_figures(told, figures)
+    return told
 
 
 def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
@@ -186,7 +155,7 @@ def _prompt(answer: TrimAnswer) -> Sequence[bytes]:
 
 def _rest(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     """All of the answer but the prompt, `trims` and `stash_entries`."""
-    return trim_pb2.TrimPromptResponse(
+    rest = trim_pb2.TrimPromptResponse(
         edits=[
             trim_pb2.Edit(operation=_EDIT[edit.operation], pointer=edit.pointer, value=edit.value)
             for edit in answer.edits
@@ -207,6 +176,8 @@ def _rest(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
         not_stashable=answer.not_stashable,
         revision_use=_REVISION_USE[answer.revision_use],
     )
+    add_size(rest, answer)
+    return rest
 
 
 def _joined(facts: Sequence[Fact], known: Pieces[Fact], encode: Callable[[Fact], bytes]) -> tuple[bytes, Pieces[Fact]]:

@@ -26,8 +26,10 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sidecar.run.service import Runs
+from sidecar.server.allocator import give_back
 from sidecar.server.callers import Callers, read_tokens
 from sidecar.server.guard import Guard
+from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
@@ -41,7 +43,10 @@ _SIDE_CALLS = 64
 _FLUSH_SECONDS = 0.25
 """How long connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
-"""How long a stop waits for gRPC's own threads, and for a slice of housekeeping."""
+"""How long a stop waits for gRPC's own threads, and for a slice of housekeeping or indexing each."""
+
+_GIVE_BACK_SECONDS = 30.0
+"""Time between givings back of unused memory, which take some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +68,7 @@ class Server:
         self._in_flight = InFlight()
         self._stop_sweeping = threading.Event()
         self._sweeper: threading.Thread | None = None
+        self._indexer: Indexer | None = None
         self._own = Pool(settings.workers, settings.max_calls, "call", self._in_flight)
         self._health_pool = Pool(_HEALTH_THREADS, _SIDE_CALLS, "health")
         self._admin = Pool(_ADMIN_THREADS, _SIDE_CALLS, "admin")
@@ -97,7 +103,8 @@ class Server:
     def start(self, runs: Runs, warm: Callable[[], None] = lambda: None) -> None:
         """Serve `runs`. `warm` is run once in each thread that serves calls, before the first call."""
         self._own.warm(warm)
-        methods = Servicer(runs, self._settings.max_message_bytes).handlers()
+        self._indexer = Indexer(runs.work_off, self._in_flight)
+        methods = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake).handlers()
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -114,6 +121,8 @@ class Server:
         """Drain for `grace` seconds, by default the configured ones, then end; return whether all calls finished."""
         grace = self._settings.grace if grace is None else grace
         self._stop_sweeping.set()
+        if self._indexer is not None:
+            self._indexer.end()
         self._guard.close()
         self._health.enter_graceful_shutdown()
         idle = self._in_flight.wait_for_none(0)
@@ -123,15 +132,21 @@ class Server:
         self._server.stop(None).wait(_END_SECONDS)
         if self._sweeper is not None:
             self._sweeper.join(_END_SECONDS)
+        if self._indexer is not None:
+            self._indexer.join(_END_SECONDS)
         self._unlink_socket()
         for pool in (self._own, self._health_pool, self._admin):
             pool.shutdown(wait=False, cancel_futures=True)
         return clean
 
     def _sweep(self, runs: Runs) -> None:
+        given_back = time.monotonic()
         while not self._stop_sweeping.wait(self._settings.sweep_interval):
             try:
                 runs.sweep()
+                if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
+                    give_back()
+                    given_back = time.monotonic()
             except Exception as error:  # noqa: BLE001  # one bad slice must not end all housekeeping
                 _log.error("housekeeping failed: %s", frames(error))
 

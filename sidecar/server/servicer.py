@@ -14,23 +14,38 @@ from google.protobuf.message import DecodeError, Message
 
 from sidecar.errors import InvalidRequest
 from sidecar.run.service import Runs
-from sidecar.server.answers import TrimAnswers, retrieve_response, run_figures
+from sidecar.server.answers import TrimAnswers, run_figures
 from sidecar.server.callers import CALLER
-from sidecar.server.conversion import checked_run_id, retrieve_call, trim_call
+from sidecar.server.conversion import retrieve_call, trim_call
+from sidecar.server.fields import checked_run_id
 from sidecar.server.guard import check
-from sidecar.v1 import retrieve_pb2, run_pb2, service_pb2
+from sidecar.server.recall_answers import (
+    retrieve_response,
+    search_response,
+    task_items,
+    tool_response,
+    tools_response,
+)
+from sidecar.server.recall_conversion import create_tasks_call, search_call, tool_call, tools_asked, update_task_call
+from sidecar.server.usage_conversion import report_usage
+from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
 
 Request = TypeVar("Request", bound=Message)
 
 
-class Servicer:
-    """Serves the runs. No answer passes `most_bytes`."""
+def _nothing() -> None:
+    pass
 
-    def __init__(self, runs: Runs, most_bytes: int) -> None:
+
+class Servicer:
+    """Serves the runs. No prompt's answer passes `most_bytes`; `wake` is called once each is written."""
+
+    def __init__(self, runs: Runs, most_bytes: int, wake: Callable[[], None] = _nothing) -> None:
         self._runs = runs
         self._most_bytes = most_bytes
+        self._wake = wake
         self._answers = TrimAnswers()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -38,6 +53,13 @@ class Servicer:
         methods: Mapping[str, Callable[[bytes, grpc.ServicerContext], bytes]] = {
             "TrimPrompt": self.trim_prompt,
             "RetrieveContent": self.retrieve_content,
+            "SearchHistory": self.search_history,
+            "CreateTasks": self.create_tasks,
+            "UpdateTask": self.update_task,
+            "ListTasks": self.list_tasks,
+            "ListTools": self.list_tools,
+            "CallTool": self.call_tool,
+            "ReportUsage": self.report_usage,
             "GetRun": self.get_run,
             "EndRun": self.end_run,
         }
@@ -50,12 +72,51 @@ class Servicer:
             answer = self._runs.trim(call, lambda: check(context))
         except DecodeError:
             raise InvalidRequest("the bytes are not a TrimPromptRequest, or a typed message is not a Message") from None
-        return self._answers.write(call.caller, call.run_id, answer)
+        written = self._answers.write(call.caller, call.run_id, answer)
+        self._wake()
+        return written
 
     def retrieve_content(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """RetrieveContent."""
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
         return retrieve_response(self._runs.retrieve(call)).SerializeToString()
+
+    def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """SearchHistory."""
+        call = search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get())
+        return search_response(self._runs.search(call, lambda: check(context))).SerializeToString()
+
+    def create_tasks(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """CreateTasks."""
+        call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
+        tasks = task_items(self._runs.create_tasks(call))
+        return task_pb2.CreateTasksResponse(tasks=tasks).SerializeToString()
+
+    def update_task(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """UpdateTask."""
+        call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
+        tasks = task_items(self._runs.update_task(call))
+        return task_pb2.UpdateTaskResponse(tasks=tasks).SerializeToString()
+
+    def list_tasks(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """ListTasks."""
+        run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
+        tasks = task_items(self._runs.list_tasks(CALLER.get(), run_id))
+        return task_pb2.ListTasksResponse(tasks=tasks).SerializeToString()
+
+    def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """ListTools."""
+        form, names = tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))
+        return tools_response(self._runs.list_tools(form, names)).SerializeToString()
+
+    def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """CallTool."""
+        call = tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get())
+        return tool_response(self._runs.call_tool(call, lambda: check(context))).SerializeToString()
+
+    def report_usage(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        """ReportUsage."""
+        return report_usage(raw, CALLER.get(), self._runs.report_usage)
 
     def get_run(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """GetRun."""

@@ -11,11 +11,16 @@ registry; they hold no instruction and name no tool.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.prompt.items import ItemKind
+from sidecar.prompt.items import SNAPSHOT_CLOSING, SNAPSHOT_OPENING, ItemKind
 
+_CLIPPED: Final = {
+    ItemKind.IMAGE: "screenshot clipped for brevity",
+    ItemKind.SNAPSHOT: "page clipped for brevity",
+}
 _NEAR: Final = 8
 """A line end is near if it is within an eighth of what is kept on that side: at most 12 % of a side is given up."""
 
@@ -39,8 +44,48 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
     if kind is ItemKind.ARGUMENTS:
         return None
     label = f"id={stash_id}, " if stash_id else ""
-    what = "image" if kind is ItemKind.IMAGE else "content"
-    return f"[{what} clipped — {label}{size:,} bytes]"
+    return f"[{_CLIPPED.get(kind, 'content clipped')} — {label}{size:,} bytes]"
+
+
+def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
+    """A user's text with what stands between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest stay.
+
+    Linear in the text. What is clipped already stays as it is. Without tags, where the agent said that the text is a
+    snapshot, the whole becomes the label.
+    """
+    label = placeholder(ItemKind.SNAPSHOT, stash_id, size) or ""
+    pieces: list[str] = []
+    at = 0
+    while (opening := text.find(SNAPSHOT_OPENING, at)) >= 0:
+        body = text.find(">", opening) + 1
+        closing = text.find(SNAPSHOT_CLOSING, body) if body else -1
+        if closing < 0:
+            break
+        pieces += [text[at:body], f"\n{label}\n", SNAPSHOT_CLOSING]
+        at = closing + len(SNAPSHOT_CLOSING)
+    return "".join((*pieces, text[at:])) if pieces else label
+
+
+def collapsed(counts: Sequence[int]) -> str:
+    """The label that stands for a stretch of old feedback: how many of each kind, in the order of `Feedback`."""
+    total = sum(counts)
+    kinds = ", ".join(_plural(number, kind) for number, kind in zip(counts, FEEDBACK_NAMES, strict=True) if number)
+    return f"[{total:,} earlier feedback message{'' if total == 1 else 's'} clipped: {kinds}]"
+
+
+COLLAPSED: Final = "[feedback clipped]"
+"""What a feedback message becomes that its stretch's label counts, where it cannot go altogether."""
+FEEDBACK_NAMES: Final = ("validation rejection", "step error", "repetition warning")
+
+
+def repeated(stash_id: str, size: int, iteration: int) -> str:
+    """The label that stands for a result that came again, unchanged, in a later iteration."""
+    label = f"id={stash_id}, " if stash_id else ""
+    return f"[content clipped, the same again in iteration {iteration} — {label}{size:,} bytes]"
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> Kept | None:

@@ -5,6 +5,7 @@ of these points in turn, with the policy and limit then in force, and decides. S
 an item only ever shrinks:
 
     full ──► elided ──► elided further ──► clipped          (an entry's `action` and `kept`)
+                    old feedback collapsed                  (its `action` and its stretch's counts)
                     message dropped                         (its record's `dropped`)
 
 If the agent rewrites its history, `rewind` forgets what comes after the point where it differs. What was decided about
@@ -16,98 +17,25 @@ call with its results. What comes before the first assistant block (the opening)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from sidecar.prompt.items import ItemKind, Role
+from sidecar.trim import elide
 from sidecar.trim.elide import Kept
-
-
-class Action(StrEnum):
-    """What was done to an item. The order is the only one in which an item can change."""
-
-    ELIDED = "elided"
-    CLIPPED = "clipped"
-    DROPPED = "dropped"
-
-
-class Reason(StrEnum):
-    """Why an item was trimmed."""
-
-    CAP = "cap"
-    FIT = "fit"
-    RESIDUE = "residue"
-
-
-@dataclass(slots=True)
-class Entry:
-    """One item of the history and what was decided about it."""
-
-    message: int
-    item: int
-    kind: ItemKind
-    size: int
-    """Bytes of what its tokens are counted from; the same however the agent spells it."""
-    full_tokens: int
-    tokens: int
-    """Tokens that it takes now."""
-    stash_id: str
-    tool: str = ""
-    arguments: str = ""
-    """The start of its call's arguments, for the registry."""
-    result: int = -1
-    holdable: bool = True
-    """Whether the stash can hold the original; an item that it cannot hold is not trimmed."""
-    action: Action | None = None
-    kept: Kept | None = None
-    reason: Reason | None = None
-    decided: int = 0
-    """The iteration in whose prompt the last decision was made."""
-    advertised: bool = True
-    """Whether its marker shows the id."""
-    stored: bool = False
-    """Whether the original was handed to the stash."""
-
-
-@dataclass(slots=True)
-class Record:
-    """One message of the untrimmed history."""
-
-    role: Role
-    identity: bytes
-    chain: bytes
-    """Digest of the history up to and including this message."""
-    entries: tuple[Entry, ...]
-    full_tokens: int
-    tokens: int
-    """Tokens that it takes now; 0 once dropped."""
-    group: int
-    """The group it belongs to; -1 in the opening."""
-    pinned: bool
-    calls: tuple[str, ...]
-    answers: tuple[str, ...]
-    media: int = 0
-    dropped: bool = False
-    dropped_in: int = 0
-    dropped_for: Reason = Reason.RESIDUE
-    touched: int = 0
-    """Counts the changes of its rendering, so that a reader can tell whether it has the newest."""
-
-
-@dataclass(slots=True)
-class Group:
-    """An assistant block and what follows it."""
-
-    start: int
-    reach: int
-    """The newest group with an answer to one of its calls, itself if none is later: they are dropped together."""
-    back: int
-    """The oldest group of whose calls it holds an answer, itself if none is older."""
-    unanswered: int = 0
-    """Calls that nothing has answered yet; such a group is not dropped, as a late answer would be an orphan."""
-    pinned: bool = False
+from sidecar.trim.entries import (
+    FEEDBACK_PLACES,
+    LIGHT,
+    QUEUE_OF,
+    Action,
+    Ageing,
+    Entry,
+    Feedback,
+    Group,
+    Queue,
+    Reason,
+    Record,
+)
 
 
 class Ledger:
@@ -116,13 +44,14 @@ class Ledger:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.groups: list[Group] = []
-        self.light: list[Entry] = []
-        """Arguments and text of assistant messages, oldest first: clipped before anything else."""
-        self.heavy: list[Entry] = []
-        """Results and images, oldest first."""
-        self.light_done = 0
-        """Entries of `light` that clipping has passed."""
-        self.heavy_done = 0
+        self.queues: dict[Ageing, Queue] = {ageing: Queue() for ageing in Ageing}
+        """What grows old, by what it is. Arguments and text of assistant messages; results, images, snapshots."""
+        self.feedback: list[Entry] = []
+        """Feedback that is not collapsed, oldest first."""
+        self.stretches: dict[int, Entry] = {}
+        """The first collapsed entry of each stretch of feedback."""
+        self.user_texts = 0
+        """Users' messages with text that is neither snapshot nor feedback."""
         self.largest: list[tuple[int, int, int, Entry]] = []
         """Heap of results by tokens, largest first; an item of it is out of date once its entry has other tokens."""
         self.drop_done = 0
@@ -142,6 +71,10 @@ class Ledger:
         """Records whose rendering has changed since the caller last cleared this."""
         self.by_id: dict[str, Entry] = {}
         self.not_holdable = 0
+        self.repeated: list[tuple[Entry, int]] = []
+        """Results that came again, each with the iteration of the newer one, not yet looked at."""
+        self.task = -1
+        """Index of the first user message, which is never touched; -1: none yet."""
         self._open_calls: dict[str, list[int]] = {}
 
     @property
@@ -163,23 +96,43 @@ class Ledger:
         if record.role is Role.ASSISTANT and (index == 0 or self.records[-1].role is not Role.ASSISTANT):
             self.groups.append(Group(index, len(self.groups), len(self.groups)))
         record.group = len(self.groups) - 1
+        if self.task < 0 and record.role is Role.USER:
+            self.task = index
         self.records.append(record)
         self.total += record.tokens
         self.media += record.media
         self._pair(record)
         if record.pinned:
             self.pin(index)
+        if record.role is Role.USER:
+            self._number_feedback(record)
         for entry in record.entries:
-            self.by_id[entry.stash_id] = entry
+            if not entry.recalled:
+                self.by_id[entry.stash_id] = entry
             self.not_holdable += not entry.holdable
-            if record.group < 0 or record.pinned:
-                continue
-            if entry.kind in (ItemKind.RESULT, ItemKind.IMAGE):
-                self.heavy.append(entry)
-                if entry.kind is ItemKind.RESULT:
-                    self.offer(entry)
-            elif record.role is Role.ASSISTANT and entry.kind in (ItemKind.TEXT, ItemKind.ARGUMENTS):
-                self.light.append(entry)
+            if not record.pinned:
+                self._queue(record, entry)
+
+    def _number_feedback(self, record: Record) -> None:
+        """Tell the stretch of a user's feedback; any other text of a user ends one."""
+        texts = [entry for entry in record.entries if entry.kind is ItemKind.TEXT]
+        self.user_texts += any(entry.feedback is None for entry in texts)
+        for entry in texts:
+            entry.stretch = self.user_texts
+
+    def _queue(self, record: Record, entry: Entry) -> None:
+        """Put an entry where it grows old. What a user wrote stays, but for snapshots, feedback and images."""
+        if entry.feedback is not None and record.group >= 0:
+            self.feedback.append(entry)
+            return
+        if record.group < 0 and (entry.kind is not ItemKind.SNAPSHOT or entry.message == self.task):
+            return
+        ageing = QUEUE_OF.get(entry.kind)
+        if ageing is None or (ageing in LIGHT and record.role is not Role.ASSISTANT):
+            return
+        self.queues[ageing].entries.append(entry)
+        if entry.kind is ItemKind.RESULT:
+            self.offer(entry)
 
     def offer(self, entry: Entry) -> None:
         """Make a result known to `pop_largest`, with the tokens that it takes now."""
@@ -218,6 +171,11 @@ class Ledger:
         any_dropped = False
         for index in self.members(group):
             record = self.records[index]
+            if record.dropped and record.dropped_for is Reason.FEEDBACK:
+                # Its stretch's label goes too, and from now on the placeholder of dropped iterations counts it.
+                record.dropped_for, record.dropped_in = reason, self.iteration
+                record.touched += 1
+                self.dirty.add(index)
             if record.dropped or record.role in (Role.SYSTEM, Role.OTHER):
                 continue
             any_dropped = True
@@ -259,11 +217,12 @@ class Ledger:
         del self.records[length:]
         while self.groups and self.groups[-1].start >= length:
             self.groups.pop()
-        for entries in (self.light, self.heavy):
-            while entries and entries[-1].message >= length:
-                entries.pop()
-        self.light_done = min(self.light_done, len(self.light))
-        self.heavy_done = min(self.heavy_done, len(self.heavy))
+        for queue in self.queues.values():
+            while queue.entries and queue.entries[-1].message >= length:
+                queue.entries.pop()
+            queue.done = min(queue.done, len(queue.entries))
+        self.gather_stretches()
+        self.repeated = [each for each in self.repeated if each[0].message < length and each[1] < self.iteration]
         self.drop_done = min(self.drop_done, len(self.groups))
         self.evaluated = min(self.evaluated, length)
         self.batch_end = min(self.batch_end, length)
@@ -278,9 +237,87 @@ class Ledger:
     def rebuild_largest(self) -> None:
         """Make the heap of results anew, after entries came or went otherwise than at the end."""
         self.largest = [
-            (-entry.tokens, entry.message, entry.item, entry) for entry in self.heavy if entry.kind is ItemKind.RESULT
+            (-entry.tokens, entry.message, entry.item, entry) for entry in self.queues[Ageing.RESULTS].entries
         ]
         heapify(self.largest)
+
+    def has_label(self, stretch: int) -> bool:
+        """Whether a stretch of feedback has a label in the prompt."""
+        head = self.stretches.get(stretch)
+        return head is not None and not self.records[head.message].dropped
+
+    def collapse(self, entry: Entry, count: Callable[[str], int]) -> None:
+        """Take feedback into its stretch's label, which stands in place of the stretch's first collapsed message.
+
+        Any other goes altogether, if its message holds nothing else and its neighbours may stand together.
+        """
+        assert entry.feedback is not None
+        if not self.has_label(entry.stretch):
+            self.stretches[entry.stretch] = entry
+        head = self.stretches[entry.stretch]
+        counts = list(head.counts or (0,) * len(Feedback))
+        counts[FEEDBACK_PLACES[entry.feedback]] += 1
+        head.counts = tuple(counts)
+        self.set_entry(head, Action.COLLAPSED, None, count(elide.collapsed(head.counts)), Reason.FEEDBACK)
+        if entry is head:
+            return
+        self.set_entry(entry, Action.COLLAPSED, None, count(elide.COLLAPSED), Reason.FEEDBACK)
+        record = self.records[entry.message]
+        alone = not (record.calls or record.answers) and all(
+            each.action is Action.COLLAPSED and not each.counts for each in record.entries
+        )
+        if alone and self._may_go(entry.message):
+            self.drop_record(entry.message, self.iteration, Reason.FEEDBACK)
+
+    def _may_go(self, index: int) -> bool:
+        """Whether a message may go without bringing two together that may not stand so: two of the model, say."""
+        before, after = index - 1, index + 1
+        while before >= 0 and self.records[before].dropped:
+            before -= 1
+        while after < len(self.records) and self.records[after].dropped:
+            after += 1
+        beside = (Role.USER, Role.TOOL)
+        return before >= 0 and (
+            self.records[before].role in beside or (after < len(self.records) and self.records[after].role in beside)
+        )
+
+    @staticmethod
+    def annotate(entry: Entry, feedback: Feedback | None) -> None:
+        """Take the agent's word for what a user's text is: feedback, or (None) a snapshot. `requeue` must follow."""
+        entry.annotated, entry.feedback = True, feedback
+        if feedback is None:
+            entry.kind = ItemKind.SNAPSHOT
+
+    def requeue(self) -> None:
+        """Fill the queues anew, before anything was decided."""
+        for queue in self.queues.values():
+            queue.entries, queue.done = [], 0
+        self.feedback, self.largest, self.user_texts = [], [], 0
+        for record in self.records:
+            if record.role is Role.USER:
+                self._number_feedback(record)
+            if not record.pinned:
+                for entry in record.entries:
+                    self._queue(record, entry)
+
+    def take_repeated(self) -> list[tuple[Entry, int]]:
+        """Results that came again since this was asked last, each with the iteration of the newer one."""
+        taken, self.repeated = self.repeated, []
+        return taken
+
+    def gather_stretches(self) -> None:
+        """Find the labels of stretches anew; what they count is what they counted when they were written."""
+        self.stretches = {}
+        self.user_texts = 0
+        self.feedback = []
+        self.task = next((index for index, record in enumerate(self.records) if record.role is Role.USER), -1)
+        for record in self.records:
+            for entry in record.entries:
+                self.user_texts = max(self.user_texts, entry.stretch)
+                if entry.counts:
+                    self.stretches[entry.stretch] = entry
+                elif entry.feedback is not None and record.group >= 0 and entry.action is None and not record.pinned:
+                    self.feedback.append(entry)
 
     def unit_end(self, group: int) -> int:
         """The last group that must be dropped together with `group` and those between."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Final
 
 from sidecar.errors import InvalidPolicy
+from sidecar.trim.entries import Ageing, Feedback
 
 
 class FitStage(StrEnum):
@@ -23,11 +25,27 @@ class FitStage(StrEnum):
     """Elide the largest tool results, largest first, then clip old items (`fit_only`)."""
 
 
+class AgeStage(StrEnum):
+    """When items older than `age_keep_iterations` are clipped."""
+
+    OFF = "off"
+    PRESSURE = "pressure"
+    """In batches, above the high-water mark."""
+    ALWAYS = "always"
+    """At every call (`lean`): the smallest prompt, and a prefix that is rewritten each time."""
+
+
 class NotePlace(StrEnum):
     """Where the note stands."""
 
     OFF = "off"
     TAIL = "tail"
+
+
+AS_GENERAL: Final = -1
+PREFIXES: Final = 16
+"""Prefixes of one kind of feedback: an agent has one or two wordings."""
+PREFIX_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +59,24 @@ class Policy:
     """Bytes of encoded images in one tool result. 8 MiB lets an image viewer's real pictures through."""
     cap_head_share: float = 0.5
     """Share of a capped result's kept bytes that goes to its head; logs end with their verdict, so half is tail."""
+    age_stage: AgeStage = AgeStage.PRESSURE
     age_keep_iterations: int = 3
     """Newest iterations whose items are not clipped, so that the model can refer to what it has just done."""
+    age_keep_arguments: int = AS_GENERAL
+    """As `age_keep_iterations`, for tool calls' arguments alone; -1: as that says. Likewise those that follow."""
+    age_keep_text: int = AS_GENERAL
+    age_keep_results: int = AS_GENERAL
+    age_keep_snapshots: int = AS_GENERAL
+    age_keep_images: int = AS_GENERAL
+    age_keep_feedback: int = AS_GENERAL
+    age_hard_cap_iterations: int = 0
+    """Iterations that a prompt may hold; older ones are dropped whole. 0: any number. 10 is Pilo's."""
+    age_repeats: bool = False
+    """Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one."""
+    feedback_validation: tuple[str, ...] = ("Validation feedback:", "[validation feedback]")
+    """How a user's text begins that rejects what the model took for done; no person's text begins so by chance."""
+    feedback_error: tuple[str, ...] = ("Step error:", "[step error]")
+    feedback_repetition: tuple[str, ...] = ("Repetition warning:", "[repetition warning]")
     fit_high: float = 0.90
     """High-water mark. A tenth is left for what an estimate may be wrong by."""
     fit_low: float = 0.50
@@ -57,6 +91,19 @@ class Policy:
     note_place: NotePlace = NotePlace.TAIL
     registry_share: float = 0.0075
     """Share of the limit that the registry may take; at 0.01 own text was 2.2 % of the longest recorded run's cost."""
+
+    def keep(self, ageing: Ageing | None) -> int:
+        """Newest iterations of which entries of a queue are not clipped; None: feedback."""
+        own: int = getattr(self, f"age_keep_{ageing or 'feedback'}")
+        return self.age_keep_iterations if own == AS_GENERAL else own
+
+    def feedback(self, text: str) -> Feedback | None:
+        """What a user's text is as feedback, by how it begins; None if it is none."""
+        for kind in Feedback:
+            prefixes: tuple[str, ...] = getattr(self, f"feedback_{kind}")
+            if text.startswith(prefixes):
+                return kind
+        return None
 
     def override(self, values: Mapping[str, object], *, field_prefix: str = "policy.") -> Policy:
         """Return this policy with `values` in place of its own.
@@ -86,6 +133,13 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "cap_media_bytes": (0, 268_435_456),
     "cap_head_share": (0.0, 1.0),
     "age_keep_iterations": (0, 1_000),
+    "age_keep_arguments": (-1, 1_000),
+    "age_keep_text": (-1, 1_000),
+    "age_keep_results": (-1, 1_000),
+    "age_keep_snapshots": (-1, 1_000),
+    "age_keep_images": (-1, 1_000),
+    "age_keep_feedback": (-1, 1_000),
+    "age_hard_cap_iterations": (0, 100_000),
     "fit_high": (0.01, 1.0),
     "fit_low": (0.01, 1.0),
     "fit_head_share": (0.0, 1.0),
@@ -98,14 +152,19 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 _NAMES = frozenset(field.name for field in fields(Policy))
 _INTEGERS = frozenset(name for name, (low, _) in BOUNDS.items() if isinstance(low, int))
-_ENUMS: Mapping[str, type[StrEnum]] = {"fit_stage": FitStage, "note_place": NotePlace}
+_ENUMS: Mapping[str, type[StrEnum]] = {"fit_stage": FitStage, "age_stage": AgeStage, "note_place": NotePlace}
+_SWITCHES = frozenset({"age_repeats"})
+PREFIX_LISTS = frozenset(f"feedback_{kind}" for kind in Feedback)
+"""Fields that are lists of prefixes."""
 
 PRESETS: Mapping[str, Policy] = {
     "cache_first": Policy(),
-    "cap_only": Policy(fit_stage=FitStage.OFF),
+    "lean": Policy(age_stage=AgeStage.ALWAYS, age_repeats=True, registry_share=0.0),
+    "cap_only": Policy(fit_stage=FitStage.OFF, age_stage=AgeStage.OFF),
     "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_low=0.90),
 }
-"""`cache_first` keeps the provider's prompt cache warm; `cap_only` and `fit_only` are the two plain rules."""
+"""`cache_first` keeps the provider's prompt cache warm, `lean` the prompt small; `cap_only` and `fit_only` are the two
+plain rules. `lean` has no registry: it would change at every call, and stands before all messages in some formats."""
 
 DEFAULT_PRESET = "cache_first"
 
@@ -129,6 +188,12 @@ def _check(name: str, value: object, prefix: str) -> object:
         except ValueError:
             accepted = ", ".join(_ENUMS[name])
             raise InvalidPolicy(f"{name} is {value}; it may be one of {accepted}", field=prefix + name) from None
+    if name in _SWITCHES:
+        if not isinstance(value, bool):
+            raise InvalidPolicy(f"{name} must be true or false", field=prefix + name)
+        return value
+    if name in PREFIX_LISTS:
+        return _check_prefixes(name, value, prefix)
     low, high = BOUNDS[name]
     integer = name in _INTEGERS
     if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
@@ -137,3 +202,14 @@ def _check(name: str, value: object, prefix: str) -> object:
     if not low <= value <= high:
         raise InvalidPolicy(f"{name} is {value}; it may be from {low} to {high}", field=prefix + name)
     return value if integer else float(value)
+
+
+def _check_prefixes(name: str, value: object, prefix: str) -> tuple[str, ...]:
+    prefixes = tuple(value) if isinstance(value, (list, tuple)) else None
+    if prefixes is None or not all(isinstance(each, str) and 1 <= len(each) <= PREFIX_CHARACTERS for each in prefixes):
+        raise InvalidPolicy(
+            f"{name} must be a list of texts, each of 1 to {PREFIX_CHARACTERS} characters", field=prefix + name
+        )
+    if len(prefixes) > PREFIXES:
+        raise InvalidPolicy(f"{name} has {len(prefixes)} prefixes; it may have {PREFIXES}", field=prefix + name)
+    return prefixes

@@ -20,14 +20,17 @@ import msgspec
 
 from sidecar.trim import own_text
 from sidecar.trim.elide import Kept
+from sidecar.trim.entries import Action, Ageing, Feedback, Reason
 from sidecar.trim.ids import sign
-from sidecar.trim.ledger import Action, Ledger, Reason
+from sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
 DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
 """The directives that a run can be given, none included; a revision names one by its place here."""
-_ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED)
-_REASONS: Final = (Reason.CAP, Reason.FIT, Reason.RESIDUE)
+_ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
+_REASONS: Final = tuple(Reason)
+_MARKS: Final = (None, *Feedback)
+"""What an annotation says of an item: None, that it is a snapshot."""
 _ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
 _REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(_REASONS)}
 MAX_STATE_BYTES: Final = 8_388_608
@@ -46,6 +49,8 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     reason: int
     decided: int
     advertised: bool
+    counts: list[int]
+    again: int
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
@@ -54,12 +59,16 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     entries: list[EntryState]
     dropped: list[tuple[int, int, int, int]]
     """First record, the one after the last, the iteration in which they were dropped, and why."""
-    light_done: int
-    heavy_done: int
+    done: list[int]
+    """How far clipping has passed each queue, in the order of `Ageing`."""
     drop_done: int
     batch_end: int
     batch_group: int
     batches: int
+    pins: list[int]
+    """Messages that the agent pinned, which it may have said once and long ago; likewise the next."""
+    marks: list[tuple[int, int, int]]
+    """Message, item, and what the agent said that it is: a place in `_MARKS`."""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -76,6 +85,12 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Which of `DIRECTIVES` the run was given; later inputs do not change it."""
     registry_room: int = 0
     """Tokens that the registry might take when it was written last."""
+    closing_room: int = 0
+    """Tokens that what the registry ends with might take then."""
+    factor: float = 1.0
+    """The factor of token counts that was in force."""
+    learned_limit: int = 0
+    """The limit that refusals had taught; 0: none."""
 
 
 def run_digest(of_run: bytes) -> bytes:
@@ -96,6 +111,8 @@ def pack_state(ledger: Ledger) -> bytes:
             _REASON_NUMBERS[entry.reason or Reason.FIT],
             entry.decided,
             entry.advertised,
+            entry.counts,
+            entry.again,
         )
         for record in ledger.records
         if record.touched
@@ -114,12 +131,18 @@ def pack_state(ledger: Ledger) -> bytes:
     state = (
         entries,
         dropped,
-        ledger.light_done,
-        ledger.heavy_done,
+        [ledger.queues[ageing].done for ageing in Ageing],
         ledger.drop_done,
         ledger.batch_end,
         ledger.batch_group,
         ledger.batches,
+        [index for index, record in enumerate(ledger.records) if record.pinned],
+        [
+            (entry.message, entry.item, _MARKS.index(entry.feedback))
+            for record in ledger.records
+            for entry in record.entries
+            if entry.annotated
+        ],
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
@@ -145,6 +168,12 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     if inflater.unconsumed_tail:
         return False
     state = msgspec.msgpack.decode(plain, type=State)
+    for message, item, mark in state.marks:
+        ledger.annotate(ledger.records[message].entries[item], _MARKS[mark])
+    for index in state.pins:
+        ledger.pin(index)
+    if state.marks or state.pins:
+        ledger.requeue()
     for was in state.entries:
         entry = ledger.records[was.message].entries[was.item]
         action = _ACTIONS[was.action]
@@ -154,15 +183,18 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
         entry.decided = was.decided
         entry.advertised = was.advertised
+        entry.counts = tuple(was.counts)
+        entry.again = was.again
     for first, end, iteration, reason in state.dropped:
         for index in range(first, end):
             ledger.drop_record(index, iteration, _REASONS[reason])
-    ledger.light_done = state.light_done
-    ledger.heavy_done = state.heavy_done
+    for ageing, done in zip(Ageing, state.done, strict=True):
+        ledger.queues[ageing].done = done
     ledger.drop_done = state.drop_done
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches
     ledger.evaluated = len(ledger)
     ledger.rebuild_largest()
+    ledger.gather_stretches()
     return True

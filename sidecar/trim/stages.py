@@ -1,4 +1,4 @@
-"""The stages: cap at first sight, fit under pressure. One evaluation of the fold.
+"""The stages: cap at first sight, age, fit under pressure. One evaluation of the fold.
 
 An evaluation looks at the history so far and at what is in force, and writes decisions into the ledger. Nothing else
 enters: no clock, no stash, no earlier prompt. What is used of the limit is
@@ -20,8 +20,13 @@ and above the high-water mark the steps below are taken in order, each going no 
     4  both, if the limit itself is still passed: clip all but the newest iteration, drop what is left of the
        others, clip the newest results
 
-Old means older than the newest `age_keep_iterations` iterations. The opening, the newest assistant block, pinned
-messages and users' text are never touched; an item that the stash could not hold is not trimmed.
+Old means older than the newest `age_keep_iterations` iterations, or what the policy says for its kind. With
+`age_stage` ALWAYS (`lean`) all that is old is clipped at every evaluation, whatever is used, and step 2 is taken. Where
+old items are clipped, old feedback is collapsed too, and with `age_hard_cap_iterations` the oldest iterations are
+dropped.
+
+The opening (but for page snapshots after the task), the newest assistant block, pinned messages and users' own text are
+never touched; an item that the stash could not hold is not trimmed.
 
 Every step moves along the history or down a heap and never back, so the work of all evaluations together grows with
 the history, not with its square.
@@ -29,14 +34,16 @@ the history, not with its square.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from sidecar.prompt.items import ItemKind
 from sidecar.trim import elide
-from sidecar.trim.ledger import Action, Entry, Ledger, Reason
-from sidecar.trim.policy import FitStage, Policy
+from sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
+from sidecar.trim.ledger import Ledger
+from sidecar.trim.policy import AgeStage, FitStage, Policy
 
 MIN_SAVING: Final = 12
 """Tokens that an edit must save: below it the marker's loss of meaning and the rewritten cache are not worth it."""
@@ -44,6 +51,10 @@ ELIDE_FLOOR: Final = 256
 """Tokens that eliding to fit leaves of a result: head and tail of a screenful. Smaller ones are clipped if need be."""
 ELIDE_PASSES: Final = 4
 """Tries to meet a token target with a byte budget; tokens for each byte vary within a text, mostly by less than 2."""
+NOTHING: Final = -1.0
+"""A target in tokens that nothing meets: all that is old is clipped."""
+_NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
+"""Arguments become `{}`; a snapshot's text is needed to tell what is left of it."""
 COUNT_AHEAD: Final = 16
 """Placeholders that are counted in one call: a batch point clips some tens of items."""
 EMPTY_ARGUMENTS_TOKENS: Final = 1
@@ -108,6 +119,8 @@ class Evaluation:
             self._cap(index)
         ledger.evaluated = len(ledger)
         self._changed = False
+        if self._policy.age_stage is AgeStage.ALWAYS:
+            self._age()
         high = self._policy.fit_high * self._inputs.limit
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
@@ -159,47 +172,118 @@ class Evaluation:
             if room < 0:
                 self._clip(entry, Reason.CAP, least=0)
 
+    # -- age ---------------------------------------------------------------------------------------------------------
+
+    def _age(self) -> None:
+        """Clip all that is old, whatever is used of the limit."""
+        self._point_to_newer()
+        self._clip_old(NOTHING)
+        self._settle_old()
+        self._drop_residue(self._inputs.limit)  # else what each iteration leaves would add up to the high-water mark
+
+    def _settle_old(self) -> None:
+        """Collapse old feedback and drop iterations past the hard cap, which batch points do whatever they need."""
+        self._collapse_feedback()
+        cap = self._policy.age_hard_cap_iterations
+        if cap:
+            while self._drop_next(len(self._ledger.groups) - cap, Reason.AGE):
+                pass
+
+    def _collapse_feedback(self) -> None:
+        """Collapse old feedback, but for the newest of each kind, and what alone is shorter than its label."""
+        ledger = self._ledger
+        newest = len(ledger.groups) - self._policy.keep(None)
+        last = {entry.feedback: entry for entry in ledger.feedback}
+        kept: list[Entry] = []
+        old: dict[int, list[Entry]] = {}
+        for entry in ledger.feedback:
+            record = ledger.records[entry.message]
+            if record.dropped or record.pinned:
+                continue
+            if record.group >= newest or last[entry.feedback] is entry or not entry.holdable:
+                kept.append(entry)
+            else:
+                old.setdefault(entry.stretch, []).append(entry)
+        for stretch in old.values():
+            if len(stretch) == 1 and not ledger.has_label(stretch[0].stretch) and self._shorter_than_label(stretch[0]):
+                kept += stretch
+                continue
+            for entry in stretch:
+                entry.advertised = self._inputs.recall
+                ledger.collapse(entry, self._count)
+                self._changed = True
+        ledger.feedback = sorted(kept, key=lambda entry: (entry.message, entry.item))
+
+    def _shorter_than_label(self, entry: Entry) -> bool:
+        return entry.tokens <= self._count(elide.collapsed([kind is entry.feedback for kind in Feedback]))
+
+    def _point_to_newer(self) -> None:
+        """Clip results that came again to a pointer to the newer one."""
+        if not self._policy.age_repeats:
+            return
+        for entry, iteration in self._ledger.take_repeated():
+            record = self._ledger.records[entry.message]
+            if record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED:
+                continue
+            tokens = self._count(elide.repeated(self._label(entry), entry.size, iteration))
+            if entry.tokens - tokens >= MIN_SAVING:
+                self._decide(entry, Action.CLIPPED, None, tokens, Reason.REPEATED)
+                entry.again = iteration
+                self._changed = True
+
     # -- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, high: float) -> None:
         limit, policy = self._inputs.limit, self._policy
         low = policy.fit_low * limit
-        keep = policy.age_keep_iterations
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._elide_largest(low)
-        self._clip_old(keep, low)
-        self._drop_residue(keep, limit)
+        if policy.age_stage is not AgeStage.OFF:
+            self._settle_old()
+            self._clip_old(low)
+            self._drop_residue(limit)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             self._elide_largest(low)
         if self.used > high:
-            self._clip_old(1, high)
+            self._clip_old(high, keep=1)
             self._drop_old(high)
             self._clip_newest(high)
 
-    def _clip_old(self, keep: int, target: float) -> None:
-        """Clip items of all but the newest `keep` groups, oldest first, until the target is met."""
+    def _clip_old(self, target: float, keep: int | None = None) -> None:
+        """Clip items of old groups, oldest first, light before heavy, until the target is met.
+
+        `keep`: newest groups that stay, whatever the policy says.
+        """
+        for kinds, least in ((LIGHT, 1), (HEAVY, 0)):  # the newest assistant block is never touched
+            while self.used > target:
+                queue = self._oldest(kinds, keep, least)
+                if queue is None:
+                    break
+                self._count_ahead(queue)
+                entry = queue.entries[queue.done]
+                queue.done += 1
+                self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
+
+    def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
+        """The queue whose next entry is old, and older than those of the other kinds."""
         ledger = self._ledger
-        newest = len(ledger.groups) - max(keep, 1)  # the newest assistant block is never touched
-        while ledger.light_done < len(ledger.light) and self.used > target:
-            entry = ledger.light[ledger.light_done]
-            if ledger.records[entry.message].group >= newest:
-                break
-            self._count_ahead(ledger.light, ledger.light_done)
-            ledger.light_done += 1
-            self._clip(entry, Reason.FIT)
-        newest = len(ledger.groups) - keep
-        while ledger.heavy_done < len(ledger.heavy) and self.used > target:
-            entry = ledger.heavy[ledger.heavy_done]
-            if ledger.records[entry.message].group >= newest:
-                break
-            self._count_ahead(ledger.heavy, ledger.heavy_done)
-            ledger.heavy_done += 1
-            self._clip(entry, Reason.FIT)
+        found: Queue | None = None
+        oldest = (len(ledger), 0)
+        for kind in kinds:
+            queue = ledger.queues[kind]
+            head = queue.head
+            if head is None or (head.message, head.item) >= oldest:
+                continue
+            newest = len(ledger.groups) - max(self._policy.keep(kind) if keep is None else keep, least)
+            if ledger.records[head.message].group < newest:
+                found, oldest = queue, (head.message, head.item)
+        return found
 
     def _clip_newest(self, target: float) -> None:
         """The last resort: clip the newest results, oldest first."""
-        ledger = self._ledger
-        for entry in ledger.heavy[ledger.heavy_done :]:
+        queues = [self._ledger.queues[kind] for kind in HEAVY]
+        left = heapq.merge(*(queue.entries[queue.done :] for queue in queues), key=lambda it: (it.message, it.item))
+        for entry in left:
             if self.used <= target:
                 break
             self._clip(entry, Reason.FIT)
@@ -245,11 +329,13 @@ class Evaluation:
 
     # -- drop --------------------------------------------------------------------------------------------------------
 
-    def _drop_residue(self, keep: int, limit: int) -> None:
+    def _drop_residue(self, limit: int) -> None:
         """Drop the oldest iterations when what clipping has left of those it has passed exceeds its share."""
         ledger = self._ledger
-        passed = min(self._group_at(ledger.light, ledger.light_done), self._group_at(ledger.heavy, ledger.heavy_done))
-        passed = min(passed, len(ledger.groups) - keep)
+        passed = len(ledger.groups) - max(self._policy.keep(kind) for kind in Ageing)
+        for queue in ledger.queues.values():
+            if queue.head is not None:
+                passed = min(passed, ledger.records[queue.head.message].group)
         residue = sum(
             record.tokens
             for group in range(ledger.drop_done, passed)
@@ -296,19 +382,13 @@ class Evaluation:
                 self._changed |= ledger.drop(group, reason)
         return True
 
-    def _group_at(self, entries: list[Entry], done: int) -> int:
-        """The group that the first entry not yet passed belongs to."""
-        if done < len(entries):
-            return self._ledger.records[entries[done].message].group
-        return len(self._ledger.groups)
-
     # -- one item ----------------------------------------------------------------------------------------------------
 
     def _clip(self, entry: Entry, reason: Reason, least: int = MIN_SAVING) -> None:
         record = self._ledger.records[entry.message]
         if record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED:
             return
-        text = elide.placeholder(entry.kind, self._label(entry), entry.size)
+        text = self._placeholder(entry)
         known = self._clipped_tokens.pop((entry.message, entry.item), None)
         tokens = EMPTY_ARGUMENTS_TOKENS if text is None else self._count(text) if known is None else known
         if entry.tokens - tokens < least:
@@ -316,13 +396,20 @@ class Evaluation:
         self._decide(entry, Action.CLIPPED, None, tokens, reason)
         self._changed |= reason is not Reason.CAP
 
-    def _count_ahead(self, entries: list[Entry], done: int) -> None:
+    def _placeholder(self, entry: Entry) -> str | None:
+        """What an entry's text becomes when it is clipped."""
+        if entry.kind is ItemKind.SNAPSHOT:
+            text = self._texts.ends(entry)[0].decode(errors="replace")
+            return elide.clipped_snapshot(text, self._label(entry), entry.size)
+        return elide.placeholder(entry.kind, self._label(entry), entry.size)
+
+    def _count_ahead(self, queue: Queue) -> None:
         """Count the placeholders of the entries that clipping comes to next, many in one call."""
-        first = entries[done]
-        if (first.message, first.item) in self._clipped_tokens or first.kind is ItemKind.ARGUMENTS:
+        first = queue.entries[queue.done]
+        if (first.message, first.item) in self._clipped_tokens or first.kind in _NOT_AHEAD:
             return
-        ahead = [entry for entry in entries[done : done + COUNT_AHEAD] if entry.kind is not ItemKind.ARGUMENTS]
-        texts = [elide.placeholder(entry.kind, self._label(entry), entry.size) or "" for entry in ahead]
+        ahead = queue.entries[queue.done : queue.done + COUNT_AHEAD]
+        texts = [self._placeholder(entry) or "" for entry in ahead]
         for entry, tokens in zip(ahead, self._count_many(texts), strict=True):
             self._clipped_tokens[entry.message, entry.item] = tokens
 

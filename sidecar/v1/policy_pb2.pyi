@@ -3,17 +3,19 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
 
-if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+if sys.version_info >= (3, 11):
+    from typing import TypeAlias as _TypeAlias, Never as _Never
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -31,6 +33,8 @@ class _PresetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Preset.ValueTy
     """Cap at first sight and nothing else."""
     PRESET_FIT_ONLY: _Preset.ValueType  # 3
     """Cap at first sight; above the high-water mark the largest tool results are elided, largest first."""
+    PRESET_LEAN: _Preset.ValueType  # 4
+    """All that is older than the newest iterations is clipped at every call: the smallest prompt, and a cold cache."""
 
 class Preset(_Preset, metaclass=_PresetEnumTypeWrapper):
     """A named set of values for the fields of Policy."""
@@ -43,6 +47,8 @@ PRESET_CAP_ONLY: Preset.ValueType  # 2
 """Cap at first sight and nothing else."""
 PRESET_FIT_ONLY: Preset.ValueType  # 3
 """Cap at first sight; above the high-water mark the largest tool results are elided, largest first."""
+PRESET_LEAN: Preset.ValueType  # 4
+"""All that is older than the newest iterations is clipped at every call: the smallest prompt, and a cold cache."""
 Global___Preset: _TypeAlias = Preset  # noqa: Y015
 
 class _NotePlace:
@@ -69,6 +75,58 @@ NOTE_PLACE_TAIL: NotePlace.ValueType  # 2
 """A trailing system message, in formats that allow one; elsewhere none."""
 Global___NotePlace: _TypeAlias = NotePlace  # noqa: Y015
 
+class _AgeStage:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AgeStageEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AgeStage.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AGE_STAGE_UNSPECIFIED: _AgeStage.ValueType  # 0
+    """As configured."""
+    AGE_STAGE_OFF: _AgeStage.ValueType  # 1
+    """Never, unless the limit itself is passed."""
+    AGE_STAGE_PRESSURE: _AgeStage.ValueType  # 2
+    """In batches, above the high-water mark."""
+    AGE_STAGE_ALWAYS: _AgeStage.ValueType  # 3
+    """At every call."""
+
+class AgeStage(_AgeStage, metaclass=_AgeStageEnumTypeWrapper):
+    """When old items are clipped."""
+
+AGE_STAGE_UNSPECIFIED: AgeStage.ValueType  # 0
+"""As configured."""
+AGE_STAGE_OFF: AgeStage.ValueType  # 1
+"""Never, unless the limit itself is passed."""
+AGE_STAGE_PRESSURE: AgeStage.ValueType  # 2
+"""In batches, above the high-water mark."""
+AGE_STAGE_ALWAYS: AgeStage.ValueType  # 3
+"""At every call."""
+Global___AgeStage: _TypeAlias = AgeStage  # noqa: Y015
+
+@_typing.final
+class Prefixes(_message.Message):
+    """Beginnings of texts: at most 16, each of 1 to 200 characters."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIXES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The beginnings."""
+
+    def __init__(
+        self,
+        *,
+        prefixes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prefixes", b"prefixes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Prefixes: _TypeAlias = Prefixes  # noqa: Y015
+
 @_typing.final
 class Policy(_message.Message):
     """How to trim. A field that is set overrides the configured policy; the others keep it."""
@@ -89,6 +147,18 @@ class Policy(_message.Message):
     NOTE_MAX_TOKENS_FIELD_NUMBER: _builtins.int
     NOTE_PLACE_FIELD_NUMBER: _builtins.int
     REGISTRY_SHARE_FIELD_NUMBER: _builtins.int
+    AGE_STAGE_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_TEXT_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_RESULTS_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_IMAGES_FIELD_NUMBER: _builtins.int
+    AGE_KEEP_FEEDBACK_FIELD_NUMBER: _builtins.int
+    AGE_HARD_CAP_ITERATIONS_FIELD_NUMBER: _builtins.int
+    AGE_REPEATS_FIELD_NUMBER: _builtins.int
+    FEEDBACK_VALIDATION_FIELD_NUMBER: _builtins.int
+    FEEDBACK_ERROR_FIELD_NUMBER: _builtins.int
+    FEEDBACK_REPETITION_FIELD_NUMBER: _builtins.int
     preset: Global___Preset.ValueType
     """The preset that the other fields start from."""
     cap_text_bytes: _builtins.int
@@ -117,6 +187,36 @@ class Policy(_message.Message):
     """Where the note stands."""
     registry_share: _builtins.float
     """Share of the limit that the registry may take: 0 to 0.02."""
+    age_stage: Global___AgeStage.ValueType
+    """When old items are clipped."""
+    age_keep_arguments: _builtins.int
+    """Newest iterations whose tool calls keep their arguments; -1: age_keep_iterations. Likewise the next five."""
+    age_keep_text: _builtins.int
+    """For the model's text beside its calls."""
+    age_keep_results: _builtins.int
+    """For tool results."""
+    age_keep_snapshots: _builtins.int
+    """For page snapshots in users' text."""
+    age_keep_images: _builtins.int
+    """For images."""
+    age_keep_feedback: _builtins.int
+    """For the agent's feedback; the newest of each kind stays whole in any case."""
+    age_hard_cap_iterations: _builtins.int
+    """Iterations that a prompt may hold: older ones are dropped whole, with a placeholder that counts. 0: any number."""
+    age_repeats: _builtins.bool
+    """Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one."""
+    @_builtins.property
+    def feedback_validation(self) -> Global___Prefixes:
+        """How users' texts begin that are validation feedback."""
+
+    @_builtins.property
+    def feedback_error(self) -> Global___Prefixes:
+        """That tell of an error in a step."""
+
+    @_builtins.property
+    def feedback_repetition(self) -> Global___Prefixes:
+        """That warn of repetition."""
+
     def __init__(
         self,
         *,
@@ -134,13 +234,41 @@ class Policy(_message.Message):
         note_max_tokens: _builtins.int | None = ...,
         note_place: Global___NotePlace.ValueType = ...,
         registry_share: _builtins.float | None = ...,
+        age_stage: Global___AgeStage.ValueType = ...,
+        age_keep_arguments: _builtins.int | None = ...,
+        age_keep_text: _builtins.int | None = ...,
+        age_keep_results: _builtins.int | None = ...,
+        age_keep_snapshots: _builtins.int | None = ...,
+        age_keep_images: _builtins.int | None = ...,
+        age_keep_feedback: _builtins.int | None = ...,
+        age_hard_cap_iterations: _builtins.int | None = ...,
+        age_repeats: _builtins.bool | None = ...,
+        feedback_validation: Global___Prefixes | None = ...,
+        feedback_error: Global___Prefixes | None = ...,
+        feedback_repetition: Global___Prefixes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_keep_iterations", b"_age_keep_iterations", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_keep_iterations", b"age_keep_iterations", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "registry_share", b"registry_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "registry_share", b"registry_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_keep_iterations", b"_age_keep_iterations", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_keep_iterations", b"age_keep_iterations", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "registry_share", b"registry_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "registry_share", b"registry_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["age_hard_cap_iterations"]  # noqa: Y015
+    _WhichOneofArgType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_arguments: _TypeAlias = _typing.Literal["age_keep_arguments"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_arguments: _TypeAlias = _typing.Literal["_age_keep_arguments", b"_age_keep_arguments"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_feedback: _TypeAlias = _typing.Literal["age_keep_feedback"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_feedback: _TypeAlias = _typing.Literal["_age_keep_feedback", b"_age_keep_feedback"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_images: _TypeAlias = _typing.Literal["age_keep_images"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_images: _TypeAlias = _typing.Literal["_age_keep_images", b"_age_keep_images"]  # noqa: Y015
     _WhichOneofReturnType__age_keep_iterations: _TypeAlias = _typing.Literal["age_keep_iterations"]  # noqa: Y015
     _WhichOneofArgType__age_keep_iterations: _TypeAlias = _typing.Literal["_age_keep_iterations", b"_age_keep_iterations"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_results: _TypeAlias = _typing.Literal["age_keep_results"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_results: _TypeAlias = _typing.Literal["_age_keep_results", b"_age_keep_results"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_snapshots: _TypeAlias = _typing.Literal["age_keep_snapshots"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_snapshots: _TypeAlias = _typing.Literal["_age_keep_snapshots", b"_age_keep_snapshots"]  # noqa: Y015
+    _WhichOneofReturnType__age_keep_text: _TypeAlias = _typing.Literal["age_keep_text"]  # noqa: Y015
+    _WhichOneofArgType__age_keep_text: _TypeAlias = _typing.Literal["_age_keep_text", b"_age_keep_text"]  # noqa: Y015
+    _WhichOneofReturnType__age_repeats: _TypeAlias = _typing.Literal["age_repeats"]  # noqa: Y015
+    _WhichOneofArgType__age_repeats: _TypeAlias = _typing.Literal["_age_repeats", b"_age_repeats"]  # noqa: Y015
     _WhichOneofReturnType__cap_head_share: _TypeAlias = _typing.Literal["cap_head_share"]  # noqa: Y015
     _WhichOneofArgType__cap_head_share: _TypeAlias = _typing.Literal["_cap_head_share", b"_cap_head_share"]  # noqa: Y015
     _WhichOneofReturnType__cap_media_bytes: _TypeAlias = _typing.Literal["cap_media_bytes"]  # noqa: Y015
@@ -164,7 +292,23 @@ class Policy(_message.Message):
     _WhichOneofReturnType__registry_share: _TypeAlias = _typing.Literal["registry_share"]  # noqa: Y015
     _WhichOneofArgType__registry_share: _TypeAlias = _typing.Literal["_registry_share", b"_registry_share"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_hard_cap_iterations) -> _WhichOneofReturnType__age_hard_cap_iterations | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_arguments) -> _WhichOneofReturnType__age_keep_arguments | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_feedback) -> _WhichOneofReturnType__age_keep_feedback | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_images) -> _WhichOneofReturnType__age_keep_images | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_iterations) -> _WhichOneofReturnType__age_keep_iterations | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_results) -> _WhichOneofReturnType__age_keep_results | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_snapshots) -> _WhichOneofReturnType__age_keep_snapshots | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_keep_text) -> _WhichOneofReturnType__age_keep_text | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_repeats) -> _WhichOneofReturnType__age_repeats | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cap_head_share) -> _WhichOneofReturnType__cap_head_share | None: ...
     @_typing.overload

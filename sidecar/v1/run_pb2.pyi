@@ -8,7 +8,9 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from sidecar.v1 import task_pb2 as _task_pb2
 from sidecar.v1 import trim_pb2 as _trim_pb2
+from sidecar.v1 import usage_pb2 as _usage_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -134,6 +136,12 @@ class RunFigures(_message.Message):
     TOKENS_RETURNED_TOTAL_FIELD_NUMBER: _builtins.int
     TRIMMED_ITEMS_FIELD_NUMBER: _builtins.int
     STASH_FIELD_NUMBER: _builtins.int
+    UNFINISHED_TASKS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    HISTORY_SIZE_FIELD_NUMBER: _builtins.int
+    REPEATED_CALLS_FIELD_NUMBER: _builtins.int
+    REPEATED_TOKENS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -148,6 +156,10 @@ class RunFigures(_message.Message):
     """Tokens of all prompts as they were returned."""
     trimmed_items: _builtins.int
     """Items elided, clipped and dropped in the last prompt."""
+    repeated_calls: _builtins.int
+    """Results in the history that were the same as an earlier one of the same call."""
+    repeated_tokens: _builtins.int
+    """Their tokens, untrimmed."""
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -168,6 +180,22 @@ class RunFigures(_message.Message):
     def stash(self) -> Global___StashFigures:
         """The stash."""
 
+    @_builtins.property
+    def unfinished_tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskItem]:
+        """Tasks that are pending or in progress."""
+
+    @_builtins.property
+    def history(self) -> Global___HistoryFigures:
+        """The recorded history and its index."""
+
+    @_builtins.property
+    def history_size(self) -> _trim_pb2.HistorySize:
+        """The size of the last prompt's history, by kind."""
+
+    @_builtins.property
+    def usage(self) -> _usage_pb2.UsageFigures:
+        """What the provider reported."""
+
     def __init__(
         self,
         *,
@@ -183,14 +211,70 @@ class RunFigures(_message.Message):
         tokens_returned_total: _builtins.int = ...,
         trimmed_items: _builtins.int = ...,
         stash: Global___StashFigures | None = ...,
+        unfinished_tasks: _abc.Iterable[_task_pb2.TaskItem] | None = ...,
+        history: Global___HistoryFigures | None = ...,
+        history_size: _trim_pb2.HistorySize | None = ...,
+        repeated_calls: _builtins.int = ...,
+        repeated_tokens: _builtins.int = ...,
+        usage: _usage_pb2.UsageFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "calls", b"calls", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "calls", b"calls", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
+
+@_typing.final
+class HistoryFigures(_message.Message):
+    """What a run has recorded, and how it was searched."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    INDEX_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_BYTES_FIELD_NUMBER: _builtins.int
+    FIRST_ITERATION_FIELD_NUMBER: _builtins.int
+    SEARCHES_FIELD_NUMBER: _builtins.int
+    SEARCHES_FOUND_FIELD_NUMBER: _builtins.int
+    TOOL_CALLS_FIELD_NUMBER: _builtins.int
+    items: _builtins.int
+    """Items recorded."""
+    passages: _builtins.int
+    """Passages that are indexed."""
+    index_bytes: _builtins.int
+    """Bytes of the index, estimated."""
+    waiting_bytes: _builtins.int
+    """Bytes of originals that wait to be indexed; a search indexes them first."""
+    first_iteration: _builtins.int
+    """First iteration that search covers; more than 1 where the index had no room for older ones."""
+    searches: _builtins.int
+    """Searches."""
+    searches_found: _builtins.int
+    """Searches that found something."""
+    tool_calls: _builtins.int
+    """Calls of the model's tools, CallTool."""
+    def __init__(
+        self,
+        *,
+        items: _builtins.int = ...,
+        passages: _builtins.int = ...,
+        index_bytes: _builtins.int = ...,
+        waiting_bytes: _builtins.int = ...,
+        first_iteration: _builtins.int = ...,
+        searches: _builtins.int = ...,
+        searches_found: _builtins.int = ...,
+        tool_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "index_bytes", b"index_bytes", "items", b"items", "passages", b"passages", "searches", b"searches", "searches_found", b"searches_found", "tool_calls", b"tool_calls", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryFigures: _TypeAlias = HistoryFigures  # noqa: Y015
 
 @_typing.final
 class StashFigures(_message.Message):

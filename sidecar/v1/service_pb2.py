@@ -24,10 +24,14 @@ _sym_db = _symbol_database.Default()
 
 from sidecar.v1 import retrieve_pb2 as sidecar_dot_v1_dot_retrieve__pb2
 from sidecar.v1 import run_pb2 as sidecar_dot_v1_dot_run__pb2
+from sidecar.v1 import search_pb2 as sidecar_dot_v1_dot_search__pb2
+from sidecar.v1 import task_pb2 as sidecar_dot_v1_dot_task__pb2
+from sidecar.v1 import tool_pb2 as sidecar_dot_v1_dot_tool__pb2
 from sidecar.v1 import trim_pb2 as sidecar_dot_v1_dot_trim__pb2
+from sidecar.v1 import usage_pb2 as sidecar_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18sidecar/v1/service.proto\x12\nsidecar.v1\x1a\x19sidecar/v1/retrieve.proto\x1a\x14sidecar/v1/run.proto\x1a\x15sidecar/v1/trim.proto2\xbb\x02\n\x0eSidecarService\x12K\n\nTrimPrompt\x12\x1d.sidecar.v1.TrimPromptRequest\x1a\x1e.sidecar.v1.TrimPromptResponse\x12Z\n\x0fRetrieveContent\x12\".sidecar.v1.RetrieveContentRequest\x1a#.sidecar.v1.RetrieveContentResponse\x12?\n\x06GetRun\x12\x19.sidecar.v1.GetRunRequest\x1a\x1a.sidecar.v1.GetRunResponse\x12?\n\x06\x45ndRun\x12\x19.sidecar.v1.EndRunRequest\x1a\x1a.sidecar.v1.EndRunResponseBP\n\x14\x64\x65v.promptsidecar.v1P\x01Z#prompt-sidecar/sidecar/v1;sidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18sidecar/v1/service.proto\x12\nsidecar.v1\x1a\x19sidecar/v1/retrieve.proto\x1a\x14sidecar/v1/run.proto\x1a\x17sidecar/v1/search.proto\x1a\x15sidecar/v1/task.proto\x1a\x15sidecar/v1/tool.proto\x1a\x15sidecar/v1/trim.proto\x1a\x16sidecar/v1/usage.proto2\xd9\x06\n\x0eSidecarService\x12K\n\nTrimPrompt\x12\x1d.sidecar.v1.TrimPromptRequest\x1a\x1e.sidecar.v1.TrimPromptResponse\x12Z\n\x0fRetrieveContent\x12\".sidecar.v1.RetrieveContentRequest\x1a#.sidecar.v1.RetrieveContentResponse\x12T\n\rSearchHistory\x12 .sidecar.v1.SearchHistoryRequest\x1a!.sidecar.v1.SearchHistoryResponse\x12N\n\x0b\x43reateTasks\x12\x1e.sidecar.v1.CreateTasksRequest\x1a\x1f.sidecar.v1.CreateTasksResponse\x12K\n\nUpdateTask\x12\x1d.sidecar.v1.UpdateTaskRequest\x1a\x1e.sidecar.v1.UpdateTaskResponse\x12H\n\tListTasks\x12\x1c.sidecar.v1.ListTasksRequest\x1a\x1d.sidecar.v1.ListTasksResponse\x12H\n\tListTools\x12\x1c.sidecar.v1.ListToolsRequest\x1a\x1d.sidecar.v1.ListToolsResponse\x12\x45\n\x08\x43\x61llTool\x12\x1b.sidecar.v1.CallToolRequest\x1a\x1c.sidecar.v1.CallToolResponse\x12N\n\x0bReportUsage\x12\x1e.sidecar.v1.ReportUsageRequest\x1a\x1f.sidecar.v1.ReportUsageResponse\x12?\n\x06GetRun\x12\x19.sidecar.v1.GetRunRequest\x1a\x1a.sidecar.v1.GetRunResponse\x12?\n\x06\x45ndRun\x12\x19.sidecar.v1.EndRunRequest\x1a\x1a.sidecar.v1.EndRunResponseBP\n\x14\x64\x65v.promptsidecar.v1P\x01Z#prompt-sidecar/sidecar/v1;sidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +39,6 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sidecar.v1.service_pb2', _g
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z#prompt-sidecar/sidecar/v1;sidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_SIDECARSERVICE']._serialized_start=113
-  _globals['_SIDECARSERVICE']._serialized_end=428
+  _globals['_SIDECARSERVICE']._serialized_start=208
+  _globals['_SIDECARSERVICE']._serialized_end=1065
 # @@protoc_insertion_point(module_scope)

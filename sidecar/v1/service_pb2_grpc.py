@@ -5,7 +5,11 @@ import warnings
 
 from sidecar.v1 import retrieve_pb2 as sidecar_dot_v1_dot_retrieve__pb2
 from sidecar.v1 import run_pb2 as sidecar_dot_v1_dot_run__pb2
+from sidecar.v1 import search_pb2 as sidecar_dot_v1_dot_search__pb2
+from sidecar.v1 import task_pb2 as sidecar_dot_v1_dot_task__pb2
+from sidecar.v1 import tool_pb2 as sidecar_dot_v1_dot_tool__pb2
 from sidecar.v1 import trim_pb2 as sidecar_dot_v1_dot_trim__pb2
+from sidecar.v1 import usage_pb2 as sidecar_dot_v1_dot_usage__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -50,6 +54,41 @@ class SidecarServiceStub:
                 request_serializer=sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentRequest.SerializeToString,
                 response_deserializer=sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentResponse.FromString,
                 _registered_method=True)
+        self.SearchHistory = channel.unary_unary(
+                '/sidecar.v1.SidecarService/SearchHistory',
+                request_serializer=sidecar_dot_v1_dot_search__pb2.SearchHistoryRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_search__pb2.SearchHistoryResponse.FromString,
+                _registered_method=True)
+        self.CreateTasks = channel.unary_unary(
+                '/sidecar.v1.SidecarService/CreateTasks',
+                request_serializer=sidecar_dot_v1_dot_task__pb2.CreateTasksRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_task__pb2.CreateTasksResponse.FromString,
+                _registered_method=True)
+        self.UpdateTask = channel.unary_unary(
+                '/sidecar.v1.SidecarService/UpdateTask',
+                request_serializer=sidecar_dot_v1_dot_task__pb2.UpdateTaskRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_task__pb2.UpdateTaskResponse.FromString,
+                _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/sidecar.v1.SidecarService/ListTasks',
+                request_serializer=sidecar_dot_v1_dot_task__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_task__pb2.ListTasksResponse.FromString,
+                _registered_method=True)
+        self.ListTools = channel.unary_unary(
+                '/sidecar.v1.SidecarService/ListTools',
+                request_serializer=sidecar_dot_v1_dot_tool__pb2.ListToolsRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_tool__pb2.ListToolsResponse.FromString,
+                _registered_method=True)
+        self.CallTool = channel.unary_unary(
+                '/sidecar.v1.SidecarService/CallTool',
+                request_serializer=sidecar_dot_v1_dot_tool__pb2.CallToolRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_tool__pb2.CallToolResponse.FromString,
+                _registered_method=True)
+        self.ReportUsage = channel.unary_unary(
+                '/sidecar.v1.SidecarService/ReportUsage',
+                request_serializer=sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.SerializeToString,
+                response_deserializer=sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/sidecar.v1.SidecarService/GetRun',
                 request_serializer=sidecar_dot_v1_dot_run__pb2.GetRunRequest.SerializeToString,
@@ -83,6 +122,56 @@ class SidecarServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchHistory(self, request, context):
+        """Finds passages of the run's full history by their words, whether or not they were trimmed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTasks(self, request, context):
+        """Writes down what the run is to do.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTask(self, request, context):
+        """Says where a task stands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
+        """Lists the run's tasks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTools(self, request, context):
+        """Defines the tools that a model can be given, in the format of its provider.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CallTool(self, request, context):
+        """Runs one of those tools as the model called it, and answers with the text to hand back.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportUsage(self, request, context):
+        """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
+        the limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRun(self, request, context):
         """Tells a run's figures.
         """
@@ -109,6 +198,41 @@ def add_SidecarServiceServicer_to_server(servicer, server):
                     servicer.RetrieveContent,
                     request_deserializer=sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentRequest.FromString,
                     response_serializer=sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentResponse.SerializeToString,
+            ),
+            'SearchHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchHistory,
+                    request_deserializer=sidecar_dot_v1_dot_search__pb2.SearchHistoryRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_search__pb2.SearchHistoryResponse.SerializeToString,
+            ),
+            'CreateTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTasks,
+                    request_deserializer=sidecar_dot_v1_dot_task__pb2.CreateTasksRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_task__pb2.CreateTasksResponse.SerializeToString,
+            ),
+            'UpdateTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTask,
+                    request_deserializer=sidecar_dot_v1_dot_task__pb2.UpdateTaskRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_task__pb2.UpdateTaskResponse.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=sidecar_dot_v1_dot_task__pb2.ListTasksRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_task__pb2.ListTasksResponse.SerializeToString,
+            ),
+            'ListTools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTools,
+                    request_deserializer=sidecar_dot_v1_dot_tool__pb2.ListToolsRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_tool__pb2.ListToolsResponse.SerializeToString,
+            ),
+            'CallTool': grpc.unary_unary_rpc_method_handler(
+                    servicer.CallTool,
+                    request_deserializer=sidecar_dot_v1_dot_tool__pb2.CallToolRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_tool__pb2.CallToolResponse.SerializeToString,
+            ),
+            'ReportUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportUsage,
+                    request_deserializer=sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.FromString,
+                    response_serializer=sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -179,6 +303,195 @@ class SidecarService:
             '/sidecar.v1.SidecarService/RetrieveContent',
             sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentRequest.SerializeToString,
             sidecar_dot_v1_dot_retrieve__pb2.RetrieveContentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/SearchHistory',
+            sidecar_dot_v1_dot_search__pb2.SearchHistoryRequest.SerializeToString,
+            sidecar_dot_v1_dot_search__pb2.SearchHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/CreateTasks',
+            sidecar_dot_v1_dot_task__pb2.CreateTasksRequest.SerializeToString,
+            sidecar_dot_v1_dot_task__pb2.CreateTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/UpdateTask',
+            sidecar_dot_v1_dot_task__pb2.UpdateTaskRequest.SerializeToString,
+            sidecar_dot_v1_dot_task__pb2.UpdateTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/ListTasks',
+            sidecar_dot_v1_dot_task__pb2.ListTasksRequest.SerializeToString,
+            sidecar_dot_v1_dot_task__pb2.ListTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/ListTools',
+            sidecar_dot_v1_dot_tool__pb2.ListToolsRequest.SerializeToString,
+            sidecar_dot_v1_dot_tool__pb2.ListToolsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallTool(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/CallTool',
+            sidecar_dot_v1_dot_tool__pb2.CallToolRequest.SerializeToString,
+            sidecar_dot_v1_dot_tool__pb2.CallToolResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sidecar.v1.SidecarService/ReportUsage',
+            sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.SerializeToString,
+            sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,11 @@ from collections import abc as _abc
 from grpc import aio as _aio
 from sidecar.v1 import retrieve_pb2 as _retrieve_pb2
 from sidecar.v1 import run_pb2 as _run_pb2
+from sidecar.v1 import search_pb2 as _search_pb2
+from sidecar.v1 import task_pb2 as _task_pb2
+from sidecar.v1 import tool_pb2 as _tool_pb2
 from sidecar.v1 import trim_pb2 as _trim_pb2
+from sidecar.v1 import usage_pb2 as _usage_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -43,6 +47,22 @@ class SidecarServiceStub:
     """Takes an outgoing prompt, records it, and answers with a prompt that fits, what was trimmed and why."""
     RetrieveContent: _grpc.UnaryUnaryMultiCallable[_retrieve_pb2.RetrieveContentRequest, _retrieve_pb2.RetrieveContentResponse]
     """Fetches an original by its stash id: whole, a range of lines or bytes, or the lines around a pattern; paged."""
+    SearchHistory: _grpc.UnaryUnaryMultiCallable[_search_pb2.SearchHistoryRequest, _search_pb2.SearchHistoryResponse]
+    """Finds passages of the run's full history by their words, whether or not they were trimmed."""
+    CreateTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.CreateTasksRequest, _task_pb2.CreateTasksResponse]
+    """Writes down what the run is to do."""
+    UpdateTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]
+    """Says where a task stands."""
+    ListTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]
+    """Lists the run's tasks."""
+    ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
+    """Defines the tools that a model can be given, in the format of its provider."""
+    CallTool: _grpc.UnaryUnaryMultiCallable[_tool_pb2.CallToolRequest, _tool_pb2.CallToolResponse]
+    """Runs one of those tools as the model called it, and answers with the text to hand back."""
+    ReportUsage: _grpc.UnaryUnaryMultiCallable[_usage_pb2.ReportUsageRequest, _usage_pb2.ReportUsageResponse]
+    """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
+    the limit.
+    """
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """Tells a run's figures."""
     EndRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]
@@ -61,6 +81,22 @@ class SidecarServiceAsyncStub(SidecarServiceStub):
     """Takes an outgoing prompt, records it, and answers with a prompt that fits, what was trimmed and why."""
     RetrieveContent: _aio.UnaryUnaryMultiCallable[_retrieve_pb2.RetrieveContentRequest, _retrieve_pb2.RetrieveContentResponse]  # type: ignore[assignment]
     """Fetches an original by its stash id: whole, a range of lines or bytes, or the lines around a pattern; paged."""
+    SearchHistory: _aio.UnaryUnaryMultiCallable[_search_pb2.SearchHistoryRequest, _search_pb2.SearchHistoryResponse]  # type: ignore[assignment]
+    """Finds passages of the run's full history by their words, whether or not they were trimmed."""
+    CreateTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.CreateTasksRequest, _task_pb2.CreateTasksResponse]  # type: ignore[assignment]
+    """Writes down what the run is to do."""
+    UpdateTask: _aio.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]  # type: ignore[assignment]
+    """Says where a task stands."""
+    ListTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]  # type: ignore[assignment]
+    """Lists the run's tasks."""
+    ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
+    """Defines the tools that a model can be given, in the format of its provider."""
+    CallTool: _aio.UnaryUnaryMultiCallable[_tool_pb2.CallToolRequest, _tool_pb2.CallToolResponse]  # type: ignore[assignment]
+    """Runs one of those tools as the model called it, and answers with the text to hand back."""
+    ReportUsage: _aio.UnaryUnaryMultiCallable[_usage_pb2.ReportUsageRequest, _usage_pb2.ReportUsageResponse]  # type: ignore[assignment]
+    """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
+    the limit.
+    """
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """Tells a run's figures."""
     EndRun: _aio.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]  # type: ignore[assignment]
@@ -88,6 +124,64 @@ class SidecarServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retrieve_pb2.RetrieveContentResponse, _abc.Awaitable[_retrieve_pb2.RetrieveContentResponse]]:
         """Fetches an original by its stash id: whole, a range of lines or bytes, or the lines around a pattern; paged."""
+
+    @_abc_1.abstractmethod
+    def SearchHistory(
+        self,
+        request: _search_pb2.SearchHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_search_pb2.SearchHistoryResponse, _abc.Awaitable[_search_pb2.SearchHistoryResponse]]:
+        """Finds passages of the run's full history by their words, whether or not they were trimmed."""
+
+    @_abc_1.abstractmethod
+    def CreateTasks(
+        self,
+        request: _task_pb2.CreateTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.CreateTasksResponse, _abc.Awaitable[_task_pb2.CreateTasksResponse]]:
+        """Writes down what the run is to do."""
+
+    @_abc_1.abstractmethod
+    def UpdateTask(
+        self,
+        request: _task_pb2.UpdateTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.UpdateTaskResponse, _abc.Awaitable[_task_pb2.UpdateTaskResponse]]:
+        """Says where a task stands."""
+
+    @_abc_1.abstractmethod
+    def ListTasks(
+        self,
+        request: _task_pb2.ListTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_task_pb2.ListTasksResponse, _abc.Awaitable[_task_pb2.ListTasksResponse]]:
+        """Lists the run's tasks."""
+
+    @_abc_1.abstractmethod
+    def ListTools(
+        self,
+        request: _tool_pb2.ListToolsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.ListToolsResponse, _abc.Awaitable[_tool_pb2.ListToolsResponse]]:
+        """Defines the tools that a model can be given, in the format of its provider."""
+
+    @_abc_1.abstractmethod
+    def CallTool(
+        self,
+        request: _tool_pb2.CallToolRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tool_pb2.CallToolResponse, _abc.Awaitable[_tool_pb2.CallToolResponse]]:
+        """Runs one of those tools as the model called it, and answers with the text to hand back."""
+
+    @_abc_1.abstractmethod
+    def ReportUsage(
+        self,
+        request: _usage_pb2.ReportUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_usage_pb2.ReportUsageResponse, _abc.Awaitable[_usage_pb2.ReportUsageResponse]]:
+        """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
+        the limit.
+        """
 
     @_abc_1.abstractmethod
     def GetRun(

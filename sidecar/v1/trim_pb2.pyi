@@ -79,6 +79,16 @@ class _AnnotationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Annota
     """Not said: refused."""
     ANNOTATION_KIND_PINNED: _AnnotationKind.ValueType  # 1
     """Never trimmed and never dropped."""
+    ANNOTATION_KIND_SNAPSHOT: _AnnotationKind.ValueType  # 2
+    """A user message that shows a page: what stands between its EXTERNAL-CONTENT tags is clipped when it is old; without
+    tags the whole text.
+    """
+    ANNOTATION_KIND_VALIDATION_FEEDBACK: _AnnotationKind.ValueType  # 3
+    """A user message that rejects what the model took for done; collapsed with others of its kind when it is old."""
+    ANNOTATION_KIND_STEP_ERROR: _AnnotationKind.ValueType  # 4
+    """A user message that tells the model of an error in its last step; likewise."""
+    ANNOTATION_KIND_REPETITION_WARNING: _AnnotationKind.ValueType  # 5
+    """A user message that warns the model that it repeats itself; likewise."""
 
 class AnnotationKind(_AnnotationKind, metaclass=_AnnotationKindEnumTypeWrapper):
     """What the agent knows about one of its messages."""
@@ -87,6 +97,16 @@ ANNOTATION_KIND_UNSPECIFIED: AnnotationKind.ValueType  # 0
 """Not said: refused."""
 ANNOTATION_KIND_PINNED: AnnotationKind.ValueType  # 1
 """Never trimmed and never dropped."""
+ANNOTATION_KIND_SNAPSHOT: AnnotationKind.ValueType  # 2
+"""A user message that shows a page: what stands between its EXTERNAL-CONTENT tags is clipped when it is old; without
+tags the whole text.
+"""
+ANNOTATION_KIND_VALIDATION_FEEDBACK: AnnotationKind.ValueType  # 3
+"""A user message that rejects what the model took for done; collapsed with others of its kind when it is old."""
+ANNOTATION_KIND_STEP_ERROR: AnnotationKind.ValueType  # 4
+"""A user message that tells the model of an error in its last step; likewise."""
+ANNOTATION_KIND_REPETITION_WARNING: AnnotationKind.ValueType  # 5
+"""A user message that warns the model that it repeats itself; likewise."""
 Global___AnnotationKind: _TypeAlias = AnnotationKind  # noqa: Y015
 
 class _ItemKind:
@@ -107,6 +127,8 @@ class _ItemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ItemKind.Val
     """An image."""
     ITEM_KIND_OPAQUE: _ItemKind.ValueType  # 5
     """Anything else; it is only ever dropped with its whole message."""
+    ITEM_KIND_SNAPSHOT: _ItemKind.ValueType  # 6
+    """Text of a user that shows a page between EXTERNAL-CONTENT tags."""
 
 class ItemKind(_ItemKind, metaclass=_ItemKindEnumTypeWrapper):
     """What an item is."""
@@ -123,6 +145,8 @@ ITEM_KIND_IMAGE: ItemKind.ValueType  # 4
 """An image."""
 ITEM_KIND_OPAQUE: ItemKind.ValueType  # 5
 """Anything else; it is only ever dropped with its whole message."""
+ITEM_KIND_SNAPSHOT: ItemKind.ValueType  # 6
+"""Text of a user that shows a page between EXTERNAL-CONTENT tags."""
 Global___ItemKind: _TypeAlias = ItemKind  # noqa: Y015
 
 class _TrimAction:
@@ -139,6 +163,8 @@ class _TrimActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimAction
     """The whole content replaced by a short placeholder."""
     TRIM_ACTION_DROPPED: _TrimAction.ValueType  # 3
     """Its message dropped with the whole iteration; one placeholder counts what was dropped."""
+    TRIM_ACTION_COLLAPSED: _TrimAction.ValueType  # 4
+    """Old feedback of the agent, counted by one placeholder in place of the first of its stretch."""
 
 class TrimAction(_TrimAction, metaclass=_TrimActionEnumTypeWrapper):
     """What was done to an item. An item only ever moves down this list."""
@@ -151,6 +177,8 @@ TRIM_ACTION_CLIPPED: TrimAction.ValueType  # 2
 """The whole content replaced by a short placeholder."""
 TRIM_ACTION_DROPPED: TrimAction.ValueType  # 3
 """Its message dropped with the whole iteration; one placeholder counts what was dropped."""
+TRIM_ACTION_COLLAPSED: TrimAction.ValueType  # 4
+"""Old feedback of the agent, counted by one placeholder in place of the first of its stretch."""
 Global___TrimAction: _TypeAlias = TrimAction  # noqa: Y015
 
 class _TrimReason:
@@ -167,6 +195,12 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     """The prompt was above its high-water mark."""
     TRIM_REASON_RESIDUE: _TrimReason.ValueType  # 3
     """What clipping had left of old iterations took too much of the limit."""
+    TRIM_REASON_AGE: _TrimReason.ValueType  # 4
+    """Older than the iterations that the policy keeps."""
+    TRIM_REASON_FEEDBACK: _TrimReason.ValueType  # 5
+    """Old feedback of the agent."""
+    TRIM_REASON_REPEATED: _TrimReason.ValueType  # 6
+    """The same call had the same result again later."""
 
 class TrimReason(_TrimReason, metaclass=_TrimReasonEnumTypeWrapper):
     """Why an item was trimmed."""
@@ -179,6 +213,12 @@ TRIM_REASON_FIT: TrimReason.ValueType  # 2
 """The prompt was above its high-water mark."""
 TRIM_REASON_RESIDUE: TrimReason.ValueType  # 3
 """What clipping had left of old iterations took too much of the limit."""
+TRIM_REASON_AGE: TrimReason.ValueType  # 4
+"""Older than the iterations that the policy keeps."""
+TRIM_REASON_FEEDBACK: TrimReason.ValueType  # 5
+"""Old feedback of the agent."""
+TRIM_REASON_REPEATED: TrimReason.ValueType  # 6
+"""The same call had the same result again later."""
 Global___TrimReason: _TypeAlias = TrimReason  # noqa: Y015
 
 class _NoFitReason:
@@ -300,6 +340,58 @@ EDIT_OPERATION_INSERT: EditOperation.ValueType  # 2
 EDIT_OPERATION_REMOVE: EditOperation.ValueType  # 3
 """Removes the value at the pointer."""
 Global___EditOperation: _TypeAlias = EditOperation  # noqa: Y015
+
+class _SizeKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SizeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SizeKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SIZE_KIND_UNSPECIFIED: _SizeKind.ValueType  # 0
+    """Not known."""
+    SIZE_KIND_SYSTEM: _SizeKind.ValueType  # 1
+    """System prompt and system messages, the sidecar's own not counted."""
+    SIZE_KIND_TOOL_SCHEMAS: _SizeKind.ValueType  # 2
+    """Tool schemas, and the schema of the answer."""
+    SIZE_KIND_USER: _SizeKind.ValueType  # 3
+    """Text of users: tasks, page snapshots, feedback."""
+    SIZE_KIND_ASSISTANT_TEXT: _SizeKind.ValueType  # 4
+    """Text of the model."""
+    SIZE_KIND_CALLS: _SizeKind.ValueType  # 5
+    """Tool calls: names, arguments, framing."""
+    SIZE_KIND_RESULTS: _SizeKind.ValueType  # 6
+    """Tool results."""
+    SIZE_KIND_MEDIA: _SizeKind.ValueType  # 7
+    """Images."""
+    SIZE_KIND_OWN_TEXT: _SizeKind.ValueType  # 8
+    """The sidecar's own text."""
+    SIZE_KIND_OTHER: _SizeKind.ValueType  # 9
+    """Anything else: reasoning, blocks that no reader knows, what opens the answer."""
+
+class SizeKind(_SizeKind, metaclass=_SizeKindEnumTypeWrapper):
+    """What tokens of a prompt are spent on. Every token belongs to exactly one kind."""
+
+SIZE_KIND_UNSPECIFIED: SizeKind.ValueType  # 0
+"""Not known."""
+SIZE_KIND_SYSTEM: SizeKind.ValueType  # 1
+"""System prompt and system messages, the sidecar's own not counted."""
+SIZE_KIND_TOOL_SCHEMAS: SizeKind.ValueType  # 2
+"""Tool schemas, and the schema of the answer."""
+SIZE_KIND_USER: SizeKind.ValueType  # 3
+"""Text of users: tasks, page snapshots, feedback."""
+SIZE_KIND_ASSISTANT_TEXT: SizeKind.ValueType  # 4
+"""Text of the model."""
+SIZE_KIND_CALLS: SizeKind.ValueType  # 5
+"""Tool calls: names, arguments, framing."""
+SIZE_KIND_RESULTS: SizeKind.ValueType  # 6
+"""Tool results."""
+SIZE_KIND_MEDIA: SizeKind.ValueType  # 7
+"""Images."""
+SIZE_KIND_OWN_TEXT: SizeKind.ValueType  # 8
+"""The sidecar's own text."""
+SIZE_KIND_OTHER: SizeKind.ValueType  # 9
+"""Anything else: reasoning, blocks that no reader knows, what opens the answer."""
+Global___SizeKind: _TypeAlias = SizeKind  # noqa: Y015
 
 class _RevisionUse:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -499,7 +591,7 @@ class Trim(_message.Message):
     reason: Global___TrimReason.ValueType
     """Why."""
     tokens_saved: _builtins.int
-    """Tokens that it takes less."""
+    """Tokens that it takes less, by the estimate before any correction."""
     stash_id: _builtins.str
     """The id of its original."""
     decided_iteration: _builtins.int
@@ -719,6 +811,128 @@ class Edit(_message.Message):
 Global___Edit: _TypeAlias = Edit  # noqa: Y015
 
 @_typing.final
+class KindTokens(_message.Message):
+    """One kind's share of a history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    TOKENS_SENT_FIELD_NUMBER: _builtins.int
+    TOKENS_RETURNED_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    kind: Global___SizeKind.ValueType
+    """The kind."""
+    tokens_sent: _builtins.int
+    """Its tokens in the untrimmed history."""
+    tokens_returned: _builtins.int
+    """Its tokens in the returned prompt."""
+    items: _builtins.int
+    """Its items in the untrimmed history: texts, calls, results, images."""
+    def __init__(
+        self,
+        *,
+        kind: Global___SizeKind.ValueType = ...,
+        tokens_sent: _builtins.int = ...,
+        tokens_returned: _builtins.int = ...,
+        items: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "kind", b"kind", "tokens_returned", b"tokens_returned", "tokens_sent", b"tokens_sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KindTokens: _TypeAlias = KindTokens  # noqa: Y015
+
+@_typing.final
+class HistorySize(_message.Message):
+    """How large a run's history is. Tokens are estimates, in the same tokens as TokenFigures."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KINDS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    MESSAGES_RETURNED_FIELD_NUMBER: _builtins.int
+    TOKENS_SENT_FIELD_NUMBER: _builtins.int
+    TOKENS_RETURNED_FIELD_NUMBER: _builtins.int
+    SHARE_OF_LIMIT_FIELD_NUMBER: _builtins.int
+    messages: _builtins.int
+    """Messages of the untrimmed history, leading system messages included."""
+    messages_returned: _builtins.int
+    """Messages of the returned prompt, the sidecar's own included."""
+    tokens_sent: _builtins.int
+    """Tokens of the untrimmed history with system prompt and tool schemas. An agent that goes on from trimmed prompts
+    sends less: see TokenFigures.before.
+    """
+    tokens_returned: _builtins.int
+    """Tokens of the returned prompt; the same as TokenFigures.after."""
+    share_of_limit: _builtins.float
+    """Share of the limit that the returned prompt takes; above 1 it does not fit."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___KindTokens]:
+        """Every kind, in the order of SizeKind. They add up to the totals."""
+
+    def __init__(
+        self,
+        *,
+        kinds: _abc.Iterable[Global___KindTokens] | None = ...,
+        messages: _builtins.int = ...,
+        messages_returned: _builtins.int = ...,
+        tokens_sent: _builtins.int = ...,
+        tokens_returned: _builtins.int = ...,
+        share_of_limit: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kinds", b"kinds", "messages", b"messages", "messages_returned", b"messages_returned", "share_of_limit", b"share_of_limit", "tokens_returned", b"tokens_returned", "tokens_sent", b"tokens_sent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistorySize: _TypeAlias = HistorySize  # noqa: Y015
+
+@_typing.final
+class RepeatedCall(_message.Message):
+    """A call that was made before with the same arguments and had the same result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOOL_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    FIRST_ITERATION_FIELD_NUMBER: _builtins.int
+    TIMES_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
+    tool: _builtins.str
+    """The tool, `other` if it is not a plain name."""
+    iteration: _builtins.int
+    """The iteration that the newer result belongs to."""
+    first_iteration: _builtins.int
+    """The iteration that the first such result belongs to."""
+    times: _builtins.int
+    """How often the call has had this result, this time included."""
+    tokens: _builtins.int
+    """Tokens of the newer result, untrimmed."""
+    message_index: _builtins.int
+    """Index of the newer result's message in the run's untrimmed history, leading system messages not counted."""
+    def __init__(
+        self,
+        *,
+        tool: _builtins.str = ...,
+        iteration: _builtins.int = ...,
+        first_iteration: _builtins.int = ...,
+        times: _builtins.int = ...,
+        tokens: _builtins.int = ...,
+        message_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "iteration", b"iteration", "message_index", b"message_index", "times", b"times", "tokens", b"tokens", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RepeatedCall: _TypeAlias = RepeatedCall  # noqa: Y015
+
+@_typing.final
 class TrimPromptResponse(_message.Message):
     """A trimmed prompt."""
 
@@ -739,6 +953,9 @@ class TrimPromptResponse(_message.Message):
     ITERATION_FIELD_NUMBER: _builtins.int
     NOT_STASHABLE_FIELD_NUMBER: _builtins.int
     REVISION_USE_FIELD_NUMBER: _builtins.int
+    HISTORY_SIZE_FIELD_NUMBER: _builtins.int
+    CROSSED_PERCENT_FIELD_NUMBER: _builtins.int
+    REPEATED_CALLS_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -783,6 +1000,18 @@ class TrimPromptResponse(_message.Message):
     def own_text(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnText]:
         """The sidecar's own text in this prompt."""
 
+    @_builtins.property
+    def history_size(self) -> Global___HistorySize:
+        """The size of the history before the model call, by kind."""
+
+    @_builtins.property
+    def crossed_percent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Marks of 50, 80 and 95 per cent of the limit that the returned prompt has reached for the first time in this run."""
+
+    @_builtins.property
+    def repeated_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RepeatedCall]:
+        """Calls among the new messages that repeat an earlier one, result included; at most the 100 newest."""
+
     def __init__(
         self,
         *,
@@ -801,10 +1030,13 @@ class TrimPromptResponse(_message.Message):
         iteration: _builtins.int = ...,
         not_stashable: _builtins.int = ...,
         revision_use: Global___RevisionUse.ValueType = ...,
+        history_size: Global___HistorySize | None = ...,
+        crossed_percent: _abc.Iterable[_builtins.int] | None = ...,
+        repeated_calls: _abc.Iterable[Global___RepeatedCall] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "conversation", b"conversation", "json_body", b"json_body", "prompt", b"prompt", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "compacted", b"compacted", "conversation", b"conversation", "edits", b"edits", "fits", b"fits", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "own_text", b"own_text", "prompt", b"prompt", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "own_text", b"own_text", "prompt", b"prompt", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["json_body", "conversation"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015

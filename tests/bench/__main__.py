@@ -16,14 +16,17 @@ from tests.bench import counting
 from tests.bench.engine import engine, growth
 from tests.bench.figures import Section, show
 from tests.bench.hostile import hostile
+from tests.bench.index import index
 from tests.bench.inprocess import PLENTY, never, runs
+from tests.bench.memory import memory
+from tests.bench.plateau import plateau
 from tests.bench.prompts import Prompts, recorded, trim_call
 from tests.bench.stash import stash
 from tests.bench.synthetic import run
 from tests.bench.unseen import unseen
 from tests.bench.wire import measure, phases, wire
 
-PARTS = ("wire", "engine", "growth", "unseen", "hostile", "stash")
+PARTS = ("wire", "engine", "growth", "unseen", "hostile", "stash", "index", "memory", "plateau")
 LIMIT = 100_000
 """Tokens, for the synthetic run: about a third of its final size."""
 RECORDED_SHARE = 0.30
@@ -75,6 +78,12 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         yield hostile(1 if quick else 2, 500_000 if quick else 4_000_000)
     if "stash" in parts:
         yield stash(2 if quick else 10)
+    if "index" in parts:
+        yield index(10 if quick else 50, 1_000_000 if quick else 10_000_000)
+    if "memory" in parts:
+        yield memory(1_000_000 if quick else 10_000_000, 100 if quick else 500)
+    if "plateau" in parts:
+        yield plateau(200 if quick else 500, with_recorded=not quick)
 
 
 def _tokens(prompts: Prompts) -> int:

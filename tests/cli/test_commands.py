@@ -1,4 +1,4 @@
-"""The command line: help, version, check-config, replay."""
+"""The command line: help, version, check-config, replay. `presets` has a file of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     shown = capsys.readouterr().out
     assert 0 == ended.value.code
-    for command in ("serve", "probe", "check-config", "replay"):
+    for command in ("serve", "probe", "presets", "check-config", "replay"):
         assert f"prompt-sidecar {command}" in shown
 
 
@@ -54,7 +54,7 @@ def test_version() -> None:
 def test_light_commands_load_no_tokenizer() -> None:
     """Help, check-config and probe start without gRPC's server, the tokenizer or the core."""
     code = (
-        "import sys; from sidecar.__main__ import main; main(['check-config']);"
+        "import sys; from sidecar.__main__ import main; main(['check-config']); main(['presets']);"
         "print(sorted({'grpc', 'tiktoken', 'sidecar.run.service', 'sidecar.server.lifecycle'} & set(sys.modules)))"
     )
     ended = subprocess.run(
@@ -74,6 +74,19 @@ def test_check_config_shows_what_is_in_force() -> None:
     assert lines["server.workers"].endswith("# --set server.workers")
     assert lines["limits.time_to_live"].endswith("# PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE")
     assert lines["policy.fit_high"].endswith("# preset cache_first")
+
+
+def test_check_config_explains_the_policy() -> None:
+    """After the settings: the preset, what was changed and by whom, what happens to a prompt, what makes no sense."""
+    ended = run("check-config", "--preset", "lean", "--set", "policy.registry_share=0.01", POLICY__FIT_LOW="0.5")
+    assert (0, "") == (ended.returncode, ended.stderr)
+    told = [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("#")]
+    assert "The policy is preset lean (--set policy.preset), with:" in told
+    assert "  fit_low = 0.5, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in told
+    assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in told
+    assert any(line.startswith("- At every call, whatever room there is") for line in told)
+    assert 1 == sum(line.startswith("warning: policy.registry_share is above 0") for line in told)
+    tomllib.loads(ended.stdout)
 
 
 def test_check_config_refuses(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 import grpc
 from rich.console import Console
 
-from tests.demo import closing, stranger
-from tests.demo.agent import Agent, Exchange
+from tests.demo import closing, recall_checks, stranger
+from tests.demo.agent import Agent, Exchange, offered
 from tests.demo.checks import Check, Findings, check_exchange
-from tests.demo.investigation import LONG_FILE
+from tests.demo.investigation import LONG_FILE, Call
 from tests.demo.process import NotStarted, Sidecar
 from tests.demo.rows import row
 from tests.demo.script import Notes, script
 from tests.demo.summary import Outcome, print_summary
 from tests.demo.table import screen
-from tests.demo.tools import Tools, spelled
+from tests.demo.tools import Tools
 
 _INTERRUPTED = 130
 """Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
@@ -57,7 +57,7 @@ def _demo(console: Console, tools: Tools, start: partial[Sidecar]) -> bool:
     console.print(f"prompt-sidecar serves on {server.address}, process {server.pid}")
     neighbour = _neighbour(server, tools)
     neighbour_id = closing.labelled(neighbour)
-    agent = Agent(server.stub, f"investigation-{secrets.token_hex(4)}", tools)
+    agent = Agent(server.stub, f"investigation-{secrets.token_hex(4)}", tools, offered(server.stub))
     found, notes = Findings(), Notes()
     exchanges: list[Exchange] = []
     with screen(console) as shown:
@@ -66,25 +66,32 @@ def _demo(console: Console, tools: Tools, start: partial[Sidecar]) -> bool:
             exchanges.append(exchange)
             shown.show(row(exchange, before, len(exchanges)))
             check_exchange(found, exchange, before, (stranger.MADE_UP_ID, neighbour_id), len(exchanges))
-    closing.check_recall(found, agent, notes, neighbour_id)
+    console.print("\nthe run is over; all that it was given is compared with what it had sent …")
+    recall_checks.check_offered(found, agent, exchanges)
+    recall_checks.check_recall(found, agent, notes, neighbour_id)
+    recall_checks.check_search(found, agent, notes)
+    recall_checks.check_unrecorded(found, agent, exchanges)
+    recall_checks.check_tasks(found, agent)
     closing.check_forged_was_trimmed(found, exchanges[-1])
     originals = closing.check_originals(found, agent, exchanges)
     closing.check_figures(found, agent, exchanges)
-    server = closing.check_crash(found, agent, exchanges[-1], server, start)
-    closing.check_forgotten(found, agent, neighbour)
+    closing.check_forgotten(found, agent, exchanges[-1], neighbour, neighbour_id)
+    console.print("the run is ended; the server is killed, and another takes its place …")
+    server = closing.check_crash(found, agent, notes, exchanges[-1], server, start)
     found.equal(Check.STOPPED, "exit code", 0, server.stop())
-    print_summary(console, Outcome(exchanges, notes, originals, time.perf_counter() - started), found)
+    print_summary(console, Outcome(exchanges, agent, notes, originals, time.perf_counter() - started), found)
     return found.passed
 
 
 def _neighbour(server: Sidecar, tools: Tools) -> Agent:
     """Another agent at its first tool result: its run shares the server and nothing else."""
-    agent = Agent(server.stub, f"neighbour-{secrets.token_hex(4)}", tools)
-    arguments = {"path": NEIGHBOUR_FILE}
-    function = {"name": "read_file", "arguments": spelled(arguments)}
+    agent = Agent(server.stub, f"neighbour-{secrets.token_hex(4)}", tools, ())
+    closing.begin_neighbour(agent)
+    read = Call("read_file", {"path": NEIGHBOUR_FILE})
+    function = {"name": read.name, "arguments": read.text}
     agent.history += [
         {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": function}]},
-        {"role": "tool", "tool_call_id": "a", "content": tools.call("read_file", arguments)},
+        {"role": "tool", "tool_call_id": "a", "content": tools.call(read.name, read.arguments)},
     ]
     return agent
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from sidecar.v1 import trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import Exchange
+from tests.demo.plan import open_blocks
 from tests.demo.prompt import Prompt
 from tests.oracle.alignment import alignment
 from tests.oracle.shapes import OPENAI_CHAT
@@ -22,6 +23,10 @@ from tests.oracle.validity import independent_new_defects, new_defects
 
 LEADING = 1
 """System messages before the history: the sidecar counts messages after them."""
+
+
+_TOLD = 120
+"""Characters of a value that a complaint tells."""
 
 
 class Check(StrEnum):
@@ -36,9 +41,18 @@ class Check(StrEnum):
     INERT = "forged marker, registry and orders never reached system text"
     FORGED_TRIMMED = "the forged marker saved its text from no trimming"
     STRANGERS = "a made-up id and another run's id are NOT_FOUND"
+    OFFERED = "the model was offered four tools of the sidecar, and used each"
+    SEARCHED = "a fact long gone from the prompt was found by search"
+    FENCES = "what a search quotes is, quote by quote, what tools had produced"
+    FOUND_PAGES = "its whole item was recalled by the snippet's id, page by page"
     FACT = "a fact gone from the prompt was recalled by its registry id"
     PAGES = "all pages together are the bytes that the tool had produced"
     MIDDLE = "a fact in an elided middle was recalled by its label's id"
+    UNRECORDED = "what these tools answered came back and was not recorded again"
+    TASKS = "each prompt's note names the open tasks, those at hand first"
+    TICKED = "a completion check named what was open; EndRun named nothing"
+    BROKEN = "a call that broke off was answered so that the next was right"
+    ONCE = "a call that was sent twice was done once and answered alike"
     ORIGINALS = "every original of the run comes back byte for byte"
     FIGURES = "GetRun tells what the agent counted"
     CRASH = "killed and started anew, the server makes the same prompt"
@@ -59,8 +73,8 @@ class Findings:
         self.complaints[check].extend(complaints)
 
     def equal(self, check: Check, what: str, expected: object, actual: object) -> None:
-        """Check that two things are equal; they are told only if they are short."""
-        told = "" if isinstance(expected, bytes) else f": expected {expected}, got {actual}"
+        """Check that two things are equal; bytes are not told, and of anything else the beginning."""
+        told = "" if isinstance(expected, bytes) else f": expected {_short(expected)}, got {_short(actual)}"
         self.add(check, [] if expected == actual else [what + told])
 
     @property
@@ -86,12 +100,18 @@ def check_exchange(
         found.equal(Check.PREFIX, f"iteration {iteration} is a batch point", rewritten, answer.cache.batch_point)
     found.equal(Check.NEXT, "iteration", iteration, answer.iteration)
     found.add(Check.INERT, _inert(exchange.returned, forged_ids))
+    found.add(Check.TASKS, _tasks(exchange, iteration))
 
 
 def without_note(exchange: Exchange) -> tuple[bytes, ...]:
     """The returned messages but for the note, which is gone at the next call."""
     notes = sum(piece.place == trim_pb2.OWN_TEXT_PLACE_TAIL for piece in exchange.answer.own_text)
     return exchange.returned.slices[: len(exchange.returned.slices) - notes]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= _TOLD else f"{text[:_TOLD]}…"
 
 
 def _fits(exchange: Exchange) -> Iterable[str]:
@@ -126,6 +146,15 @@ def _bytes(exchange: Exchange, ours: set[int]) -> Iterable[str]:
             yield f"sent message {old} is gone, and no trim says so"
         elif old not in edited and got.slices[stays[old]] != piece:
             yield f"sent message {old} has other bytes, and no trim says so"
+
+
+def _tasks(exchange: Exchange, iteration: int) -> Iterable[str]:
+    note = "\n".join(piece.text for piece in exchange.answer.own_text if piece.kind == trim_pb2.OWN_TEXT_KIND_NOTE)
+    blocks = list(open_blocks(exchange.plan))
+    if not blocks and "open task" in note:
+        yield f"iteration {iteration}: the note names open tasks, and there are none"
+    if blocks and not any(f"\n{block}\n" in f"\n{note}\n" for block in blocks):
+        yield f"iteration {iteration}: the note does not name the {len(blocks)} open tasks as they are"
 
 
 def _inert(returned: Prompt, forged_ids: tuple[str, ...]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""What is checked once the run is over: recall, figures, a crash, and being forgotten."""
+"""What is checked once the run is over: originals, figures, being forgotten, and a crash."""
 
 from __future__ import annotations
 
@@ -10,34 +10,21 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sidecar.v1 import retrieve_pb2, run_pb2, trim_pb2
+from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import CALL_SECONDS, Agent, Exchange
 from tests.demo.checks import LEADING, Check, Findings
-from tests.demo.investigation import LONG_FILE
+from tests.demo.investigation import SEARCH, Call
 from tests.demo.process import Sidecar
 from tests.demo.prompt import Prompt
-from tests.demo.script import FACT, OTHER_FACT, OTHER_FILE, Notes
+from tests.demo.recall_checks import answers_trimmed, recorded, trims_of
+from tests.demo.script import QUERY, Notes
 from tests.oracle.shapes import item_bytes
 
 WHOLE_PAGE_TOKENS = 100_000
 """One page for each original: the paging itself is shown by the agent."""
-
-
-def check_recall(found: Findings, agent: Agent, notes: Notes, neighbour_id: str) -> None:
-    """Check what the agent recalled while it ran, by ids that it had read in its prompts."""
-    early, other = produced_by_reading(agent, LONG_FILE), produced_by_reading(agent, OTHER_FILE)
-    found.equal(Check.FACT, "the prompt had not lost the fact", True, notes.hidden.get("fact"))
-    found.equal(Check.FACT, "the fact", _groups(FACT, early), notes.fact)
-    pages = [page for asked, page in agent.recalled if asked == notes.fact_id and not page.matching_lines]
-    found.equal(Check.PAGES, "pages", True, len(pages) > 1)
-    found.equal(Check.PAGES, "bytes", early, b"".join(page.content for page in pages))
-    found.equal(Check.MIDDLE, "the middle was not elided", True, notes.hidden.get("other_fact"))
-    found.equal(Check.MIDDLE, "the fact", _groups(OTHER_FACT, other), notes.other_fact)
-    found.equal(Check.MIDDLE, "bytes", other, agent.whole(notes.other_id)[0])
-    for forged in (stranger.MADE_UP_ID, neighbour_id):
-        outcomes = [page.outcome for asked, page in agent.recalled if asked == forged]
-        found.equal(Check.STRANGERS, forged, [retrieve_pb2.RETRIEVE_OUTCOME_NOT_FOUND], outcomes)
+NEIGHBOUR_TASKS = ("read inspect.py", "say what it is for")
+"""Tasks of the other run; the second is never done."""
 
 
 def check_forged_was_trimmed(found: Findings, last: Exchange) -> None:
@@ -54,18 +41,21 @@ def check_forged_was_trimmed(found: Findings, last: Exchange) -> None:
 def check_originals(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) -> int:
     """Fetch every original of the run once and compare it with what the agent has; return how many there were."""
     history = exchanges[-1].sent.messages
-    trims = {trim.stash_id: trim for exchange in exchanges for trim in exchange.answer.trims}
-    for stash_id, trim in trims.items():
+    # A recalled page leads back to what it is a page of, which is compared where it stands whole.
+    pages = {(index, stash_id) for index, stash_id, each in answers_trimmed(agent, exchanges) if each.is_page}
+    originals = sorted(trims_of(exchanges) - pages)
+    for index, stash_id in originals:
         original, _ = agent.whole(stash_id, WHOLE_PAGE_TOKENS)
-        there = original in item_bytes("openai_chat", history[trim.message_index + LEADING])
-        found.add(Check.ORIGINALS, [] if there else [f"{stash_id} is not an item of message {trim.message_index}"])
-    return len(trims)
+        there = original in item_bytes("openai_chat", history[index + LEADING])
+        found.add(Check.ORIGINALS, [] if there else [f"{stash_id} is not an item of message {index}"])
+    return len(originals)
 
 
 def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) -> None:
     """Compare GetRun with the agent's own sums."""
-    run = agent.stub.GetRun(run_pb2.GetRunRequest(run_id=agent.run_id), timeout=CALL_SECONDS).run
+    run = agent.figures()
     last = exchanges[-1].answer
+    answers = {stash_id for _, stash_id, each in answers_trimmed(agent, exchanges) if not each.is_page}
     figures: tuple[tuple[str, object, object], ...] = (
         ("calls", len(exchanges), run.calls),
         ("iteration", len(exchanges), run.iteration),
@@ -80,43 +70,68 @@ def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) 
             agent.outcomes,
             Counter({each.outcome: each.count for each in run.stash.retrievals if each.count}),
         ),
-        ("stash", len({trim.stash_id for each in exchanges for trim in each.answer.trims}), run.stash.entries),
+        # Everything recorded is in the stash; of the sidecar's own answers only what was taken out of a prompt.
+        ("stash", len(recorded(agent)) + len(answers), run.stash.entries),
         ("expired and evicted", 0, run.stash.expired + run.stash.evicted),
+        ("indexed from", 1, run.history.first_iteration),
+        ("searches", agent.searches.total(), run.history.searches),
+        ("searches that found", agent.searches["FOUND"], run.history.searches_found),
+        ("tool calls", agent.tool_calls, run.history.tool_calls),
     )
     for what, expected, actual in figures:
         found.equal(Check.FIGURES, what, expected, actual)
 
 
-def check_crash(found: Findings, agent: Agent, last: Exchange, old: Sidecar, start: Callable[[], Sidecar]) -> Sidecar:
+def check_forgotten(found: Findings, agent: Agent, last: Exchange, neighbour: Agent, neighbour_id: str) -> None:
+    """End the run; it is forgotten, and the other run is not. Sent once more, it begins anew with the same prompt."""
+    ended = _end(agent)
+    found.equal(Check.FORGOTTEN, "ended", (True, agent.run_id), (ended.ended, ended.run.run_id))
+    found.equal(Check.TICKED, "EndRun", [], list(ended.run.unfinished_tasks))
+    found.equal(Check.FORGOTTEN, "GetRun", ("NOT_FOUND", "RUN_UNKNOWN"), _refusal(agent))
+    unknown = retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN
+    found.equal(Check.FORGOTTEN, "retrieval", unknown, agent.retrieve(last.answer.trims[0].stash_id).outcome)
+    found.equal(Check.FORGOTTEN, "search", search_pb2.SEARCH_OUTCOME_RUN_UNKNOWN, agent.search(QUERY).outcome)
+    found.equal(Check.FORGOTTEN, "ended again", False, _end(agent).ended)
+    whole = neighbour.whole(neighbour_id, WHOLE_PAGE_TOKENS)[0]
+    found.equal(Check.FORGOTTEN, "the other run's original", neighbour.history[-1]["content"].encode(), whole)
+    left = [task.text for task in _end(neighbour).run.unfinished_tasks]
+    found.equal(Check.TICKED, "EndRun of the other run", [NEIGHBOUR_TASKS[1]], left)
+    found.equal(Check.CRASH, "the prompt's bytes, begun anew", last.answer.json_body, agent.trim(last.body).json_body)
+
+
+def check_crash(  # noqa: PLR0917 - who crashes, in front of whom, and what came before
+    found: Findings, agent: Agent, notes: Notes, last: Exchange, old: Sidecar, start: Callable[[], Sidecar]
+) -> Sidecar:
     """Kill the server, start another with the same key, and compare what it makes of the same history."""
     old.kill()
     new = start()
     agent.stub = new.stub
     lost = agent.retrieve(last.answer.trims[0].stash_id)
     found.equal(Check.CRASH, "before it has seen the run", retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN, lost.outcome)
+    search = Call(SEARCH, {"query": QUERY, "role": "tool"})
+    found.equal(Check.CRASH, "a search before", tool_pb2.TOOL_OUTCOME_RUN_UNKNOWN, agent.ask(search, "").outcome)
     answer = agent.trim(last.body)
     found.equal(Check.CRASH, "the prompt's bytes", last.answer.json_body, answer.json_body)
     found.equal(Check.CRASH, "ids", _ids(last.answer), _ids(answer))
+    pages = {each.call_id: each.answer.recalled.content for each in agent.answered if each.is_page}
     for trim in answer.trims:
         original, _ = agent.whole(trim.stash_id, WHOLE_PAGE_TOKENS)
-        there = original in item_bytes("openai_chat", last.sent.messages[trim.message_index + LEADING])
+        item = last.sent.messages[trim.message_index + LEADING]
+        page = pages.get(str(item.get("tool_call_id")))
+        there = original in item_bytes("openai_chat", item) if page is None else page in original
         found.add(Check.CRASH, [] if there else [f"{trim.stash_id} came back otherwise"])
+    again = [snippet.stash_id for snippet in agent.ask(search, "").found.snippets]
+    found.equal(Check.CRASH, "the search finds the item again", True, notes.searched_id in again)
+    found.equal(Check.CRASH, "items of the history", len(recorded(agent)), agent.figures().history.items)
     return new
 
 
-def check_forgotten(found: Findings, agent: Agent, neighbour: Agent) -> None:
-    """End the run; it is forgotten, and the other run is not."""
-    neighbour.stub = agent.stub
-    neighbour_id = labelled(neighbour)
-    ended = agent.stub.EndRun(run_pb2.EndRunRequest(run_id=agent.run_id), timeout=CALL_SECONDS)
-    found.equal(Check.FORGOTTEN, "ended", (True, agent.run_id), (ended.ended, ended.run.run_id))
-    found.equal(Check.FORGOTTEN, "GetRun", ("NOT_FOUND", "RUN_UNKNOWN"), _refusal(agent))
-    unknown = retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN
-    found.equal(Check.FORGOTTEN, "retrieval", unknown, agent.retrieve(neighbour_id).outcome)
-    again = agent.stub.EndRun(run_pb2.EndRunRequest(run_id=agent.run_id), timeout=CALL_SECONDS)
-    found.equal(Check.FORGOTTEN, "ended again", False, again.ended)
-    whole = neighbour.whole(neighbour_id, WHOLE_PAGE_TOKENS)[0]
-    found.equal(Check.FORGOTTEN, "the other run's original", neighbour.history[-1]["content"].encode(), whole)
+def begin_neighbour(neighbour: Agent) -> None:
+    """Give the other run two tasks, one of which is done, before it has sent any prompt."""
+    create = task_pb2.CreateTasksRequest(run_id=neighbour.run_id, items=NEIGHBOUR_TASKS)
+    neighbour.stub.CreateTasks(create, timeout=CALL_SECONDS)
+    update = task_pb2.UpdateTaskRequest(run_id=neighbour.run_id, id=1, status=task_pb2.TASK_STATUS_COMPLETED)
+    neighbour.stub.UpdateTask(update, timeout=CALL_SECONDS)
 
 
 def labelled(neighbour: Agent) -> str:
@@ -125,18 +140,8 @@ def labelled(neighbour: Agent) -> str:
     return prompt.label_in_result(str(neighbour.history[-1]["tool_call_id"]))
 
 
-def produced_by_reading(agent: Agent, path: str) -> bytes:
-    """What the tool answered when the agent read a whole file."""
-    for message in agent.history:
-        for call in message.get("tool_calls", ()):
-            if call["function"]["name"] == "read_file" and call["function"]["arguments"] == f'{{"path": "{path}"}}':
-                return agent.produced[call["id"]]
-    return b""
-
-
-def _groups(pattern: Any, text: bytes) -> tuple[str, ...]:
-    match = pattern.search(text.decode())
-    return match.groups() if match else ()
+def _end(agent: Agent) -> run_pb2.EndRunResponse:
+    return agent.stub.EndRun(run_pb2.EndRunRequest(run_id=agent.run_id), timeout=CALL_SECONDS)
 
 
 def _ids(answer: trim_pb2.TrimPromptResponse) -> list[tuple[int, int, str]]:

@@ -78,6 +78,18 @@ class Prompt:
         found = LABEL.search(self.result(call_id))
         return found[1] if found else ""
 
+    def last_answer(self, name: str) -> tuple[str, str]:
+        """Call id and answer of the newest call of a tool; empty if the prompt has none."""
+        for message in reversed(self.messages):
+            for call in message.get("tool_calls", ()):
+                if call["function"]["name"] == name:
+                    return str(call["id"]), self.result(call["id"])
+        return "", ""
+
+    def holds(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a pattern matches anywhere in the text of a message."""
+        return any(pattern.search(text) for message in self.messages for text in texts_of(message.get("content")))
+
     def result(self, call_id: str) -> str:
         """What stands in the prompt as the answer to a call; empty if it is gone."""
         answers = [message["content"] for message in self.messages if message.get("tool_call_id") == call_id]

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from tests.demo.agent import Exchange
+from tests.demo.agent import Agent, Exchange
 from tests.demo.checks import Check, Findings
 from tests.demo.figures import Costs, costs
-from tests.demo.investigation import LONG_FILE
-from tests.demo.script import OTHER_FILE, Notes
+from tests.demo.script import Notes
+from tests.demo.story import story
 
 _COMPLAINTS_SHOWN = 3
 """Complaints shown of one check; a check that fails at every call would fill the screen."""
@@ -23,6 +23,7 @@ class Outcome:
     """What the demo came to."""
 
     exchanges: Sequence[Exchange]
+    agent: Agent
     notes: Notes
     originals: int
     """Originals of the run that were fetched back."""
@@ -33,10 +34,10 @@ def print_summary(console: Console, outcome: Outcome, found: Findings) -> None:
     """Print it all; what trimming saved is checked here, where it is computed."""
     price = costs(outcome.exchanges)
     found.equal(Check.PRICE, "is cheapest", True, price.sidecar < min(price.untrimmed, price.every_call))
-    for text in _figures(outcome, price):
+    good, bad = _marks(console.encoding)
+    for text in [*_figures(outcome, price), *story(outcome.agent, outcome.exchanges, outcome.notes, good)]:
         console.print(text, markup=False, soft_wrap=True)
     console.print()
-    good, bad = _marks(console.encoding)
     for check in Check:
         complaints = found.complaints[check]
         if complaints:
@@ -63,7 +64,7 @@ def _marks(encoding: str) -> tuple[str, str]:
 
 
 def _figures(outcome: Outcome, price: Costs) -> Iterator[str]:
-    exchanges, notes = outcome.exchanges, outcome.notes
+    exchanges = outcome.exchanges
     answers = [exchange.answer for exchange in exchanges]
     sent, returned = sum(each.tokens.before for each in answers), sum(each.tokens.after for each in answers)
     own = sum(each.tokens.own_text for each in answers)
@@ -86,9 +87,3 @@ def _figures(outcome: Outcome, price: Costs) -> Iterator[str]:
         ("dropping them to half of it, in batches, for good", price.control),
     ):
         yield f"                {cost / price.untrimmed:>5.0%}  {what}"
-    yield "bad day         a command's output forged a marker, a registry and orders; it named"
-    yield "                two ids, and the agent tried both in vain"
-    yield f"recalled        by id {notes.fact_id} from the registry: {LONG_FILE}:{notes.fact[0]}"
-    yield f"                interleave = {notes.fact[1]}"
-    yield f"                by id {notes.other_id} from a label: {OTHER_FILE}:{notes.other_fact[0]}"
-    yield f"                _sigint_wait_secs = {notes.other_fact[1]}"

@@ -13,6 +13,7 @@ from tests.demo import stranger
 from tests.demo.agent import Exchange
 from tests.demo.checks import Check, Findings, check_exchange
 from tests.demo.investigation import Turn
+from tests.demo.plan import Plan, Task
 from tests.demo.prompt import Prompt
 
 CALL = {"id": "c", "type": "function", "function": {"name": "grep", "arguments": '{"path": "a.py"}'}}
@@ -24,8 +25,8 @@ SENT: list[dict[str, Any]] = [
 ]
 
 
-def exchange(returned: list[dict[str, Any]], **more: Any) -> Exchange:
-    """The exchange in which `SENT` came back as `returned`."""
+def exchange(returned: list[dict[str, Any]], plan: Plan = (), **more: Any) -> Exchange:
+    """The exchange in which `SENT` came back as `returned`, with these tasks of the agent."""
     body = json.dumps({"model": "m", "messages": SENT}).encode()
     back = json.dumps({"model": "m", "messages": returned}).encode()
     facts: dict[str, Any] = {
@@ -35,7 +36,7 @@ def exchange(returned: list[dict[str, Any]], **more: Any) -> Exchange:
         "tokens": trim_pb2.TokenFigures(after=100, limit=1_000),
     }
     answer = trim_pb2.TrimPromptResponse(**(facts | more))
-    return Exchange(body, Prompt.of(body), Prompt.of(back), answer, 0.001, Turn("done"))
+    return Exchange(body, Prompt.of(body), Prompt.of(back), answer, 0.001, Turn("done"), plan)
 
 
 def faults(now: Exchange, before: Exchange | None = None) -> set[Check]:
@@ -110,3 +111,43 @@ def test_rewritten_prefix() -> None:
 def test_miscounted() -> None:
     """Another iteration than the agent's is found."""
     assert {Check.NEXT} == faults(exchange(SENT, iteration=3))
+
+
+TASKS = (Task(1, "read", "completed"), Task(2, "think"), Task(3, 'say "so"', "in_progress"))
+
+
+def noted(text: str, plan: Plan) -> set[Check]:
+    """The checks that fail on a prompt whose note is this text."""
+    place: dict[str, Any] = {"place": trim_pb2.OWN_TEXT_PLACE_TAIL, "message_index": len(SENT)}
+    note = trim_pb2.OwnText(kind=trim_pb2.OWN_TEXT_KIND_NOTE, text=text, **place)
+    return faults(exchange([*SENT, {"role": "system", "content": text}], plan, own_text=[note]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '2 open tasks:\n3 [in_progress] "say \\"so\\""\n2 [pending] "think"',
+        '7 items are clipped.\n2 open tasks:\n3 [in_progress] "say \\"so\\""\nand 1 more\nid=abcdefghjk tool=grep',
+    ],
+)
+def test_open_tasks(text: str) -> None:
+    """The note may name all open tasks, or those at hand and how many more; it names none where none is open."""
+    assert set() == noted(text, TASKS)
+    assert {Check.TASKS} == noted(text, TASKS[:1])
+    assert set() == noted("7 items are clipped.", TASKS[:1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7 items are clipped.",
+        "2 open tasks.",
+        '2 open tasks:\n2 [pending] "think"\n3 [in_progress] "say \\"so\\""',
+        '2 open tasks:\n3 [pending] "say \\"so\\""\n2 [pending] "think"',
+        '2 open tasks:\n3 [in_progress] "say \\"so\\""',
+        '3 open tasks:\n3 [in_progress] "say \\"so\\""\n2 [pending] "think"\n1 [completed] "read"',
+    ],
+)
+def test_wrong_tasks(text: str) -> None:
+    """A note that leaves the open tasks out, or tells them in another order, state or number, is found."""
+    assert {Check.TASKS} == noted(text, TASKS)

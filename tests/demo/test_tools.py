@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.run.tools import definitions
+from tests.demo.investigation import SIDECAR_TOOLS
 from tests.demo.tools import GREP_LINES, Tools, schemas
 
 
@@ -55,7 +57,13 @@ def test_python(tools: Tools) -> None:
 
 
 def test_schemas_name_the_tools(tools: Tools) -> None:
-    """Each tool that is offered to the model can be called, recall excepted, which the agent answers itself."""
+    """Each tool of the agent's that is offered to the model can be called; none has the name of a sidecar's."""
     names = {schema["function"]["name"] for schema in schemas()}
-    assert {"recall", "list_dir", "grep", "read_file", "run_python"} == names
-    assert all(hasattr(tools, name) for name in names - {"recall"})
+    assert {"list_dir", "grep", "read_file", "run_python"} == names
+    assert all(hasattr(tools, name) for name in names)
+    assert not names & set(SIDECAR_TOOLS)
+
+
+def test_sidecar_tools() -> None:
+    """The script uses the sidecar's tools by the names that it gives them."""
+    assert [tool.name for tool in definitions("openai_chat", ())] == list(SIDECAR_TOOLS)

@@ -6,7 +6,6 @@ What they answer is real and recorded nowhere else. Files outside the root canno
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -106,7 +105,7 @@ class Tools:
 
 
 def schemas() -> list[dict[str, Any]]:
-    """The tools as a request body offers them to a model, `recall` among them."""
+    """The tools as a request body offers them to a model; the sidecar's stand beside them."""
     text, whole = {"type": "string"}, {"type": "integer"}
     return [
         _schema("list_dir", "List a folder.", {"path": text}, ["path"]),
@@ -115,27 +114,25 @@ def schemas() -> list[dict[str, Any]]:
         _schema(
             "run_python", "Run Python with arguments.", {"arguments": {"type": "array", "items": text}}, ["arguments"]
         ),
-        _schema(
-            "recall",
-            "Fetch elided or clipped content by its id: the lines around a pattern, or page after page from an offset.",
-            {"id": text, "pattern": text, "offset": whole},
-            ["id"],
-        ),
     ]
 
 
 def summary(name: str, arguments: Mapping[str, Any]) -> str:
     """A call in a few words, for the table."""
-    shown = arguments.get("path") or arguments.get("id") or ""
-    if name == "run_python":
-        return f"python {' '.join(arguments['arguments'])}"
-    verb = {"list_dir": "list", "read_file": "read"}.get(name, name)
-    return f"{verb} {shown}"
-
-
-def spelled(arguments: Mapping[str, Any]) -> str:
-    """Arguments as a model writes them: JSON text."""
-    return json.dumps(arguments, ensure_ascii=False)
+    match name:
+        case "run_python":
+            return f"python {' '.join(arguments['arguments'])}"
+        case "recall_elided_content":
+            return f"recall {arguments['id']}"
+        case "search_conversation_history":
+            return f"search: {arguments['query']}"
+        case "create_tasks":
+            return f"create {len(arguments['tasks'])} tasks"
+        case "update_task":
+            return f"task {arguments['id']} {arguments['status']}"
+        case _:
+            verb = {"list_dir": "list", "read_file": "read"}.get(name, name)
+            return f"{verb} {arguments['path']}"
 
 
 def _schema(name: str, description: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

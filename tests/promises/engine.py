@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, TrimAnswer, TrimCall
+from sidecar.recall.found import Found, SearchLimits, SearchQuery
+from sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, RunFigures, TrimAnswer, TrimCall
 from sidecar.run.limits import Limits
+from sidecar.run.recall_calls import RecallLimits, SearchCall, ToolAnswer, ToolCall
 from sidecar.run.service import Runs
 from sidecar.tokens.count import Counter
 from sidecar.tokens.vocabulary import load
@@ -50,11 +53,19 @@ class Engine:
     key: bytes = KEY
     limits: Limits = field(default_factory=Limits)
     clock: Clock = field(default_factory=Clock)
+    search_limits: SearchLimits = field(default_factory=SearchLimits)
+    recall_limits: RecallLimits = field(default_factory=RecallLimits)
     runs: Runs = field(init=False)
 
     def __post_init__(self) -> None:
         self.runs = Runs(
-            counter=counter(), policy=preset("cache_first"), limits=self.limits, key=self.key, clock=self.clock
+            counter=counter(),
+            policy=preset("cache_first"),
+            limits=self.limits,
+            key=self.key,
+            clock=self.clock,
+            search=self.search_limits,
+            recall=self.recall_limits,
         )
 
     def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:
@@ -88,6 +99,18 @@ class Engine:
                 return b"".join(pieces)
             assert answer.next_offset > offset
             offset = answer.next_offset
+
+    def search(self, query: str, **fields: Any) -> Found:
+        """Search the run's history."""
+        return self.runs.search(SearchCall(CALLER, self.run_id, SearchQuery(query, **fields)), _never)
+
+    def call(self, name: str, arguments: Mapping[str, object], request_id: str = "") -> ToolAnswer:
+        """Call one of the model's tools."""
+        return self.runs.call_tool(ToolCall(CALLER, self.run_id, name, json.dumps(arguments), request_id), _never)
+
+    def figures(self) -> RunFigures:
+        """Return the run's figures."""
+        return self.runs.figures(CALLER, self.run_id)
 
 
 def _never() -> None:

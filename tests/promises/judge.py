@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from sidecar.run.calls import OwnTextKind, OwnTextPlace, Trim, TrimAnswer
-from sidecar.trim.ledger import Action
+from sidecar.trim.entries import Action
 from tests.oracle.alignment import Alignment, alignment
 from tests.oracle.baselines import Entry, Sized
 from tests.oracle.runs import Run
@@ -154,12 +154,13 @@ def _identity(run: Run, sent: Prompt, got: Prompt, matched: Alignment, trims: Se
     """Messages that no trim names come back as the very bytes; those dropped are named; nothing else is."""
     lead = run.leading
     dropped = {trim.message_index + lead for trim in trims if trim.action is Action.DROPPED}
+    collapsed = {trim.message_index + lead for trim in trims if trim.action is Action.COLLAPSED}
     edited = {trim.message_index + lead for trim in trims if trim.action is not Action.DROPPED}
     stays = {old: new for new, old in matched.pairs}
     complaints = []
     for old, piece in enumerate(sent.slices):
         if old not in stays:
-            if old not in dropped:
+            if old not in dropped | collapsed:
                 complaints.append(f"sent message {old} is gone, and no trim says so")
         elif got.slices[stays[old]] != piece and old not in edited:
             complaints.append(f"sent message {old} has other bytes, and no trim says so")

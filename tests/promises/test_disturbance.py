@@ -15,7 +15,7 @@ import pytest
 
 from sidecar.run.calls import Outcome, RevisionUse, TrimAnswer
 from sidecar.run.limits import Limits
-from sidecar.trim.ledger import Action
+from sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, dumps, synthetic, turns
 from tests.oracle.shapes import FORMATS
 from tests.oracle.tokens import count_prompt

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sidecar.run.calls import Outcome, TrimAnswer
-from sidecar.trim.ledger import Action
+from sidecar.trim.entries import Action
 from tests.oracle import data
 from tests.oracle.runs import body_of, dumps
 from tests.oracle.shapes import FORMATS, OPENAI_CHAT, texts_of

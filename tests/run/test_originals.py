@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.run.calls import NoFit, Outcome
 from sidecar.run.limits import Limits
-from sidecar.trim.ledger import Action
+from sidecar.trim.entries import Action
 from tests.run.making import (
     ANTHROPIC_MESSAGES,
     FORMATS,

@@ -13,9 +13,11 @@ import pytest
 from sidecar.server.options import ServerOptions
 from sidecar.server.wire import length_delimited, write_slices
 from sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
+from tests.server.recalling import METHODS as RECALL_METHODS
 from tests.server.serving import PATIENCE, WIDE, Failure, Serving, failure, request, serving
 
 MIB = 1 << 20
+METHODS = ("TrimPrompt", "RetrieveContent", "GetRun", "EndRun", *RECALL_METHODS)
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +53,14 @@ def test_an_unknown_run_is_told(served: Serving) -> None:
     assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
 
 
-@pytest.mark.parametrize("method", ["TrimPrompt", "RetrieveContent", "GetRun", "EndRun"])
+@pytest.mark.parametrize("method", METHODS)
 def test_bytes_that_are_no_message(served: Serving, method: str) -> None:
     """Malformed protobuf is the caller's fault: INVALID_ARGUMENT, not INTERNAL."""
     refused = failure(lambda: raw(served, method)(b"\xff\xff\xff"))
     assert ("INVALID_ARGUMENT", "INVALID_REQUEST") == (refused.code, refused.reason)
 
 
-@pytest.mark.parametrize("method", ["TrimPrompt", "RetrieveContent", "GetRun", "EndRun"])
+@pytest.mark.parametrize("method", sorted({*METHODS} - {"ListTools"}))
 def test_an_empty_message(served: Serving, method: str) -> None:
     """A request with nothing in it is told which field it lacks first."""
     refused = failure(lambda: raw(served, method)(b""))

@@ -124,6 +124,16 @@ def test_housekeeping_runs_and_survives_a_failure() -> None:
         served.gate.wait_reached()
 
 
+def test_a_stop_ends_the_threads_of_its_own() -> None:
+    """After the stop neither housekeeping nor indexing goes on."""
+    before = set(threading.enumerate())
+    with serving() as served:
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+        started = {thread.name: thread for thread in set(threading.enumerate()) - before}
+        assert {"sweep", "index"} <= set(started)
+    assert [False, False] == [started[name].is_alive() for name in ("sweep", "index")]
+
+
 def test_a_drain_lets_calls_finish() -> None:
     """At a stop, a health watch hears NOT_SERVING at once and new calls are refused; the call in flight finishes."""
     with serving() as served:

@@ -27,7 +27,7 @@ from sidecar.run.calls import (
 )
 from sidecar.server.answers import TrimAnswers
 from sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
-from sidecar.trim.ledger import Action, Reason
+from sidecar.trim.entries import Action, Reason
 from sidecar.v1 import conversation_pb2, trim_pb2
 
 texts = st.text(max_size=40)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
+from sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from sidecar.run.limits import Limits
+from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions
-from sidecar.settings import ROWS, Settings, SettingsError, example, load, table
+from sidecar.settings import Settings, SettingsError, load, table
+from sidecar.settings_table import ROWS, example
 from sidecar.trim.policy import Policy, preset
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -36,9 +41,14 @@ def test_nothing_set_gives_the_defaults() -> None:
 
 def test_every_field_is_a_setting() -> None:
     """Each option, limit and policy field has a row: adding one without a reader fails at import or here."""
-    expected = {f"server.{entry.name}" for entry in fields(ServerOptions)}
-    expected |= {f"limits.{entry.name}" for entry in fields(Limits)}
-    expected |= {f"policy.{entry.name}" for entry in fields(Policy)}
+    structs: dict[str, type[Any]] = {
+        "server": ServerOptions,
+        "limits": Limits,
+        "recall": RecallLimits,
+        "search": SearchLimits,
+        "policy": Policy,
+    }
+    expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)}
     assert expected | {"key", "log.format", "log.level", "policy.preset", "tokens.counter"} == set(ROWS)
 
 
@@ -65,6 +75,30 @@ def test_later_sources_win(tmp_path: Path) -> None:
     assert "--set server.grace" == sources["server.grace"]
 
 
+def test_the_bounds_of_recall_and_search_are_settings() -> None:
+    """What a source says reaches the structs that the core takes; sizes may have units."""
+    flags = {"recall.page_tokens": "200000", "recall.repeats": "1"}
+    flags |= {"search.max_snippets": "50", "search.snippet_tokens": "4000", "search.total_tokens": "50000"}
+    flags |= {"search.query_bytes": "1KiB", "search.query_terms": "8", "search.index_bytes": "512MiB"}
+    settings = load({}, flags=flags)
+    assert RecallLimits(page_tokens=200_000, repeats=1) == settings.recall
+    assert SearchLimits(50, 4_000, 50_000, 1_024, 8, 512 << 20) == settings.search
+
+
+def test_a_configured_page_is_one_that_can_be_asked_for() -> None:
+    """No default that a source sets is beyond what a request may ask for."""
+    highest = {
+        "recall.page_tokens": MAX_PAGE_TOKENS,
+        "search.max_snippets": MOST_SNIPPETS,
+        "search.snippet_tokens": MOST_SNIPPET_TOKENS,
+        "search.total_tokens": MOST_TOTAL_TOKENS,
+    }
+    for name, most in highest.items():
+        assert most == ROWS[name].reader.read(most)
+        with pytest.raises(ValueError):  # noqa: PT011  # as in test_readers
+            ROWS[name].reader.read(most + 1)
+
+
 def test_the_named_file_goes_before_the_environments(tmp_path: Path) -> None:
     """--config is read in place of PROMPT_SIDECAR_CONFIG."""
     path = _file(tmp_path, "[log]\nlevel = 'debug'\n")
@@ -79,6 +113,16 @@ def test_a_policy_is_a_preset_with_overrides() -> None:
     assert {"cap_text_bytes": 32_768} == settings.policy_overrides
 
 
+def test_switches_and_lists_reach_the_policy(tmp_path: Path) -> None:
+    """A file says them in TOML; the environment in JSON, or as one text alone."""
+    path = _file(tmp_path, "[policy]\nage_repeats = true\nage_stage = 'always'\nfeedback_error = ['Oops:', 'No:']\n")
+    environment = {"PROMPT_SIDECAR_POLICY__FEEDBACK_VALIDATION": '["a", "b"]'}
+    environment["PROMPT_SIDECAR_POLICY__FEEDBACK_REPETITION"] = "[again]"
+    policy = load(environment, config=path).policy
+    assert (True, "always", ("Oops:", "No:")) == (policy.age_repeats, policy.age_stage, policy.feedback_error)
+    assert (("a", "b"), ("[again]",)) == (policy.feedback_validation, policy.feedback_repetition)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -86,9 +130,19 @@ def test_a_policy_is_a_preset_with_overrides() -> None:
         ("PROMPT_SIDECAR_SERVER__LISTN", ":1", ("did you mean PROMPT_SIDECAR_SERVER__LISTEN?",)),
         ("PROMPT_SIDECAR_ZZZ", "1", ("check-config --example",)),
         ("PROMPT_SIDECAR_POLICY__FIT_HIGH", "1.5", ("from 0.01 to 1",)),
-        ("PROMPT_SIDECAR_POLICY__PRESET", "lean", ("cache_first, cap_only, fit_only",)),
+        ("PROMPT_SIDECAR_POLICY__PRESET", "thin", ("cache_first, lean, cap_only, fit_only",)),
+        ("PROMPT_SIDECAR_POLICY__AGE_STAGE", "often", ('"often"', "off, pressure, always")),
+        ("PROMPT_SIDECAR_POLICY__AGE_REPEATS", "yes", ("true or false",)),
+        ("PROMPT_SIDECAR_POLICY__AGE_KEEP_TEXT", "-2", ("from -1 to 1,000",)),
+        ("PROMPT_SIDECAR_POLICY__FEEDBACK_ERROR", '["Error:"', ("at most 16 texts of 1 to 200", "or one text alone")),
+        ("PROMPT_SIDECAR_POLICY__FEEDBACK_EROR", "x", ("did you mean PROMPT_SIDECAR_POLICY__FEEDBACK_ERROR?",)),
         ("PROMPT_SIDECAR_LOG__FORMAT", "xml", ("text, json",)),
         ("PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE", "1 week", ("60m",)),
+        ("PROMPT_SIDECAR_LIMITS__PAGE_TOKENS", "4000", ("did you mean PROMPT_SIDECAR_RECALL__PAGE_TOKENS?",)),
+        ("PROMPT_SIDECAR_RECALL__REPEATS", "0", ("from 1 to",)),
+        ("PROMPT_SIDECAR_SEARCH__MAX_SNIPPETS", "51", ("from 1 to 50",)),
+        ("PROMPT_SIDECAR_SEARCH__SNIPPET_TOKENS", "4001", ("to 4,000",)),
+        ("PROMPT_SIDECAR_SEARCH__TOTAL_TOKENS", "50001", ("to 50,000",)),
     ],
 )
 def test_a_faulty_variable_is_told(name: str, value: str, words: tuple[str, ...]) -> None:
@@ -133,6 +187,9 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ({"SERVER__TLS_KEY": "k.pem"}, "belong together"),
         ({"SERVER__CLIENT_CA": "ca.pem"}, "needs server.tls_certificate"),
         ({"LIMITS__STASH_BYTES": "1MiB"}, "at most limits.stash_bytes"),
+        ({"LIMITS__MEMORY_BYTES": "63MiB"}, "at most limits.memory_bytes"),
+        ({"SEARCH__SNIPPET_TOKENS": "1501"}, "at most search.total_tokens, 1500"),
+        ({"SEARCH__TOTAL_TOKENS": "299"}, "at most search.total_tokens, 299"),
         ({"POLICY__FIT_LOW": "0.95"}, "policy.fit_low"),
     ],
 )
@@ -185,6 +242,7 @@ def test_the_example_file_explains_every_setting(tmp_path: Path) -> None:
     settings = load({}, config=_file(tmp_path, "\n".join(line for line in wanted if not line.startswith("key"))))
     assert Settings().policy == settings.policy
     assert (ServerOptions(), Limits()) == (settings.server, settings.limits)
+    assert (RecallLimits(), SearchLimits()) == (settings.recall, settings.search)
     assert len(ROWS) - 1 == len(settings.sources)
     assert max(map(len, text.splitlines())) <= 120
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.ledger import Entry, Ledger, Record
+from sidecar.trim.entries import Entry, Record
+from sidecar.trim.ledger import Ledger
 from sidecar.trim.policy import Policy
 from sidecar.trim.stages import Evaluation, Inputs
 

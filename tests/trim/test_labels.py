@@ -21,9 +21,9 @@ def test_marker() -> None:
     [
         (ItemKind.RESULT, ID, "[content clipped — id=abcdefghjk, 48,210 bytes]"),
         (ItemKind.TEXT, ID, "[content clipped — id=abcdefghjk, 48,210 bytes]"),
-        (ItemKind.IMAGE, ID, "[image clipped — id=abcdefghjk, 48,210 bytes]"),
+        (ItemKind.IMAGE, ID, "[screenshot clipped for brevity — id=abcdefghjk, 48,210 bytes]"),
         (ItemKind.RESULT, "", "[content clipped — 48,210 bytes]"),
-        (ItemKind.IMAGE, "", "[image clipped — 48,210 bytes]"),
+        (ItemKind.IMAGE, "", "[screenshot clipped for brevity — 48,210 bytes]"),
         (ItemKind.ARGUMENTS, ID, None),
         (ItemKind.ARGUMENTS, "", None),
     ],

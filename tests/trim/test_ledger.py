@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.ledger import Action, Entry, Ledger, Reason
+from sidecar.trim.entries import Action, Ageing, Entry, Reason
+from sidecar.trim.ledger import Ledger
 from tests.trim.histories import Fold, few, histories, limits, plain, record_of
 
 
@@ -117,7 +118,7 @@ def popped(ledger: Ledger) -> list[tuple[int, int, int]]:
 def test_the_largest_first(messages: list[plain], data: st.DataObject) -> None:
     """After any decisions the heap gives each result once, largest first, as a sort does."""
     ledger = taken(messages)
-    results = [entry for entry in ledger.heavy if entry.kind is ItemKind.RESULT]
+    results = ledger.queues[Ageing.RESULTS].entries
     for entry in results:
         match data.draw(st.sampled_from(["leave", "leave", "shrink", "clip", "drop", "pin"])):
             case "shrink":

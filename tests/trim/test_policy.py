@@ -11,14 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import InvalidPolicy
-from sidecar.trim.policy import BOUNDS, DEFAULT_PRESET, PRESETS, FitStage, NotePlace, Policy, preset
+from sidecar.trim.policy import BOUNDS, DEFAULT_PRESET, PREFIX_LISTS, PRESETS, FitStage, NotePlace, Policy, preset
 from tests.oracle.strategies import policies
 from tests.prompt.reading import fault
 
 
 def test_every_number_has_bounds() -> None:
     """A knob without bounds would take anything; a bound without a knob is a leftover."""
-    assert {field.name for field in fields(Policy)} - {"fit_stage", "note_place"} == set(BOUNDS)
+    assert {field.name for field in fields(Policy)} - {
+        "fit_stage",
+        "age_stage",
+        "note_place",
+        "age_repeats",
+        *PREFIX_LISTS,
+    } == set(BOUNDS)
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
@@ -40,7 +46,7 @@ def test_presets() -> None:
 
 def test_no_such_preset() -> None:
     """The error names the presets that there are."""
-    with pytest.raises(InvalidPolicy, match="cache_first, cap_only, fit_only") as caught:
+    with pytest.raises(InvalidPolicy, match="cache_first, lean, cap_only, fit_only") as caught:
         preset("lean_and_mean")
     assert "policy.preset" == caught.value.field
 

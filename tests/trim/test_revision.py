@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.trim.entries import Ageing
 from sidecar.trim.ids import sign
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
@@ -87,7 +88,9 @@ def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
     assert apply_state(other, pack_state(one.ledger))
     assert decisions(one.ledger) == decisions(other)
     assert one.ledger.total == other.total
-    for name in ("light_done", "heavy_done", "drop_done", "batch_end", "batch_group", "batches", "evaluated"):
+    for ageing in Ageing:
+        assert one.ledger.queues[ageing].done == other.queues[ageing].done
+    for name in ("drop_done", "batch_end", "batch_group", "batches", "evaluated"):
         assert getattr(one.ledger, name) == getattr(other, name), name
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.prompt.items import ItemKind
-from sidecar.trim.ledger import Action, Ledger
+from sidecar.trim.entries import Action, Ageing
+from sidecar.trim.ledger import Ledger
 from tests.trim.histories import Decided, Fold, decisions, few, histories, limits, plain, record_of
 from tests.trim.test_ledger import candidates, partners, popped
 
@@ -35,8 +36,8 @@ def test_indices_are_those_of_a_fresh_ledger(data: st.DataObject) -> None:
     ledger = fold.ledger
     assert length == len(ledger)
     assert fresh.groups == ledger.groups
-    for name in ("light", "heavy"):
-        places = [[(entry.message, entry.item) for entry in getattr(one, name)] for one in (fresh, ledger)]
+    for ageing in Ageing:
+        places = [[(entry.message, entry.item) for entry in one.queues[ageing].entries] for one in (fresh, ledger)]
         assert places[0] == places[1]
     assert set(fresh.by_id) == set(ledger.by_id)
     assert (fresh.media, fresh.not_holdable, fresh.chain) == (ledger.media, ledger.not_holdable, ledger.chain)
@@ -50,8 +51,7 @@ def test_frontiers(data: st.DataObject) -> None:
     """What clipping and dropping have passed lies within what is left."""
     fold, _, length, _ = rewound(data)
     ledger = fold.ledger
-    assert 0 <= ledger.light_done <= len(ledger.light)
-    assert 0 <= ledger.heavy_done <= len(ledger.heavy)
+    assert all(0 <= queue.done <= len(queue.entries) for queue in ledger.queues.values())
     assert 0 <= ledger.drop_done <= len(ledger.groups)
     assert 0 <= ledger.evaluated <= length
     assert 0 <= ledger.batch_end <= length

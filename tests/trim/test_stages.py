@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sidecar.errors import InvalidPolicy
 from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.ledger import Action, Reason, Record
+from sidecar.trim.entries import HEAVY, Action, Reason, Record
 from sidecar.trim.policy import Policy, preset
 from sidecar.trim.stages import MIN_SAVING
 from tests.oracle.strategies import policies
@@ -128,7 +128,7 @@ def test_fits_or_only_protected_text_is_left(messages: list[plain], limit: int) 
         fold = evaluated(messages, limit, preset(name))
         if fold.used() <= limit:
             continue
-        for entry in fold.ledger.heavy:
+        for entry in (entry for kind in HEAVY for entry in fold.ledger.queues[kind].entries):
             record = fold.ledger.records[entry.message]
             if not record.dropped and not record.pinned and entry.holdable and entry.action is not Action.CLIPPED:
                 assert entry.tokens < MIN_SAVING + 20

@@ -1,0 +1,107 @@
+"""Where an original is cut into passages: stretches of about a screenful, which search ranks by themselves.
+
+Theory. A long result is about many things; ranked whole, it is about none of them. So it is cut where a reader would
+cut it, at line ends, into stretches of 60 to 120 words (60-word passages, an item ranked by its best one, found seven
+points more than whole messages did). Passages lie one after another and cover the original, so that a passage is two
+offsets, its neighbours are next to it, and no byte is out of reach of search. A line too long for a passage is cut at
+a space, else where a word begins, else anywhere between two characters.
+
+A word here is a run of letters, digits and underscores, or of characters beyond ASCII. The analysis may see more words
+in it; this only measures length, at memory speed: the bytes are looked at in blocks, and each cut takes a few
+look-ups among the starts of words and lines. Every passage is bounded in bytes as well, so that a text of blanks or of
+one endless word is cut too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+LEAST_WORDS: Final = 60
+"""Words that a passage has before a line end may close it; fewer remain only at the end, or where bytes run out."""
+AIM_WORDS: Final = 90
+"""The last line end up to here closes the passage, if there is one."""
+MOST_WORDS: Final = 120
+"""Words of a passage: past it a line is cut."""
+MOST_BYTES: Final = 1_024
+"""Bytes of a passage: twice what 90 words of code, logs or prose take. Reached by blanks, base64 and the like, and by
+scripts without spaces, of which it holds about 340 characters."""
+
+_BLOCK: Final = 32_768
+"""Bytes that are looked at together: large against MOST_BYTES, small enough to stay in a processor's cache."""
+_WORD: Final = bytes(byte >= 0x80 or chr(byte).isalnum() or byte == ord("_") for byte in range(256))
+"""Of each byte whether it belongs to a word."""
+_LINE_FEED: Final = 10
+_CHARACTER_BYTES: Final = 4
+
+
+def passages(original: bytes) -> Iterator[tuple[int, int]]:
+    """The passages of an original as byte ranges, in order: contiguous, covering, none empty.
+
+    Cuts between whole characters if the original is UTF-8, else anywhere. In raw JSON a cut never parts a backslash
+    from the letter behind it. Takes time linear in the bytes that are taken from it.
+    """
+    start, size = 0, len(original)
+    while start < size:
+        block = _Block.of(original, start)
+        while start < size and (block.end == size or block.end - start > MOST_BYTES):
+            end = block.cut(original, start)
+            yield start, end
+            start = end
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some of an original, up to `end`: where its words and its lines begin, as offsets in the original."""
+
+    end: int
+    words: Sequence[int]
+    lines: Sequence[int]
+
+    @classmethod
+    def of(cls, original: bytes, start: int) -> _Block:
+        stretch = original[start : start + _BLOCK]
+        within = np.frombuffer(stretch.translate(_WORD), np.bool_)
+        begins = within.copy()
+        begins[1:] &= ~within[:-1]
+        return cls(
+            end=start + len(stretch),
+            words=(np.flatnonzero(begins) + start).tolist(),
+            lines=(np.flatnonzero(np.frombuffer(stretch, np.uint8) == _LINE_FEED) + (start + 1)).tolist(),
+        )
+
+    def cut(self, original: bytes, start: int) -> int:
+        """Where the passage that begins at `start` ends."""
+        first = bisect_left(self.words, start)
+        most = min(start + MOST_BYTES, self._word(first + MOST_WORDS))
+        if most >= self.end:
+            return self.end
+        least = min(start + MOST_BYTES // 2, self._word(first + LEAST_WORDS))
+        aim = min(start + MOST_BYTES * 3 // 4, self._word(first + AIM_WORDS))
+        at = bisect_right(self.lines, aim)
+        if at and self.lines[at - 1] >= least:
+            return self.lines[at - 1]
+        if at < len(self.lines) and self.lines[at] <= most:
+            return self.lines[at]
+        space = original.rfind(b" ", least, aim) + 1
+        if space:
+            return space
+        word = self.words[bisect_right(self.words, aim) - 1] if self.words else 0
+        return _whole(original, word if word > least else most, start)
+
+    def _word(self, number: int) -> int:
+        """Where a word of the block begins; past its last one, the block's end."""
+        return self.words[number] if number < len(self.words) else self.end
+
+
+def _whole(original: bytes, cut: int, start: int) -> int:
+    """The cut moved back, if need be, to the beginning of a character, and before a backslash that ends there."""
+    for at in range(cut, max(cut - _CHARACTER_BYTES, start), -1):
+        if original[at] & 0xC0 != 0x80:
+            cut = at
+            break
+    return cut - 1 if cut - 1 > start and original[cut - 1] == ord("\\") else cut

@@ -1,0 +1,115 @@
+"""One run as this process knows it: what makes its prompts, what it recorded, its tasks, and its sums."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+
+from sidecar.recall.found import SearchLimits
+from sidecar.recall.history import History
+from sidecar.recall.stash import Stash
+from sidecar.run.calls import CacheFigures, RunFigures, StashFigures, TokenFigures, TrimAnswer
+from sidecar.run.memory import Memory
+from sidecar.run.recall_calls import HistoryFigures, RecallLimits
+from sidecar.run.recording import Recorder
+from sidecar.run.repeats import Repeats
+from sidecar.run.size import HistorySize, Marks
+from sidecar.run.tasks import TaskList
+from sidecar.run.usage import Usage
+
+
+class Run:
+    """One run. `lock` guards all but the history, which has a lock of its own."""
+
+    def __init__(
+        self, key: bytes, now: float, hold_bytes: int, stash: Stash, *, search: SearchLimits, recall: RecallLimits
+    ) -> None:
+        """Begin a run: its key mints its ids, `hold_bytes` is the largest original that can be kept."""
+        self.lock = Lock()
+        self.tools_lock = Lock()
+        """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
+        self.key = key
+        self.stash_key = key.hex()
+        self._hold_bytes = hold_bytes
+        self._stash = stash
+        self.memory = self.new_memory()
+        self.history = History(search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key))
+        self.tasks = TaskList()
+        self.usage = Usage()
+        self.marks = Marks()
+        self.size: HistorySize | None = None
+        self.carried_factor = 0.0
+        """The factor of token counts that a revision carried here; 0: none."""
+        self.repeats = Repeats(recall)
+        self.format = ""
+        self.started = self.last_seen = now
+        self.calls = 0
+        self.ended = False
+        self.tokens: TokenFigures | None = None
+        self.cache: CacheFigures | None = None
+        self.sent_total = 0
+        self.returned_total = 0
+        self.searches = 0
+        self.searches_found = 0
+        self.tool_calls = 0
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing has come of the run yet."""
+        return not self.calls and not self.tasks.items
+
+    def new_memory(self) -> Memory:
+        """An empty memory: the fold's cache, which the next prompt fills again."""
+        return Memory(Recorder(self.key, self._hold_bytes))
+
+    def forget_caches(self) -> None:
+        """Give up all that the next prompt, or the next search, makes again."""
+        self.memory = self.new_memory()  # a call that is at it now keeps its own and puts it back
+        self.history.drop_index()
+
+    def sum_up(self, answer: TrimAnswer) -> None:
+        """Take an answer into the run's sums."""
+        self.tokens, self.cache = answer.tokens, answer.cache
+        self.sent_total += answer.tokens.before
+        self.returned_total += answer.tokens.after
+
+    def figures(self, run_id: str) -> RunFigures:
+        """The run's figures."""
+        stash = self._stash.figures(self.stash_key)
+        recorded = self.history.figures()
+        ledger = self.memory.ledger
+        return RunFigures(
+            run_id=run_id,
+            started=self.started,
+            last_seen=self.last_seen,
+            calls=self.calls,
+            iteration=ledger.iteration if len(ledger) else 0,
+            messages=len(ledger),
+            tokens=self.tokens,
+            cache=self.cache,
+            tokens_sent_total=self.sent_total,
+            tokens_returned_total=self.returned_total,
+            trimmed_items=len(self.memory.trims),
+            stash=StashFigures(
+                entries=stash.entries,
+                held_bytes=stash.held_bytes,
+                original_bytes=stash.original_bytes,
+                expired=stash.expired,
+                evicted=stash.evicted,
+                retrievals=stash.retrievals,
+            ),
+            history=HistoryFigures(
+                items=recorded.items,
+                passages=recorded.passages,
+                index_bytes=recorded.index_bytes,
+                waiting_bytes=self.history.waiting_bytes,
+                first_iteration=recorded.first_iteration,
+                searches=self.searches,
+                searches_found=self.searches_found,
+                tool_calls=self.tool_calls,
+            ),
+            unfinished_tasks=tuple(self.tasks.unfinished),
+            size=self.size,
+            repeated=self.memory.recorder.repeated.figures,
+            usage=self.usage.figures(),
+        )

@@ -1,0 +1,165 @@
+"""A message that is new becomes a record of the ledger, and its items part of the run's history, before any stage.
+
+Recorded are tool results, tool calls' arguments, and the text of users and the model, in full. Not recorded are system
+text, our own text, and what our own tools answered, which is known by its keyed tag. A recalled page keeps the id of
+the original that it was cut from; it is elided and clipped like any result, and leads back to the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from sidecar.prompt.items import Item, ItemKind, Role
+from sidecar.prompt.jsontext import digest
+from sidecar.recall.item import HistoryItem
+from sidecar.recall.tag import AnswerKind, Recognised, recognise
+from sidecar.run.calls import Annotation
+from sidecar.run.received import Read
+from sidecar.run.repeated import RepeatedCalls
+from sidecar.run.tool_texts import TOOLS
+from sidecar.trim import own_text
+from sidecar.trim.entries import Entry, Feedback, Record
+from sidecar.trim.ids import mint
+from sidecar.trim.policy import Policy
+
+CALL_ID_CHARACTERS: Final = 256
+"""Characters of a call id that search finds an item by; providers' ids have up to 64."""
+_RECORDED: Final = frozenset({ItemKind.TEXT, ItemKind.SNAPSHOT, ItemKind.ARGUMENTS, ItemKind.RESULT})
+_SPEAKERS: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL})
+_FEEDBACK: Final = {
+    Annotation.VALIDATION_FEEDBACK: Feedback.VALIDATION,
+    Annotation.STEP_ERROR: Feedback.ERROR,
+    Annotation.REPETITION_WARNING: Feedback.REPETITION,
+}
+_SEPARATORS: Final = "_.-/:"
+"""What stands between a prefix and a tool's name where an agent serves several sources of tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of one message from outside it."""
+
+    policy: Policy
+    pinned: bool = False
+    annotation: Annotation | None = None
+
+    def feedback(self, text: str) -> Feedback | None:
+        """What a user's text is as feedback: by the agent's word, else by how it begins."""
+        if self.annotation is not None:
+            return _FEEDBACK.get(self.annotation)
+        return self.policy.feedback(text)
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Makes records of one run's messages, and remembers its calls."""
+
+    of_run: bytes
+    """The run's key: mints its ids and signs what its tools answer."""
+    hold_bytes: int
+    """Bytes of the largest original that the stash can hold."""
+    calls: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """For each call id, newest first to be found: the tool's name and the start of its arguments."""
+    repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
+
+    def record(
+        self, read: Read, raw: bytes, index: int, before: bytes, iteration: int, *, said: Said
+    ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
+        """Make the record of a message, and the history items that it brings.
+
+        Args:
+            read: the message.
+            raw: its bytes.
+            index: its place in the history.
+            before: the chain digest of the history before it.
+            iteration: the one that it belongs to.
+            said: what the agent or its policy say of it.
+        """
+        message, weight = read.message, read.weight
+        assert message is not None
+        assert weight is not None
+        entries: list[Entry] = []
+        items: list[tuple[HistoryItem, Item]] = []
+        for number, item in enumerate(message.items):
+            entry, ours = self._entry(item, index, number, weight.items[number], read.identity, len(raw))
+            if read.role is Role.USER and item.kind is ItemKind.TEXT:
+                entry.feedback = said.feedback(item.text)
+                entry.annotated = said.annotation is not None
+                if said.annotation is Annotation.SNAPSHOT:
+                    entry.kind = ItemKind.SNAPSHOT
+            entries.append(entry)
+            if ours is None and entry.holdable and item.kind in _RECORDED and read.role in _SPEAKERS:
+                role = Role.TOOL if item.kind is ItemKind.RESULT else read.role
+                items.append((_history_item(entry, item, role, iteration), item))
+        made = Record(
+            role=read.role,
+            identity=read.identity,
+            chain=digest(before + read.identity),
+            entries=tuple(entries),
+            full_tokens=weight.total,
+            tokens=weight.total,
+            group=-1,
+            pinned=said.pinned,
+            calls=message.calls,
+            answers=message.answers,
+            media=message.media,
+        )
+        return made, items
+
+    def _entry(  # noqa: PLR0917 - what an entry is made of, in the order of the dataclass
+        self, item: Item, index: int, number: int, tokens: int, identity: bytes, whole: int
+    ) -> tuple[Entry, Recognised | None]:
+        call = item.call_id
+        ours = None
+        if item.kind is ItemKind.ARGUMENTS:
+            tool, arguments = item.tool, item.text[: own_text.ARGUMENTS_CHARACTERS]
+            tool = tool[: own_text.NAME_CHARACTERS + 1]
+            self.calls[call] = (tool, arguments)
+        elif item.result >= 0:
+            tool, arguments = self.calls.get(call, (item.tool[: own_text.NAME_CHARACTERS + 1], ""))
+            if item.kind is ItemKind.RESULT and is_own_tool(tool):
+                ours = recognise(self.of_run, item.text)
+        else:
+            tool = arguments = ""
+        size = len(item.text) if item.text.isascii() else len(item.text.encode())
+        if item.kind is ItemKind.OPAQUE:
+            size = whole
+        recalled = ours is not None and ours.kind is AnswerKind.RECALLED
+        entry = Entry(
+            message=index,
+            item=number,
+            kind=item.kind,
+            size=size,
+            full_tokens=tokens,
+            tokens=tokens,
+            stash_id=ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, identity),
+            tool=tool,
+            arguments=arguments,
+            result=item.result,
+            # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
+            holdable=(whole if item.raw_json else size) <= self.hold_bytes,
+            recalled=recalled,
+        )
+        return entry, ours
+
+
+def is_own_tool(name: str) -> bool:
+    """Whether a tool is one of ours, perhaps under a prefix that tells an agent's sources of tools apart."""
+    return name in TOOLS or any(
+        name.endswith(own) and name[-len(own) - 1 : -len(own)] in _SEPARATORS for own in TOOLS if len(name) > len(own)
+    )
+
+
+def _history_item(entry: Entry, item: Item, role: Role, iteration: int) -> HistoryItem:
+    return HistoryItem(
+        stash_id=entry.stash_id,
+        role=role,
+        kind=item.kind,
+        tool=entry.tool,
+        call_id=item.call_id[:CALL_ID_CHARACTERS],
+        iteration=iteration,
+        message=entry.message,
+        size=entry.size,
+        content_type=item.content_type,
+    )

@@ -1,0 +1,148 @@
+"""The runs that this process knows: found by caller and run id, bounded in number and in what they keep.
+
+Which run goes when there are too many is decided here, and nowhere else; what a run does is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Final
+
+from sidecar.recall.found import SearchLimits
+from sidecar.recall.stash import Stash
+from sidecar.run.budget import MemoryBudget, weight
+from sidecar.run.limits import Limits
+from sidecar.run.one_run import Run
+from sidecar.run.recall_calls import RecallLimits
+from sidecar.trim.ids import run_key
+
+INDEX_SLICE: Final = 8_192
+"""Bytes that one slice indexes: about a millisecond, for which a call may wait."""
+SWEEP_RUNS: Final = 16
+"""Idle runs that one slice of housekeeping forgets."""
+
+
+class RunTable:
+    """All runs of this process, and the stash that they share. Thread-safe."""
+
+    def __init__(
+        self,
+        key: bytes,
+        clock: Callable[[], float],
+        limits: Limits,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+    ) -> None:
+        """`key` mints ids; `clock` gives seconds since the epoch."""
+        self._key = key
+        self._clock = clock
+        self._limits = limits
+        self._search = search
+        self._recall = recall
+        self._lock = Lock()
+        self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._budget = MemoryBudget(limits.memory_bytes)
+        self._to_index: OrderedDict[Run, None] = OrderedDict()
+        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock)
+
+    def __len__(self) -> int:
+        """Runs remembered."""
+        return len(self._runs)
+
+    def known(self, caller: str, run_id: str) -> Run | None:
+        """A run that has been seen."""
+        with self._lock:
+            run = self._runs.get((caller, run_id))
+            if run is not None:
+                run.last_seen = self._clock()
+                self._runs.move_to_end((caller, run_id))
+            return run
+
+    def begun(self, caller: str, run_id: str) -> Run:
+        """A run, which begins now if it has not been seen."""
+        name = (caller, run_id)
+        now = self._clock()
+        with self._lock:
+            run = self._runs.get(name)
+            if run is None:
+                run = self._runs[name] = Run(
+                    run_key(self._key, caller, run_id),
+                    now,
+                    self._limits.run_stash_bytes,
+                    self.stash,
+                    search=self._search,
+                    recall=self._recall,
+                )
+            run.last_seen = now
+            self._runs.move_to_end(name)
+        return run
+
+    def keep(self, caller: str, run_id: str, run: Run) -> None:
+        """A call of the run has come to something: see that it is known, and that there are not too many."""
+        name = caller, run_id
+        forgotten = None
+        over: list[Run] = []
+        with self._lock:
+            if not run.ended:
+                received, records = run.memory.received, len(run.memory.ledger)
+                used = weight(len(received.split.raw) if received is not None else 0, records)
+                used += run.history.figures().index_bytes
+                over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
+                registered = self._runs.get(name)
+                if registered is None or registered.unused:  # a neighbour that failed may have unmade this one
+                    self._runs[name] = run
+                if len(self._runs) > self._limits.runs:
+                    oldest, forgotten = self._runs.popitem(last=False)
+                    self._budget.drop(oldest)
+        if forgotten is not None:
+            self.stash.forget(forgotten.stash_key)
+        for other in over:
+            other.forget_caches()
+        self.stash.touch_run(run.stash_key)
+        self._wait_for_index(run)
+
+    def drop_unused(self, caller: str, run_id: str, run: Run) -> None:
+        """A run that has come to nothing, by an error or a dry run, has not been seen."""
+        with self._lock:
+            if run.unused and self._runs.get((caller, run_id)) is run:
+                del self._runs[caller, run_id]
+
+    def remove(self, caller: str, run_id: str) -> Run | None:
+        """Take a run out of the table; the caller forgets its originals."""
+        with self._lock:
+            self._budget.drop((caller, run_id))
+            return self._runs.pop((caller, run_id), None)
+
+    def sweep(self) -> None:
+        """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
+        self.stash.sweep()
+        self.stash.compress_some()
+        horizon = self._clock() - 2 * self._limits.time_to_live
+        for _ in range(SWEEP_RUNS):
+            with self._lock:
+                oldest = next(iter(self._runs.items()), None)
+                if oldest is None or oldest[1].last_seen > horizon:
+                    return
+                del self._runs[oldest[0]]
+                self._budget.drop(oldest[0])
+            self.stash.forget(oldest[1].stash_key)
+
+    def index_some(self) -> int:
+        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits."""
+        while True:
+            with self._lock:
+                if not self._to_index:
+                    return 0
+                run, _ = self._to_index.popitem(last=False)
+            done = 0 if run.ended else run.history.index_some(INDEX_SLICE)
+            if done:
+                self._wait_for_index(run)
+                return done
+
+    def _wait_for_index(self, run: Run) -> None:
+        if run.history.waiting_bytes and not run.ended:
+            with self._lock:
+                self._to_index[run] = None

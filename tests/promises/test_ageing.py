@@ -1,0 +1,198 @@
+"""The promises under ageing: random histories, policies, annotations, re-sends, rewinds, restarts; and the plateau."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from statistics import median
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sidecar.trim.policy import AgeStage, preset
+from tests.oracle import data as recorded_data
+from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, browsing, returned
+from tests.oracle.runs import Shape, recorded, synthetic, turns
+from tests.oracle.shapes import OPENAI_CHAT
+from tests.promises.ageing import In, begun, differ, inputs, look, lost, up_to
+from tests.promises.engine import Engine
+
+EXAMPLES = int(os.environ.get("PROMPT_SIDECAR_EXAMPLES", "50")) // 2 or 1
+"""Half as many as elsewhere: each example judges every prompt of a run, three times sent."""
+moderate = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+formats = pytest.mark.parametrize("format", ALL_FORMATS)
+
+
+@formats
+@moderate
+@given(data=st.data())
+def test_any_sequence(format: str, data: st.DataObject) -> None:
+    """Whatever changes from call to call, answers are valid, complete and restorable, and items only shrink."""
+    agent = begun(data, format)
+    chance = random.Random(data.draw(st.integers(0, 99)))
+    force = data.draw(inputs)
+    for length in agent.history.lengths:
+        if data.draw(st.integers(0, 4)) == 0:
+            force = data.draw(inputs)
+        how = data.draw(st.sampled_from(["untrimmed", "untrimmed", "adopted", "mixed"]))
+        assert [] == agent.go(length, force, how, chance)
+
+
+@formats
+@moderate
+@given(data=st.data(), force=inputs)
+def test_rewinds_and_branches(format: str, data: st.DataObject, force: In) -> None:
+    """A history that is cut and goes on otherwise is answered validly, and again as if nothing had been."""
+    agent = begun(data, format)
+    chance = random.Random(data.draw(st.integers(0, 99)))
+    for length in agent.history.lengths[::2]:
+        assert [] == agent.go(length, force, "untrimmed", chance)
+    lengths = agent.history.lengths
+    cut = data.draw(st.sampled_from(lengths), label="cut")
+    assert [] == agent.go(cut, force, "untrimmed", chance)
+    if data.draw(st.booleans()):
+        other = browsing(data.draw(st.integers(0, 99)), format, Browsing(iterations=6, page=400))
+        start = next(at for at, part in enumerate(other.parts) if part is Part.CALL)
+        agent.branch(cut, other, start)
+    for length in turns(agent.history.run.messages):
+        if length > cut:
+            assert [] == agent.go(length, force, "untrimmed", chance)
+
+
+@formats
+@moderate
+@given(data=st.data(), force=inputs)
+def test_a_fresh_process(format: str, data: st.DataObject, force: In) -> None:
+    """Under constant inputs a process that begins anywhere, with the revision or without, gives the same bytes."""
+    agent = begun(data, format)
+    history, lengths = agent.history, agent.history.lengths
+    answers = [agent.send(agent.slices[:length], force, annotations=up_to(agent.said, length)) for length in lengths]
+    place = data.draw(st.integers(0, len(lengths) - 1), label="begins at")
+    revision = answers[place - 1].revision if place and data.draw(st.booleans(), label="with revision") else b""
+    fresh = replace(agent, engine=Engine(limit=1))
+    for length, expected in list(zip(lengths, answers, strict=True))[place : place + 3]:
+        actual = fresh.send(agent.slices[:length], force, annotations=up_to(agent.said, length), revision=revision)
+        revision = b""
+        assert [] == differ(history, expected, actual)
+        assert returned(expected) == returned(actual)
+        shown = look(history, agent.slices[:length], actual)
+        assert [] == lost(history, agent.slices[:length], shown, fresh.engine)
+
+
+@formats
+@moderate
+@given(data=st.data())
+def test_a_fresh_process_after_changes(format: str, data: st.DataObject) -> None:
+    """Where inputs changed on the way, a process that is given the revision goes on as the first one does."""
+    agent = begun(data, format)
+    lengths = agent.history.lengths
+    place = data.draw(st.integers(0, len(lengths) - 1), label="begins at")
+    revision = b""
+    for length in lengths[:place]:
+        force = data.draw(inputs)
+        sent = agent.slices[:length]
+        revision = agent.send(sent, force, annotations=up_to(agent.said, length)).revision
+    fresh = replace(agent, engine=Engine(limit=1))
+    force = data.draw(inputs)
+    for length in lengths[place : place + 3]:
+        sent, said = agent.slices[:length], up_to(agent.said, length)
+        expected = agent.send(sent, force, annotations=said)
+        actual = fresh.send(sent, force, annotations=said, revision=revision)
+        revision = b""
+        assert [] == differ(agent.history, expected, actual, own=False)
+
+
+# -- plateau ---------------------------------------------------------------------------------------------------------
+
+SHARE = 0.04
+"""Limit of a long run, as a share of its final tokens: it is filled many times over."""
+LAST = 100
+"""Prompts that a plateau is looked at over."""
+
+
+@cache
+def long_run(kind: str, iterations: int = 500) -> History:
+    """A run that comes to many times its limit."""
+    if kind == "browsing":
+        return browsing(5, OPENAI_CHAT, Browsing(iterations=iterations))
+    run = synthetic(5, OPENAI_CHAT, Shape(iterations=iterations, median=1_200, defects=False, parallel=2))
+    return History(OPENAI_CHAT, run, run.slices(), [Part.PERSON] * len(run.messages))
+
+
+def levels(history: History, name: str, limit: int) -> list[int]:
+    """Tokens of each returned prompt of a run."""
+    engine = Engine(limit=limit, preset=name)
+    return [engine.trim(**history.prompt(length)).tokens.after for length in history.lengths]
+
+
+def plateau_complaints(tokens: Sequence[int], name: str, limit: int) -> list[str]:
+    """Say where a run's last prompts leave the water marks, or still grow.
+
+    A batch point clips to the low-water mark, by whole items, and then drops what is left of old iterations if that
+    takes too much, down to a mark of its own: the lower bound. `lean` has no low mark: what is old is clipped whatever
+    is used.
+    """
+    policy = preset(name)
+    last, before = tokens[-LAST:], tokens[-2 * LAST : -LAST]
+    high, low = policy.fit_high * limit, policy.fit_residue_low * limit
+    found = []
+    if max(last) > high:
+        found.append(f"{max(last)} tokens, above the high-water mark of {high:.0f}")
+    if policy.age_stage is AgeStage.PRESSURE and min(last) < low:
+        found.append(f"{min(last)} tokens, below the low-water mark of what is left, {low:.0f}")
+    if median(last) > median(before) + 0.1 * limit:
+        found.append(f"still grows: {median(before)} tokens, then {median(last)}")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["browsing", "coding"])
+@pytest.mark.parametrize("name", ["lean", "cache_first"])
+def test_a_long_run_plateaus(name: str, kind: str) -> None:
+    """Of 500 iterations that come to 25 times the limit, the last 100 prompts vary within the water marks."""
+    history = long_run(kind)
+    limit = int(SHARE * Engine(limit=10**9, preset="cap_only").trim(**history.prompt()).tokens.before)
+    assert [] == plateau_complaints(levels(history, name, limit), name, limit)
+
+
+def test_growth_has_an_end_below_the_marks() -> None:
+    """However large the limit, what `lean` leaves of old iterations takes no more than its share: it ends by itself."""
+    history, limit = long_run("browsing"), 60_000
+    newest = 18_000  # tokens that pages and results of three iterations may take
+    assert max(levels(history, "lean", limit)[-LAST:]) <= preset("lean").fit_residue_high * limit + newest
+
+
+@pytest.mark.parametrize("name", ["lean", "cache_first"])
+def test_a_recorded_run_plateaus(name: str) -> None:
+    """The longest recorded coding run, at 30 % of its final size."""
+    paths = recorded_data.present("runs/pi-large.*")
+    if not paths:
+        recorded_data.need("runs/pi-large.openai_chat.json.gz")
+    run = recorded(paths[0])
+    history = History(run.format, run, run.slices(), [Part.PERSON] * len(run.messages))
+    limit = int(0.3 * Engine(limit=10**9, preset="cap_only").trim(**history.prompt()).tokens.before)
+    assert [] == plateau_complaints(levels(history, name, limit), name, limit)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    name=st.sampled_from(["lean", "cache_first"]),
+    page=st.sampled_from([400, 2_000]),
+    limit=st.sampled_from([6_000, 12_000]),
+)
+@settings(max_examples=max(3, EXAMPLES // 5), deadline=None, derandomize="CI" in os.environ)
+def test_any_run_plateaus(seed: int, name: str, page: int, limit: int) -> None:
+    """Whatever the run holds, from the first time that the limit is filled on no prompt is above the high mark."""
+    history = browsing(seed, OPENAI_CHAT, Browsing(iterations=220, page=page, screenshots=0.0))
+    tokens = levels(history, name, limit)
+    policy = preset(name)
+    assert max(tokens) <= policy.fit_high * limit
+    assert median(tokens[-LAST:]) <= median(tokens[-2 * LAST : -LAST]) + 0.15 * limit

@@ -1,0 +1,122 @@
+"""Passages: contiguous, covering, of whole characters, of bounded length, at line ends where there are any."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from time import thread_time
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.recall.passages import LEAST_WORDS, MOST_BYTES, MOST_WORDS, passages
+from tests.oracle.data import document, present
+from tests.recall.test_recorded import texts
+
+_WORD = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
+
+_LINES = st.lists(
+    st.sampled_from(["", "one two", "x" * 700, "é漢字" * 90, "a b " * 40, "\t  ", "word " * 7]), max_size=60
+)
+_TEXTS = st.one_of(st.text(max_size=3_000), _LINES.map("\n".join), _LINES.map("".join))
+
+
+def cut(original: bytes) -> list[bytes]:
+    """The passages' bytes; asserts that they lie one after another, none empty, none too long."""
+    found = list(passages(original))
+    edges = [0, *(end for _, end in found)]
+    assert found == list(pairwise(edges))
+    assert all(start < end <= start + MOST_BYTES for start, end in found)
+    assert len(original) == edges[-1]
+    return [original[start:end] for start, end in found]
+
+
+@given(_TEXTS)
+def test_passages_cover_a_text_in_whole_characters(text: str) -> None:
+    """Joined they are the text, and each of them can be read by itself."""
+    assert text == "".join(part.decode() for part in cut(text.encode()))
+
+
+@given(_TEXTS)
+def test_passages_are_bounded_in_words(text: str) -> None:
+    """None has more than the bound; one that ends early does so for its bytes, or because the text ends."""
+    parts = cut(text.encode())
+
+    assert [] == [part for part in parts if len(_WORD.findall(part)) > MOST_WORDS]
+    assert [] == [
+        part for part in parts[:-1] if len(_WORD.findall(part)) < LEAST_WORDS - 1 and len(part) < MOST_BYTES // 2 - 4
+    ]
+
+
+@given(st.binary(max_size=3_000))
+def test_any_bytes_can_be_cut(original: bytes) -> None:
+    """An original that is not UTF-8 is cut all the same."""
+    assert original == b"".join(cut(original))
+
+
+@given(st.recursive(st.text(max_size=300), lambda inner: st.lists(inner, max_size=20), max_leaves=30))
+def test_escapes_are_not_parted_from_their_backslash(value: object) -> None:
+    """No passage of raw JSON ends with a backslash that escapes what the next one begins with."""
+    parts = cut(orjson.dumps(value))
+
+    assert [] == [part for part in parts[:-1] if part.endswith(b"\\") and part.strip(b"\\")]
+
+
+def test_lines_are_kept_whole() -> None:
+    """Where lines are short, passages end at line ends and have about ninety words."""
+    parts = cut(b"".join(b"line %d has seven words in it\n" % number for number in range(500)))
+
+    assert [] == [part for part in parts if not part.endswith(b"\n")]
+    assert {84, 85, 86, 87, 88, 89, 90, 91} >= {len(_WORD.findall(part)) for part in parts[:-1]}
+
+
+def test_a_line_a_little_too_long_is_kept_whole() -> None:
+    """A line end past the aim is taken if it lies within the bound."""
+    first, second = b"word " * 100 + b"\n", b"more " * 100 + b"\n"
+
+    assert [first, second] == cut(first + second)
+
+
+def test_a_long_line_is_cut_at_spaces() -> None:
+    """A paragraph on one line ends its passages between words."""
+    parts = cut(b"Lorem ipsum, dolor sit-amet. " * 400)
+
+    assert [] == [part for part in parts if not part.endswith(b" ")]
+
+
+def test_minified_json_is_cut_where_a_word_begins() -> None:
+    """Without spaces, names stay whole."""
+    parts = cut(orjson.dumps({f"name_{number}": f"value{number}" for number in range(1_000)}))
+
+    assert [] == [part for part in parts[1:] if not part.startswith((b"name_", b"value"))]
+
+
+def test_empty_has_no_passage() -> None:
+    """Nothing to find."""
+    assert [] == cut(b"")
+
+
+@pytest.mark.parametrize("path", present("runs/*.json.gz"), ids=lambda path: path.name)
+def test_recorded_texts_are_cut_into_screenfuls(path: Path) -> None:
+    """Every text is covered, and the typical passage has the length that was aimed at."""
+    parts = [part for text in texts(document(path)) if len(text) > 2_000 for part in cut(text)]
+    words = sorted(len(_WORD.findall(part)) for part in parts)
+
+    assert 50 <= words[len(words) // 2] <= 110
+
+
+@pytest.mark.parametrize("unit", ["\n", " ", "x", "a ", "a\n", "漢", "\\", "\u0301", "\r\n", "\0"])
+def test_hostile_texts_take_linear_time(unit: str) -> None:
+    """A megabyte of one thing, and ten times as much, differ by a factor of about ten; the smaller bound is noise."""
+    small = (unit * 1_000_000).encode()[:500_000].decode("utf-8", "ignore").encode()
+
+    def seconds(original: bytes) -> float:
+        began = thread_time()
+        for _ in passages(original):
+            pass
+        return thread_time() - began
+
+    assert seconds(small * 8) < max(8 * 4 * seconds(small), 2.0)
