@@ -9,6 +9,8 @@ PYTHON ?=
 TESTS ?=
 # Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
 EVAL ?=
+# Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
+OBSERVE ?=
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -45,8 +47,12 @@ bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
 	@$(BIN)/python -m tests.eval $(EVAL)
 
+.PHONY: observe
+observe: $(READY) ## Paint every dashboard from a live Prometheus under a load of agents; needs Node.js and Chromium
+	@$(BIN)/python -m tests.observe $(OBSERVE)
+
 .PHONY: check
-check: check-style check-types check-imports check-protos check-portable ## Run every check: style, types, layers, protos, portability
+check: check-style check-types check-imports check-protos check-dashboards check-portable ## Run every check: style, types, layers, protos, dashboards, portability
 
 .PHONY: check-style
 check-style: $(READY)
@@ -68,6 +74,10 @@ check-protos: $(READY)
 	@.ci/check-breaking $(BIN)/buf
 	@.ci/check-stubs $(BIN)/python
 
+.PHONY: check-dashboards
+check-dashboards: $(READY)
+	@$(BIN)/python -m dashboards.generate --check
+
 .PHONY: check-portable
 check-portable: $(READY)
 	@$(BIN)/python .ci/check-portable.py
@@ -83,15 +93,19 @@ protos: $(READY) ## Write the stubs in sidecar/v1 anew from protos/
 	@rm -f sidecar/v1/*_pb2.py sidecar/v1/*_pb2.pyi sidecar/v1/*_pb2_grpc.py sidecar/v1/*_pb2_grpc.pyi
 	@.ci/stubs . $(BIN)/python
 
+.PHONY: dashboards
+dashboards: $(READY) ## Write the dashboards and rules anew from dashboards/generate
+	@$(BIN)/python -m dashboards.generate
+
 .PHONY: pins
 pins: $(READY) ## Pin the newest versions that pyproject.toml allows in .ci/requirements.txt
-	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --upgrade \
 		--generate-hashes --no-header --no-annotate --quiet --output-file .ci/requirements.txt
 	@git --no-pager diff --stat -- .ci/requirements.txt
 
 .PHONY: clean
 clean: ## Remove what make made
-	rm -rf $(VENV) dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .cache dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --require-hashes takes nothing that is not pinned. The project itself is linked in with the pinned build tool, as an

@@ -27,6 +27,8 @@ EXIT_INTERRUPTED = 130
 """Ctrl-C: 128 and the signal's number, as shells count."""
 
 _LONGEST_WAIT = 86_400.0
+_INSTALL = "pip install 'prompt-sidecar[server]'"
+"""Without the extra there is the client alone."""
 
 _EXAMPLES = """\
 examples:
@@ -62,6 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(asked)
     except _Refused as error:
         print(f"prompt-sidecar: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except ImportError as error:
+        if (error.name or "sidecar").split(".")[0] == "sidecar":
+            raise
+        print(f"prompt-sidecar: this command needs the server ({error}): {_INSTALL}", file=sys.stderr)
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader of our output has gone, as with `| head`. Python would complain once more while it ends.
@@ -276,8 +283,9 @@ def _server(address: str | None, settings: Settings) -> Iterator[str]:
     from sidecar.app import start
 
     here = replace(settings.server, listen="127.0.0.1:0", socket="", tls_certificate="", tls_key="", client_ca="")
+    unwatched = replace(settings.telemetry, metrics_listen="")
     with _start_errors():
-        server = start(replace(settings, server=replace(here, tokens_file="")))
+        server = start(replace(settings, server=replace(here, tokens_file=""), telemetry=unwatched))
     try:
         yield server.addresses[0]
     finally:

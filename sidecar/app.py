@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import queue
 import secrets
 import signal
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import tiktoken
 
+from sidecar.effective import warnings
 from sidecar.run.service import Runs
-from sidecar.server.lifecycle import Server
+from sidecar.server.lifecycle import Server, StartError
 from sidecar.server.logs import configure
-from sidecar.server.options import is_loopback
+from sidecar.server.options import is_loopback, split_address
+from sidecar.server.servicer import METHODS, SERVICE
 from sidecar.settings import Settings
+from sidecar.telemetry.pipeline import Running
+from sidecar.telemetry.pipeline import start as start_telemetry
+from sidecar.telemetry.spans import current_ids
 from sidecar.tokens.count import Counter, warm
 from sidecar.tokens.fast import load_fast
 from sidecar.tokens.vocabulary import ENCODINGS, load
@@ -43,15 +51,39 @@ def build_runs(settings: Settings, counter: Counter) -> Runs:
     )
 
 
-def start(settings: Settings) -> Server:
-    """Bind, load, and serve; return the running server.
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """A running sidecar: its server, and the telemetry that watches it."""
+
+    server: Server
+    telemetry: Running
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """What clients dial, in gRPC's spelling."""
+        return self.server.addresses
+
+    def stop(self, grace: float | None = None) -> bool:
+        """Drain and end, then send what telemetry still has; return whether all calls finished."""
+        clean = self.server.stop(grace)
+        self.telemetry.stop()
+        return clean
+
+
+def start(settings: Settings) -> Sidecar:
+    """Bind, load, and serve; return the running sidecar.
 
     Raises:
         StartError: it cannot listen as the settings say.
         TokensError: the tokens file cannot be used.
         VocabularyError: a vocabulary is missing or damaged.
     """
-    server = Server(settings.server)
+    telemetry = _telemetry(settings)
+    try:
+        server = Server(settings.server, telemetry.observer)
+    except BaseException:
+        telemetry.stop()
+        raise
     try:
         encodings: dict[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
         fast, found = (
@@ -62,9 +94,31 @@ def start(settings: Settings) -> Server:
         server.start(build_runs(settings, counter), partial(warm, counter))
     except BaseException:
         server.stop(0)
+        telemetry.stop()
         raise
     settle_collector()
-    return server
+    return Sidecar(server, telemetry)
+
+
+def _telemetry(settings: Settings) -> Running:
+    """Begin telemetry. An address of `/metrics` that nobody asked for and somebody else has is done without."""
+    options = settings.telemetry
+    address = split_address(options.metrics_listen) if options.metrics_listen else None
+    methods = [f"{SERVICE}/{name}" for name in METHODS]
+    try:
+        return start_telemetry(options, os.environ, methods=methods, address=address)
+    except OSError as error:
+        if "telemetry.metrics_listen" in settings.sources:
+            raise StartError(
+                f"telemetry.metrics_listen {options.metrics_listen}: cannot listen there: {error.strerror}; "
+                "free the address, set another, or none"
+            ) from None
+        _log.warning(
+            "there are no metrics: cannot listen on %s, the default: %s; set telemetry.metrics_listen to have them",
+            options.metrics_listen,
+            error.strerror,
+        )
+    return start_telemetry(options, os.environ, methods=methods)
 
 
 def settle_collector() -> None:
@@ -82,13 +136,15 @@ def serve(settings: Settings) -> bool:
 
     Raises: as `start`.
     """
-    configure(settings.log.format, settings.log.level)
+    configure(settings.log.format, settings.log.level, current_ids)
     _remark(settings)
     # A SimpleQueue's put may run in a signal handler while the same thread is inside get; an Event's set may not.
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, lambda number, _: events.put(signal.Signals(number).name))
     server = start(settings)
+    for told in server.telemetry.told:
+        _log.info("%s", told)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
     _log.info("%s: stopping, calls in flight have %g s to finish", events.get(), settings.server.grace)
     outcome: list[bool] = []
@@ -112,3 +168,9 @@ def _remark(settings: Settings) -> None:
         _log.info("key is not set: a random one is used, so stash ids and revisions do not outlive this process")
     if server.listen and not is_loopback(server.listen) and not server.tls_certificate:
         _log.warning("server.listen %s is reachable without TLS: prompts and tokens travel in the clear", server.listen)
+    metrics = settings.telemetry.metrics_listen
+    if metrics and not is_loopback(metrics):
+        _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
+    window = settings.limits.default_window
+    for warning in warnings(settings.policy, settings.policy_overrides, settings.preset, window):
+        _log.warning("%s", warning)

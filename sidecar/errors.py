@@ -26,11 +26,13 @@ class SidecarError(Exception):
     status: ClassVar[str] = "INTERNAL"
     reason: ClassVar[str] = "INTERNAL"
 
-    def __init__(self, message: str, *, field: str = "") -> None:
+    def __init__(self, message: str, *, field: str = "", bound: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.field = field
         """The request field at fault, as a path such as `json.body.messages[3].content`; empty if none is."""
+        self.bound = bound
+        """The bound of the sidecar that was reached, by the name that is counted; empty if none was."""
 
 
 class InvalidRequest(SidecarError):

@@ -68,6 +68,7 @@ GUIDES: Final[Mapping[str, Guide]] = {
         "a run that stays at its limit is trimmed at nearly every call, each time at another place of the prefix.",
         {
             "fit_stage": "What is largest gives most for one edit, and no step vanishes while results can give.",
+            "fit_high": "It trims at every call at its limit: a tenth is left, as the rule it follows has it.",
             "fit_low": "No further down than needed: as much as can stays verbatim.",
         },
     ),

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -203,6 +204,22 @@ def address() -> Reader:
         return value
 
     return Reader("host:port such as 127.0.0.1:7717 or [::1]:0, or empty", read, _quoted)
+
+
+def url() -> Reader:
+    """The URL of a server, or nothing. Shown without what may be a password."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not _is_line(value):
+            raise ValueError(value)
+        if value:
+            parts = urlsplit(value)
+            if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
+                raise ValueError
+            parts.port  # noqa: B018  # reading it checks it
+        return value
+
+    return Reader("a URL such as http://127.0.0.1:4317, without user and password, or empty", read, _quoted)
 
 
 def secret() -> Reader:

@@ -26,6 +26,7 @@ from sidecar.run.limits import Limits
 from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions, is_loopback
 from sidecar.settings_table import PREFIX, ROWS, LogSettings, Row, TokenSettings
+from sidecar.telemetry.options import TelemetryOptions
 from sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
 
 CONFIG_VARIABLE = PREFIX + "CONFIG"
@@ -54,6 +55,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     recall: RecallLimits = field(default_factory=RecallLimits)
     search: SearchLimits = field(default_factory=SearchLimits)
+    telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
     preset: str = DEFAULT_PRESET
     policy_overrides: Mapping[str, object] = field(default_factory=dict)
     """The policy's fields that a source sets, over the preset."""
@@ -164,6 +166,7 @@ def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: l
         limits=Limits(**table("limits.")),
         recall=RecallLimits(**table("recall.")),
         search=SearchLimits(**table("search.")),
+        telemetry=TelemetryOptions(**table("telemetry.")),
         preset=chosen,
         policy_overrides=policy,
         sources=sources,
@@ -218,6 +221,7 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
         ("limits.", settings.limits),
         ("recall.", settings.recall),
         ("search.", settings.search),
+        ("telemetry.", settings.telemetry),
         ("policy.", policy),
     )
     for prefix, struct in structs:

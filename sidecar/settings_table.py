@@ -1,6 +1,7 @@
 """Every setting as a row: its name, default, reader, and one line on what it is for; and the file that explains all.
 
-Names and defaults come from the structs that the parts take: ServerOptions, Limits, RecallLimits, SearchLimits, Policy.
+Names and defaults come from the structs that the parts take: ServerOptions, Limits, RecallLimits, SearchLimits,
+TelemetryOptions, Policy.
 The tables below add what a source may say and one line on what it is for, so that messages, the example file and
 `check-config` say the same.
 """
@@ -18,7 +19,22 @@ from sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from sidecar.run.limits import Limits
 from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions
-from sidecar.setting_readers import GIB, KIB, MIB, Reader, address, byte_count, choice, seconds, secret, text, whole
+from sidecar.setting_readers import (
+    GIB,
+    KIB,
+    MIB,
+    Reader,
+    address,
+    byte_count,
+    choice,
+    seconds,
+    secret,
+    text,
+    texts,
+    url,
+    whole,
+)
+from sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
 from sidecar.trim.policy import DEFAULT_PRESET, PRESETS
 
 PREFIX = "PROMPT_SIDECAR_"
@@ -112,11 +128,27 @@ _SEARCH: Mapping[str, tuple[Reader, str]] = {
     ),
 }
 
+_TELEMETRY: Mapping[str, tuple[Reader, str]] = {
+    "metrics_listen": (
+        address(),
+        "TCP address of /metrics; empty: none; port 0: a free one. Whoever reaches it reads all figures, but no text.",
+    ),
+    "otlp_endpoint": (
+        url(),
+        "Collector that metrics and traces are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if anything.",
+    ),
+    "models": (
+        texts(MOST_MODELS, 128),
+        "Models that figures are told apart by, beside the known ones; any other counts as other.",
+    ),
+}
+
 _TABLES: Sequence[tuple[str, type[Any], Mapping[str, tuple[Reader, str]]]] = (
     ("server.", ServerOptions, _SERVER),
     ("limits.", Limits, _LIMITS),
     ("recall.", RecallLimits, _RECALL),
     ("search.", SearchLimits, _SEARCH),
+    ("telemetry.", TelemetryOptions, _TELEMETRY),
 )
 """The structs that have a table of settings each, by the settings' prefix."""
 

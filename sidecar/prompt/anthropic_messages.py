@@ -2,9 +2,19 @@
 
 A message is `{"role", "content"}` with a string or an array of blocks. Calls are `tool_use` blocks whose input is an
 object; results are `tool_result` blocks that open the next user turn. The system prompt is a member of the body, a
-string or an array of text blocks, and no system message may stand in the history. Thinking blocks are signed and stay
-as they are, where they are. Cache marks move from call to call, so they are no part of a message's identity. Source:
-the provider's API reference, messages, and its pages on tool use, extended thinking and prompt caching.
+string or an array of text blocks, and no system message may stand in the history. Cache marks move from call to call,
+so they are no part of a message's identity.
+
+Thinking blocks are signed and stay as they are, where they are. The provider refuses a changed one in the latest
+assistant message, which no stage touches; in older ones the text and the input beside thinking may become shorter.
+
+What the provider's own tools do stands in assistant messages: a `…_tool_use` block and its `…_tool_result`, which may
+come in a later message (code that calls the client's tools ends after their results). Neither is edited, and both are
+told as a call and its answer, so that they are dropped together. This goes by the ending of the block's type, so a
+server tool of tomorrow is paired too.
+
+Source: the provider's API reference, messages, and its pages on tool use, programmatic tool calling, extended thinking,
+search results and prompt caching.
 """
 
 from __future__ import annotations
@@ -12,17 +22,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
-from sidecar.prompt.format import Format, Replacement
+from sidecar.prompt.format import Format, Replacement, SystemMember
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.parts import string, text_in_place
+from sidecar.prompt.system_member import add_block, block_texts, block_without
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+_SERVER_CALL: Final = "_tool_use"
+_SERVER_RESULT: Final = "_tool_result"
 _KNOWN: Final = frozenset({"role", "content"})
-_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_SYSTEM: Final = "json.body.system"
 
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
@@ -90,53 +103,75 @@ class _Reader:
             self.items.append(Item(ItemKind.IMAGE, path, _comparable_text(block), raw_json=True))
         else:
             self.other.append(_comparable_text(block))
+            if type(kind) is str and kind.endswith(_SERVER_CALL):
+                self.calls.append(string(block.get("id")))
+            elif type(kind) is str and kind.endswith(_SERVER_RESULT):
+                self.answers.append(string(block.get("tool_use_id")))
 
     def _call(self, block: dict[str, Any], path: Path) -> None:
-        call_id, name = _string(block.get("id")), _string(block.get("name"))
+        call_id, name = string(block.get("id")), string(block.get("name"))
         self.calls.append(call_id)
         self.names.append(name)
         text = canonical(block["input"]).decode()
         self.items.append(Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name))
 
     def _result(self, block: dict[str, Any], path: Path, field: str) -> None:
-        call_id = _string(block.get("tool_use_id"))
+        call_id = string(block.get("tool_use_id"))
         result = len(self.answers)
         self.answers.append(call_id)
-        content = block.get("content")
+        self._inside(block.get("content"), (*path, "content"), f"{field}.content", call_id, result)
+
+    def _inside(self, content: Any, path: Path, field: str, call_id: str, result: int) -> None:
+        """Take the content of a result, or of a document or search result in it."""
         if type(content) is str:
-            if content:
-                at = (*path, "content")
-                self.items.append(Item(ItemKind.RESULT, at, content, call_id=call_id, result=result))
+            self._text(content, path, call_id, result)
         elif type(content) is list:
-            check_parts(content, f"{field}.content")
+            check_parts(content, field)
             for index, part in enumerate(content):
-                at = (*path, "content", index)
                 if type(part) is not dict:
-                    where = f"{field}.content[{index}]"
+                    where = f"{field}[{index}]"
                     raise InvalidJson(f"{where} must be an object", field=where)
-                kind = part.get("type")
-                if kind == "text" and type(part.get("text")) is str:
-                    if part["text"]:
-                        self.items.append(
-                            Item(ItemKind.RESULT, (*at, "text"), part["text"], call_id=call_id, result=result)
-                        )
-                elif kind == "image":
-                    text = _comparable_text(part)
-                    self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
-                else:
-                    self.other.append(_comparable_text(part))
+                self._part(part, (*path, index), f"{field}[{index}]", call_id, result)
         elif content is not None:
-            raise InvalidJson(f"{field}.content must be a string or an array", field=f"{field}.content")
+            raise InvalidJson(f"{field} must be a string or an array", field=field)
+
+    def _part(self, part: dict[str, Any], at: Path, field: str, call_id: str, result: int) -> None:
+        kind, source = part.get("type"), part.get("source")
+        if kind == "text" and type(part.get("text")) is str:
+            self._text(part["text"], (*at, "text"), call_id, result)
+        elif kind == "image":
+            text = _comparable_text(part)
+            self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
+        elif kind == "search_result" and type(part.get("content")) is list:
+            self.names += [string(part.get("title")), string(source)]
+            self._inside(part["content"], (*at, "content"), f"{field}.content", call_id, result)
+        elif kind == "document" and type(source) is dict and _document_text(source):
+            self.names += [string(part.get("title")), string(part.get("context"))]
+            member = _document_text(source)
+            self._inside(source[member], (*at, "source", member), f"{field}.source.{member}", call_id, result)
+        else:
+            self.other.append(_comparable_text(part))
+
+    def _text(self, text: str, path: Path, call_id: str, result: int) -> None:
+        if text:
+            self.items.append(Item(ItemKind.RESULT, path, text, call_id=call_id, result=result))
+
+
+def _document_text(source: dict[str, Any]) -> str:
+    """The member of a document's source that holds text, plain or as blocks; empty if none does, as in a PDF."""
+    member = {"text": "data", "content": "content"}.get(string(source.get("type")), "")
+    shapes = (str,) if member == "data" else (str, list)
+    return member if type(source.get(member)) in shapes else ""
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+    return splice(raw, {item.path: _value(raw, item, text) for item, text in replacements.items()})
 
 
-def _value(item: Item, text: Replacement) -> bytes:
+def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return orjson.dumps({"type": "text", "text": text or ""})
+        return text_in_place(value_at(raw, item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS:
         return b"{}"
     return orjson.dumps(text or "")
@@ -161,10 +196,8 @@ def add_system(value: bytes | None, text: str) -> bytes:
         present = b'{"type":"text","text":' + value + b"}"
         return b"[" + block + b"]" if value == b'""' else b"[" + present + b"," + block + b"]"
     if opening == b"[":
-        if not _raw_array.decode(value):
-            return b"[" + block + b"]"
-        return value[:-1] + b"," + block + b"]"
-    raise InvalidJson("json.body.system must be a string or an array of text blocks", field="json.body.system")
+        return add_block(value, block)
+    raise InvalidJson(f"{_SYSTEM} must be a string or an array of text blocks", field=_SYSTEM)
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
@@ -198,10 +231,6 @@ def _comparable_text(block: dict[str, Any]) -> str:
     return canonical(_without_mark(block)).decode()
 
 
-def _string(value: Any) -> str:
-    return value if type(value) is str else ""
-
-
 FORMAT: Final = Format(
     name="anthropic_messages",
     read=read,
@@ -209,8 +238,12 @@ FORMAT: Final = Format(
     original=original,
     system_message=None,
     tool=tool,
-    add_system=add_system,
-    system_field="system",
+    system=SystemMember(
+        names=("system",),
+        add=add_system,
+        without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
+        texts=lambda value: block_texts(value, _SYSTEM),
+    ),
     tool_fields=("tools",),
     reserve_fields=("max_tokens",),
 )

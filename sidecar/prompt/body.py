@@ -26,7 +26,8 @@ from sidecar.errors import InvalidJson
 FIELD: Final = "json.body"
 """The request field that every message of this file is about."""
 
-_MESSAGES: Final = "messages"
+MESSAGES: Final = "messages"
+"""The body's member that holds the messages in most formats."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _KEY: Final = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
@@ -54,6 +55,8 @@ class Split:
     is_object: bool
     same: int = 0
     """Messages at the start that are, byte for byte, those of the split before."""
+    is_text: bool = False
+    """Whether a plain string stands in place of the array; the one message is that string, quotes included."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -63,9 +66,13 @@ class Split:
         return self.raw[self.starts[index] : self.ends[index]]
 
     def field(self, name: str) -> bytes | None:
-        """The raw JSON of a member of the body; None if there is none."""
-        span = self.fields.get(name)
-        return None if span is None else self.raw[span.start : span.end]
+        """The raw JSON of a member of the body, or of one inside it (`outer.inner`); None if there is none."""
+        outer, _, inner = name.partition(".")
+        span = self.fields.get(outer)
+        if span is None:
+            return None
+        value = self.raw[span.start : span.end]
+        return _inner(value, inner) if inner else value
 
     @property
     def head(self) -> bytes:
@@ -78,17 +85,24 @@ class Split:
         return self.raw[self.ends[-1] :]
 
 
-def split(raw: bytes, before: Split | None = None) -> Split:
+def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, text: bool = False) -> Split:
     """Split a request body, or a bare message array, into messages.
 
+    Args:
+        raw: the body.
+        before: the body before, split.
+        member: the body's member that holds the messages; the same as in the body before.
+        text: whether a plain string may stand in place of the array.
+
     Raises:
-        InvalidJson: not JSON, neither an object with `messages` nor an array, a member twice, or no message at all.
+        InvalidJson: not JSON, neither an object with that member nor an array, a member twice, or no message at all.
     """
-    found = _split_after(raw, before) if before is not None else None
+    found = _split_after(raw, before, member) if before is not None and not before.is_text else None
     if found is None:
-        found = _split_whole(raw, before)
+        found = _split_whole(raw, before, member, text=text)
     if not found.starts:
-        raise InvalidJson("json.body.messages is empty; it must hold at least one message", field=f"{FIELD}.messages")
+        field = f"{FIELD}.{member}"
+        raise InvalidJson(f"{field} is empty; it must hold at least one message", field=field)
     return found
 
 
@@ -107,7 +121,7 @@ def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
     return Split(raw, starts, ends, {}, is_object=False, same=same)
 
 
-def _split_after(raw: bytes, before: Split) -> Split | None:
+def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
     """Split a body that begins like the one before, up to some message; None if not even its head is the same."""
     if not before.starts or not raw.startswith(memoryview(before.raw)[: before.starts[0]]):
         return None
@@ -119,9 +133,10 @@ def _split_after(raw: bytes, before: Split) -> Split | None:
     starts, ends = before.starts[:same], before.ends[:same]
     head_fields = {name: span for name, span in before.fields.items() if span.end <= before.starts[0]}
     if before.is_object:
-        fields, new = _scan_object(b'{"messages":[0' + rest, at - len(b'{"messages":[0'))
+        opening = b'{"%s":[0' % member.encode()
+        fields, new, _ = _scan_object(opening + rest, at - len(opening), member)
     else:
-        fields, new = {}, _scan_array(b"[0" + rest, 0, at - len(b"[0"), whole=True)
+        fields, new = {}, _scan_array(b"[0" + rest, 0, at - len(b"[0"), member, whole=True)
     for name, span in fields.items():
         if name in head_fields:
             raise _twice(name)
@@ -131,17 +146,19 @@ def _split_after(raw: bytes, before: Split) -> Split | None:
     return Split(raw, starts, ends, head_fields, before.is_object, same)
 
 
-def _split_whole(raw: bytes, before: Split | None) -> Split:
+def _split_whole(raw: bytes, before: Split | None, member: str, *, text: bool) -> Split:
     at = _skip_space(raw, 0)
     opening = raw[at : at + 1]
+    is_text = False
     if opening == b"{":
-        fields, spans = _scan_object(raw, 0)
+        fields, spans, is_text = _scan_object(raw, 0, member, text=text)
     elif opening == b"[":
-        fields, spans = {}, _scan_array(raw, at, 0, whole=True)
+        fields, spans = {}, _scan_array(raw, at, 0, member, whole=True)
     else:
-        raise InvalidJson(f"{FIELD} must be a JSON object with messages, or an array of messages", field=FIELD)
-    result = Split(raw, [start for start, _ in spans], [end for _, end in spans], fields, opening == b"{")
-    if before is not None and before.is_object == result.is_object:
+        raise InvalidJson(f"{FIELD} must be a JSON object with {member}, or an array of messages", field=FIELD)
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    result = Split(raw, starts, ends, fields, opening == b"{", is_text=is_text)
+    if before is not None and before.is_object == result.is_object and before.is_text == is_text:
         bound = min(len(result), len(before))
         while result.same < bound and _equal(result, before, result.same):
             result.same += 1
@@ -195,52 +212,61 @@ def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list
     return same
 
 
-def _scan_object(text: bytes, shift: int) -> tuple[dict[str, Span], list[tuple[int, int]]]:
-    """Spans of an object's members, and of the messages in it; `shift` is added to every offset."""
+def _scan_object(
+    raw: bytes, shift: int, member: str, *, text: bool = False
+) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
+    """Spans of an object's members and of the messages in it, and whether these are a plain string.
+
+    `shift` is added to every offset.
+    """
     try:
-        members = _raw_object.decode(text)
+        members = _raw_object.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed(error, text) from None
+        raise _malformed(error, raw) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
-    at = _skip_space(text, 0) + 1
+    at = _skip_space(raw, 0) + 1
     fields: dict[str, Span] = {}
     messages: list[tuple[int, int]] | None = None
-    while (key := _KEY.match(text, at)) is not None:
+    is_text = False
+    while (key := _KEY.match(raw, at)) is not None:
         name = _decode_key(key.group(1))
         value = members.get(name)
         at = key.end()
         # A member given twice has the bytes of its last value, so an earlier one with other bytes shows here.
-        if value is None or name in fields or (name == _MESSAGES and messages is not None):
+        if value is None or name in fields or (name == member and messages is not None):
             raise _twice(name)
         size = len(memoryview(value))
-        if not text.startswith(value, at):
+        if not raw.startswith(value, at):
             raise _twice(name)
-        if name == _MESSAGES:
-            messages = _scan_array(text, at, shift, memoryview(value))
+        if name == member:
+            is_text = text and raw[at : at + 1] == b'"'
+            whole = (at + shift, at + size + shift)
+            messages = [whole] if is_text else _scan_array(raw, at, shift, member, memoryview(value))
         else:
             fields[name] = Span(at + shift, at + size + shift)
         at += size
-        comma = _COMMA.match(text, at)
+        comma = _COMMA.match(raw, at)
         if comma is None:
             break
         at = comma.end()
-    if text[_skip_space(text, at) : _skip_space(text, at) + 1] != b"}":
+    if raw[_skip_space(raw, at) : _skip_space(raw, at) + 1] != b"}":
         raise _twice("")  # the last value of a member is a prefix of an earlier one
     if messages is None:
-        raise InvalidJson("json.body.messages is missing; the body must have an array of messages", field=FIELD)
-    return fields, messages
+        raise InvalidJson(f"{FIELD}.{member} is missing; the body must have an array of messages", field=FIELD)
+    return fields, messages, is_text
 
 
 def _scan_array(
-    text: bytes, at: int, shift: int, value: memoryview | None = None, *, whole: bool = False
+    text: bytes, at: int, shift: int, member: str, value: memoryview | None = None, *, whole: bool = False
 ) -> list[tuple[int, int]]:
     """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
     try:
         slices = _raw_array.decode(text if value is None else value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if not whole:
-            raise InvalidJson("json.body.messages must be an array of messages", field=f"{FIELD}.messages") from error
+            field = f"{FIELD}.{member}"
+            raise InvalidJson(f"{field} must be an array of messages", field=field) from error
         raise _malformed(error, text) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
@@ -252,6 +278,21 @@ def _scan_array(
         comma = _COMMA.match(text, end)
         at = end if comma is None else comma.end()
     return spans
+
+
+def _inner(value: bytes, path: str) -> bytes | None:
+    """The raw JSON of what stands at a dotted path inside a member; None if nothing does."""
+    for name in path.split("."):
+        if value[:1] != b"{":
+            return None
+        try:
+            found = _raw_object.decode(value).get(name)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _malformed(error, value) from None
+        if found is None:
+            return None
+        value = bytes(found)
+    return value
 
 
 def _skip_space(text: bytes, at: int) -> int:
@@ -268,11 +309,13 @@ def _decode_key(literal: bytes) -> str:
 
 
 def _twice(name: str) -> InvalidJson:
-    shown = name if name in _KNOWN_MEMBERS else "a member"
+    shown = name if name in _KNOWN_MEMBERS else "a member"  # any other name may be text of the prompt
     return InvalidJson(f"{FIELD} holds {shown} twice", field=FIELD)
 
 
-_KNOWN_MEMBERS: Final = frozenset({"messages", "model", "tools", "system", "max_tokens", "stream", "temperature"})
+_KNOWN_MEMBERS: Final = frozenset(
+    {"messages", "input", "contents", "model", "tools", "system", "instructions", "max_tokens", "stream", "temperature"}
+)
 
 
 def _malformed(error: Exception, text: bytes) -> InvalidJson:

@@ -141,5 +141,6 @@ FORMAT: Final = Format(
     original=original,
     system_message=system_message,
     tool=tool,
+    leading_system=True,
     is_json=False,
 )

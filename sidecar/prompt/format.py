@@ -2,6 +2,14 @@
 
 A format is one file with one `Format` value, and one row in `formats.py`. It knows the shape of a message and nothing
 else: no stage, no run and no server asks which format it is dealing with.
+
+Our own text goes into the history as messages where the format has a system message that may stand anywhere and is not
+stored (`system_message`), else into the body's system member (`system`), else to the caller.
+
+Calls and results are paired by id: of the results with one id each answers the newest block of assistant messages with
+an open call of that id, within the block in order. Where the format's calls may have no id, its reader puts
+`pairing_id(call_id, tool)` of `items.py` wherever an id belongs: in `Message.calls` and `Message.answers`, and in the
+`call_id` of arguments, results and their images. Calls without an id are then paired by name and order.
 """
 
 from __future__ import annotations
@@ -10,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from sidecar.prompt.body import FIELD, MESSAGES, Split
 from sidecar.prompt.items import Item, Message
 
 Replacement = str | None
@@ -27,6 +36,28 @@ class Reader(Protocol):
         ...
 
 
+class Variant(Protocol):
+    """Tells what a body is in."""
+
+    def __call__(self, body: Split, model: str = "", /) -> Format:
+        """The variant of a body that is for `model`; empty: nobody said."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMember:
+    """The body's member that holds the system prompt, in formats where it is not the leading system messages."""
+
+    names: tuple[str, ...]
+    """Its accepted spellings; where a body has none of them, the first is written."""
+    add: Callable[[bytes | None, str], bytes]
+    """Add a text of ours to its value (None: the body has none). Raises InvalidJson for a shape that takes none."""
+    without: Callable[[bytes, Callable[[str], bool]], bytes]
+    """Its value without the pieces that are ours, sent back; the same bytes if there are none. Raises InvalidJson."""
+    texts: Callable[[bytes], list[str]]
+    """The texts in its value whose tokens count, anything that is no text as compact JSON. Raises InvalidJson."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One format's reader and writer."""
@@ -42,13 +73,39 @@ class Format:
     """Write a system message that may stand anywhere in the history; None where the format has none."""
     tool: Callable[[str, str, bytes], bytes]
     """Define a tool in the body's own schema: of name, description and parameters (a JSON Schema) make JSON."""
-    add_system: Callable[[bytes | None, str], bytes] | None = None
-    """Add a text to the value of `system_field` (None: the body has none yet)."""
-    system_field: str = ""
-    """The body's member that holds the system prompt; empty: it is the leading system messages."""
+    only_leading: bool = False
+    """Whether system messages may stand only before all others: what of ours would stand further down stands there."""
+    leading_system: bool = False
+    """Whether system messages at the start are the system prompt: no part of the history, rewritten as agents like."""
+    system: SystemMember | None = None
+    """The body's member that holds the system prompt. Our text goes there only if there is no `system_message`."""
+    messages_field: str = MESSAGES
+    """The body's member that holds the messages."""
+    text_message: bool = False
+    """Whether a plain string may stand in place of the messages; `read` then takes the string, quotes included. Such a
+    prompt is one message of the user, and the `variant` for it must have no `system_message`."""
     tool_fields: tuple[str, ...] = ()
-    """The body's members that hold tool schemas, whose tokens count."""
+    """The body's members that hold tool schemas, whose tokens count; `outer.inner` for one inside another."""
     reserve_fields: tuple[str, ...] = ()
-    """The body's members that ask for tokens of answer, the best known first."""
+    """The body's members that ask for tokens of answer, the best known first; dotted as `tool_fields`."""
     is_json: bool = True
     """Whether a body is JSON; otherwise messages come as slices."""
+    single: bool = False
+    """Whether a body is one message that stands on its own, beside the run's history."""
+    variant: Variant | None = None
+    """The format that a body really is in, where what else it says decides that; it has the same name."""
+
+    @property
+    def messages_path(self) -> str:
+        """The request field that holds the messages."""
+        return f"{FIELD}.{self.messages_field}" if self.is_json else "conversation.messages"
+
+    def member(self, body: Split) -> tuple[str, bytes | None]:
+        """The system member's name in a body, in the spelling that is there, and its value; None: it has none."""
+        if self.system is None:
+            return "", None
+        for name in self.system.names:
+            value = body.field(name)
+            if value is not None:
+                return name, value
+        return self.system.names[0], None

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sidecar.prompt import anthropic_messages, conversation, openai_chat
+from sidecar.prompt import (
+    ai_sdk,
+    anthropic_messages,
+    bedrock_converse,
+    conversation,
+    gemini_contents,
+    mcp_tool_result,
+    openai_chat,
+    openai_responses,
+)
 from sidecar.prompt.format import Format
 
 FORMATS: Final[Mapping[str, Format]] = {
@@ -13,6 +22,11 @@ FORMATS: Final[Mapping[str, Format]] = {
     for format_ in (
         openai_chat.FORMAT,
         anthropic_messages.FORMAT,
+        ai_sdk.FORMAT,
+        mcp_tool_result.FORMAT,
+        openai_responses.FORMAT,
+        gemini_contents.FORMAT,
+        bedrock_converse.FORMAT,
         conversation.FORMAT,
     )
 }

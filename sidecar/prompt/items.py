@@ -52,7 +52,18 @@ MAX_PARTS: Final = 10_000
 def check_parts(parts: Sized, field: str) -> None:
     """Raises TooLarge if a message has more parts than any real one."""
     if len(parts) > MAX_PARTS:
-        raise TooLarge(f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field)
+        raise TooLarge(
+            f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field, bound="message.parts"
+        )
+
+
+NO_ID: Final = "name:"
+"""What begins the pairing id of a call without an id. A real id may begin so too: it then pairs as that call does."""
+
+
+def pairing_id(call_id: str, tool: str) -> str:
+    """What pairs a call with its result where calls may have no id: the id, else the tool's name."""
+    return call_id or NO_ID + tool
 
 
 SNAPSHOT_OPENING: Final = "<EXTERNAL-CONTENT"
@@ -86,6 +97,10 @@ class Item:
     """The tool's name, where the message itself tells it."""
     result: int = -1
     """Which tool result of the message the item belongs to, counted from 0; -1 outside results."""
+    free_text: bool = False
+    """Of arguments: whether they are text of any kind, as a custom tool takes, and no JSON. Clipped, they are empty."""
+    fixed: bool = False
+    """Whether it is never edited, as what the provider has signed or points into: it only leaves with its message."""
 
     def __hash__(self) -> int:
         """Of where it stands, which tells a message's items apart; hashing the text would read all of it."""
@@ -95,6 +110,7 @@ class Item:
     def content_type(self) -> str:
         """Media type of the original."""
         json_text = self.raw_json or self.kind in (ItemKind.ARGUMENTS, ItemKind.OPAQUE)
+        json_text = json_text and not self.free_text
         return "application/json" if json_text else "text/plain"
 
 

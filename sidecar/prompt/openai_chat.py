@@ -1,21 +1,32 @@
 """OpenAI's chat completions, and the many services that speak it.
 
 A message is `{"role", "content", …}`. Content is a string or an array of parts; an assistant's `tool_calls` hold their
-arguments as a string of JSON; a tool's answer is a message of its own with a `tool_call_id`. System messages may stand
-anywhere. Source: the provider's API reference, chat completions, create.
+arguments as a string of JSON, or for a custom tool its input as free text; a tool's answer is a message of its own with
+a `tool_call_id`. The retired `function_call` has no id: the function's answer names the function, and is paired with it
+by name and order. Source: the provider's API reference, chat completions, create.
+
+System messages may stand anywhere, with three exceptions that the body tells. Mistral's models take them only before
+all others. The first reasoning models took none, so the agent is handed our text. And a body whose first message is a
+developer's gets ours as such: the guide on reasoning says not to mix the two. Sources: `mistral-common`, the provider's
+own checks of a request; the API's refusal of "system" and "developer" for o1-mini.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, Replacement
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.parts import string, text_in_place
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -25,7 +36,20 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": Role.TOOL,
     "function": Role.TOOL,
 }
+_ARGUMENTS: Final[Mapping[str, str]] = {"function": "arguments", "custom": "input"}
+"""The kinds of calls, and the member of each that holds its arguments: a function's JSON, a custom tool's free text."""
+_ONLY_LEADING: Final = re.compile(r"(?i)\b(?:mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
+_NO_SYSTEM: Final = re.compile(r"\bo1-(?:mini|preview)\b")
 _KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
+
+
+class _Role(msgspec.Struct):
+    """A message as far as its role."""
+
+    role: object = None
+
+
+_role_of: Final = msgspec.json.Decoder(_Role)
 
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
@@ -37,9 +61,9 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     if type(role_name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
     role = _ROLES.get(role_name, Role.OTHER)
-    call_id = value.get("tool_call_id")
-    call_id = call_id if type(call_id) is str else ""
-    reader = _Reader(role, call_id, str(value.get("name") or ""))
+    name = str(value.get("name") or "")
+    call_id = pairing_id("", name) if role_name == "function" else string(value.get("tool_call_id"))
+    reader = _Reader(role, call_id, name)
     reader.content(value.get("content"), field)
     reader.calls_of(value.get("tool_calls"), value.get("function_call"), field)
     rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
@@ -111,35 +135,40 @@ class _Reader:
             if type(call) is not dict:
                 where = f"{field}.tool_calls[{index}]"
                 raise InvalidJson(f"{where} must be an object", field=where)
-            call_id = call.get("id")
-            call_id = call_id if type(call_id) is str else ""
+            call_id = string(call.get("id"))
             self.calls.append(call_id)
-            if not self._function(call.get("function"), call_id, ("tool_calls", index, "function")):
+            known = any(self._call(call, kind, call_id, ("tool_calls", index)) for kind in _ARGUMENTS)
+            if not known:
                 self.other.append(canonical(call).decode())
-        if function_call is not None and not self._function(function_call, "", ("function_call",)):
-            self.other.append(canonical(function_call).decode())
+        if function_call is not None:
+            name = string(function_call.get("name")) if type(function_call) is dict else ""
+            call_id = pairing_id("", name)
+            self.calls.append(call_id)
+            if not self._call({"function": function_call}, "function", call_id, ()):
+                self.other.append(canonical(function_call).decode())
 
-    def _function(self, function: Any, call_id: str, path: Path) -> bool:
-        if type(function) is not dict or type(function.get("arguments")) is not str:
+    def _call(self, call: dict[str, Any], kind: str, call_id: str, path: Path) -> bool:
+        """Take a call of one kind; False if it is of another, or of a shape that is not known."""
+        called, member = call.get(kind), _ARGUMENTS[kind]
+        if type(called) is not dict or type(called.get(member)) is not str:
             return False
-        name = function.get("name")
-        name = name if type(name) is str else ""
+        name = string(called.get("name"))
         self.names.append(name)
-        self.items.append(
-            Item(ItemKind.ARGUMENTS, (*path, "arguments"), function["arguments"], call_id=call_id, tool=name)
-        )
+        at = (*path, kind, member) if path else ("function_call", member)
+        free = kind == "custom"
+        self.items.append(Item(ItemKind.ARGUMENTS, at, called[member], call_id=call_id, tool=name, free_text=free))
         return True
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+    return splice(raw, {item.path: _value(raw, item, text) for item, text in replacements.items()})
 
 
-def _value(item: Item, text: Replacement) -> bytes:
+def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
-        return orjson.dumps({"type": "text", "text": text or ""})
-    if item.kind is ItemKind.ARGUMENTS:
+        return text_in_place(value_at(raw, item.path), text or "")
+    if item.kind is ItemKind.ARGUMENTS and not item.free_text:
         return orjson.dumps(text or "{}")
     return orjson.dumps(text or "")
 
@@ -152,6 +181,29 @@ def original(raw: bytes, item: Item) -> bytes:
 def system_message(text: str) -> bytes:
     """A system message."""
     return orjson.dumps({"role": "system", "content": text})
+
+
+def developer_message(text: str) -> bytes:
+    """A developer message: what a system message is called for reasoning models."""
+    return orjson.dumps({"role": "developer", "content": text})
+
+
+def variant(body: Split, model: str = "") -> Format:
+    """Where our own text may stand in a body, by the model that it is for and its first message."""
+    if _ONLY_LEADING.search(model) is not None:
+        return _LEADING
+    if _NO_SYSTEM.search(model) is not None:
+        return _WITHOUT
+    return _DEVELOPER if _is_developers(body.message(0)) else FORMAT
+
+
+def _is_developers(raw: bytes) -> bool:
+    if b'"developer"' not in raw:
+        return False
+    try:
+        return _role_of.decode(raw).role == "developer"
+    except msgspec.DecodeError:  # no message at all, as reading it will say
+        return False
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
@@ -185,6 +237,11 @@ FORMAT: Final = Format(
     original=original,
     system_message=system_message,
     tool=tool,
+    leading_system=True,
     tool_fields=("tools", "functions", "response_format"),
     reserve_fields=("max_completion_tokens", "max_tokens"),
+    variant=variant,
 )
+_LEADING: Final = replace(FORMAT, only_leading=True)
+_WITHOUT: Final = replace(FORMAT, system_message=None)
+_DEVELOPER: Final = replace(FORMAT, system_message=developer_message)

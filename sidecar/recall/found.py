@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sidecar.prompt.items import Role
@@ -96,3 +96,7 @@ class Found:
     last_iteration: int = 0
     gone_items: int = 0
     terms_left_out: int = 0
+    shortened: bool = False
+    """Whether snippets were left out or shortened to keep within the tokens of a whole answer."""
+    seconds: float = field(default=0.0, compare=False)
+    """What it took, indexing of what waited included. Measured, never read by a decision."""

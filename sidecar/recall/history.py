@@ -27,6 +27,7 @@ from typing import Final
 
 import numpy as np
 
+from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits, SearchQuery
 from sidecar.recall.index import Hit, Index
 from sidecar.recall.item import HistoryItem
@@ -64,6 +65,8 @@ class IndexFigures:
     """Of originals that wait to be indexed."""
     first_iteration: int
     """First iteration that the index covers."""
+    recorded_bytes: int = 0
+    """Of the originals that are known, whether or not they are still there."""
 
 
 class History:
@@ -74,8 +77,13 @@ class History:
         limits: SearchLimits,
         read: Callable[[Sequence[str]], Mapping[str, bytes]],
         alive: Callable[[Sequence[str]], AbstractSet[str]] | None = None,
+        bounds: Counts[str] | None = None,
     ) -> None:
-        """`read` gives the live originals of ids, `alive` those of ids that have one: the run's part of the stash."""
+        """`read` gives the live originals of ids, `alive` those of ids that have one: the run's part of the stash.
+
+        `bounds` counts how often the index was halved.
+        """
+        self._bounds = bounds if bounds is not None else Counts()
         self._bound = limits.index_bytes
         self.read = read
         self.alive: Callable[[Sequence[str]], AbstractSet[str]] = alive or (lambda ids: read(ids).keys())
@@ -88,6 +96,8 @@ class History:
         """Bytes of the index that each number's postings took."""
         self._queue: deque[int] = deque()
         self._queued_bytes = 0
+        self._recorded_bytes = 0
+        """Of the originals of all numbers in use."""
         self._removed: list[int] = []
         """Numbers that the index is still to forget."""
         self._first_iteration = 1
@@ -180,6 +190,7 @@ class History:
             index_bytes=self._index.bytes,
             waiting_bytes=self.waiting_bytes,
             first_iteration=self._first_iteration,
+            recorded_bytes=self._recorded_bytes,
         )
 
     # For a search.
@@ -232,6 +243,7 @@ class History:
     def _append(self, item: HistoryItem) -> None:
         self._queue.append(self._record.add(item))
         self._queued_bytes += item.size
+        self._recorded_bytes += item.size
         self._states.append(_State.WAITING)
         self._costs.append(0)
 
@@ -242,6 +254,8 @@ class History:
             self._removed.append(number)
         elif self._states[number] == _State.WAITING and item is not None:
             self._queued_bytes -= item.size
+        if item is not None:
+            self._recorded_bytes -= item.size
         self._states[number] = _State.GONE
 
     def _start_anew(self, numbers: Collection[int]) -> None:
@@ -296,6 +310,7 @@ class History:
         if len(original) != item.size:
             with self._record_lock:
                 if self._record.item(number) is not None:
+                    self._recorded_bytes += len(original) - item.size
                     self._record.correct(number, replace(item, size=len(original)))
         self._current_left = len(original)
         self._current_start = self._index.bytes
@@ -329,6 +344,7 @@ class History:
             indexed = np.flatnonzero(np.array(self._states) == _State.INDEXED)
             if len(indexed) < 2:
                 return  # a bound below what one item costs
+            self._bounds.add("search.index_bytes")
             iterations = self._record.iterations()
             newest = indexed[np.lexsort((indexed, iterations[indexed]))[::-1]]
             costs = np.cumsum(np.array(self._costs)[newest])

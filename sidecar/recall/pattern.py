@@ -59,6 +59,7 @@ def matching_stretches(original: bytes, match: PatternMatch) -> tuple[list[tuple
             f"{len(original):,} bytes: {MAX_WORK // len(original):,}; a shorter expression or one with smaller "
             "repetition counts compiles to fewer",
             field=_FIELD,
+            bound="recall.pattern_work",
         )
     stretches: list[tuple[int, int]] = []
     lines = 0

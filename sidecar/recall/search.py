@@ -180,12 +180,14 @@ def search(
     ranking = Ranking()
     shown = _Shown(history, weights, bounds, count)
     least = -math.inf
+    shortened = False
     for candidate in ranked(history, query, weights, ranking, check):
         check()
         if shown.exhausted or (shown.full and candidate.rank < least):
             break
         added = shown.show(candidate, shown.room(ranking.matching))
         if added is None:
+            shortened = True
             break
         if added:
             least = candidate.rank
@@ -211,7 +213,8 @@ def search(
         rendered = render_found(found.snippets, total=found.matching_items, message=message, nonce=nonce)
         tokens = count(rendered)
         if tokens <= bounds.total_tokens or not found.snippets:
-            return replace(found, message=message, rendered=rendered, rendered_tokens=tokens)
+            return replace(found, message=message, rendered=rendered, rendered_tokens=tokens, shortened=shortened)
+        shortened = True
         *kept, last = found.snippets
         room = last.tokens - (tokens - bounds.total_tokens)
         shorter = [_shortened(last, weights, room, count)] if room >= LEAST_SHOWN_TOKENS else []
@@ -222,7 +225,11 @@ def _bounds(query: SearchQuery, limits: SearchLimits) -> _Bounds:
     size = len(query.query.encode("utf-8", "surrogatepass"))
     if not query.query.strip() or size > limits.query_bytes:
         what = "has no characters but blanks" if size <= limits.query_bytes else f"has {size:,} bytes"
-        raise InvalidRequest(f"query {what}; accepted: words of 1 to {limits.query_bytes:,} bytes", field="query")
+        raise InvalidRequest(
+            f"query {what}; accepted: words of 1 to {limits.query_bytes:,} bytes",
+            field="query",
+            bound="search.query_bytes" if size > limits.query_bytes else "",
+        )
     _within("max_snippets", query.max_snippets, 1, MOST_SNIPPETS)
     _within("snippet_tokens", query.snippet_tokens, LEAST_SNIPPET_TOKENS, MOST_SNIPPET_TOKENS)
     _within("total_tokens", query.total_tokens, LEAST_TOTAL_TOKENS, MOST_TOTAL_TOKENS)

@@ -30,6 +30,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from sidecar.recall.counts import Counts
 from sidecar.recall.holding import (
     COMPRESS_FROM,
     Cause,
@@ -79,8 +80,13 @@ class Stash:
         *,
         run_entries: int = RUN_ENTRIES,
         total_entries: int = TOTAL_ENTRIES,
+        bounds: Counts[str] | None = None,
     ) -> None:
-        """Budgets in bytes as held, the time to live in seconds of `clock`. A run's budget is at most the total."""
+        """Budgets in bytes as held, the time to live in seconds of `clock`. A run's budget is at most the total.
+
+        `bounds` counts what the budgets evict, by budget.
+        """
+        self._bounds = bounds if bounds is not None else Counts()
         self._total_bytes = total_bytes
         self._run_bytes = min(run_bytes, total_bytes)
         self._total_entries = total_entries
@@ -375,15 +381,20 @@ class Stash:
         tombstones[entry.stash_id] = None
         if len(tombstones) > RUN_TOMBSTONES:
             tombstones.popitem(last=False)
+            self._bounds.add("limits.tombstones")
 
     def _make_room(self, run: RunEntries, now: float) -> None:
         """Bring `run`, which has just got an entry, and then all runs within their budgets."""
         while run.held > self._run_bytes or len(run.entries) > self._run_entries:
             dead = run.oldest().used <= run.dead_before(now - self._time_to_live)
+            if not dead:
+                self._bounds.add("limits.run_stash_bytes" if run.held > self._run_bytes else "limits.run_entries")
             self._lose(run.oldest(), Cause.EXPIRED if dead else Cause.RUN_BUDGET)
         while self._held > self._total_bytes or self._entries > self._total_entries:
             # What is dead goes before anything that lives.
             if not (self._due and self._due[0][0] <= now):
+                over = self._held > self._total_bytes
+                self._bounds.add("limits.stash_bytes" if over else "limits.total_entries")
                 self._lose(self._victim(run).oldest(), Cause.TOTAL_BUDGET)
             else:
                 self._expire_due(now, 1)

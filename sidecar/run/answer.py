@@ -8,6 +8,7 @@ from sidecar.errors import TooLarge
 from sidecar.prompt.body import Split
 from sidecar.run.calls import CacheFigures, NoFit, Phases, RevisionUse, TokenFigures, TrimAnswer
 from sidecar.run.edits import edits_of
+from sidecar.run.frame import Framed
 from sidecar.run.memory import Memory
 from sidecar.run.work import Result, Work
 from sidecar.trim.policy import FitStage
@@ -47,7 +48,7 @@ def answer_of(
     body = messages = None
     if not as_edits:
         if format_.is_json:
-            body = b"".join((framed.head, b",".join(framed.parts), framed.tail))
+            body = _joined(work.split, framed, memory)
         else:
             messages = framed.parts
     return TrimAnswer(
@@ -73,7 +74,15 @@ def answer_of(
         iteration=ledger.iteration,
         not_stashable=ledger.not_holdable,
         phases=Phases(),
+        news=result.news,
     )
+
+
+def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
+    """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
+    if not framed.own and framed.system is None and not memory.trims and len(framed.parts) == len(split):
+        return split.raw
+    return b"".join((framed.head, b",".join(framed.parts), framed.tail))
 
 
 def most_bytes(body: Split, memory: Memory) -> int:
@@ -93,6 +102,7 @@ def check_size(answer: TrimAnswer, accept: int) -> None:
             f"the answer may take {size:,} bytes and the caller accepts {accept:,}; "
             "raise its receive limit and accept_bytes, or ask for edits",
             field="accept_bytes",
+            bound="accept_bytes",
         )
 
 

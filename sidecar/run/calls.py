@@ -182,6 +182,32 @@ class Edit:
     value: bytes
 
 
+class CacheBreak(StrEnum):
+    """Why a prompt does not begin as the one before it."""
+
+    BATCH_POINT = "batch_point"
+    """The sidecar trimmed a batch."""
+    AGENT = "agent"
+    """The agent changed its history, system prompt or tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an answer tells that no earlier answer of the run did: each thing once, for whoever counts."""
+
+    trims: Sequence[Trim] = ()
+    """Items newly trimmed, or trimmed further; `tokens_saved` is what is saved beyond the last answer."""
+    advertised: int = 0
+    """Ids that a marker or the registry shows for the first time."""
+    cache_break: CacheBreak | None = None
+    repeated_whole: int = 0
+    """Calls that repeat an earlier one whose result was still whole in the last prompt."""
+    repeated_trimmed: int = 0
+    """Such calls where it was trimmed."""
+    registry_cut: bool = False
+    """Whether the registry was written anew and had no room for all entries."""
+
+
 @dataclass(frozen=True, slots=True)
 class Phases:
     """Seconds spent in the phases of one call."""
@@ -226,6 +252,9 @@ class TrimAnswer:
     """Per cent of the limit that the returned prompt has reached for the first time in this run."""
     repeated: Sequence[Repetition] = ()
     """Calls among the new messages that repeat an earlier one, result included; the newest."""
+    news: News = field(default_factory=News)
+    model: str = ""
+    """The one that the prompt is for; empty: not told."""
 
 
 @dataclass(frozen=True, slots=True)

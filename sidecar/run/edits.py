@@ -19,7 +19,7 @@ def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> l
     received = memory.received
     if received is None:
         return []
-    base = "/messages/" if split.is_object or not format_.is_json else "/"
+    base = pointer_base(split, format_)
     edits: list[Edit] = []
     for index in range(len(split) - 1, -1, -1):
         place = received.places[index]
@@ -36,7 +36,12 @@ def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> l
         if own.message_index >= 0
     )
     if framed.system is not None:
-        present = split.field(format_.system_field) is not None
-        operation = EditOperation.REPLACE if present else EditOperation.INSERT
-        edits.append(Edit(operation, f"/{format_.system_field}", framed.system))
+        name, present = format_.member(split)
+        operation = EditOperation.INSERT if present is None else EditOperation.REPLACE
+        edits.append(Edit(operation, f"/{name}", framed.system))
     return edits
+
+
+def pointer_base(split: Split, format_: Format) -> str:
+    """What a JSON pointer to a message begins with."""
+    return f"/{format_.messages_field}/" if split.is_object or not format_.is_json else "/"

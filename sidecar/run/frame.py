@@ -3,24 +3,25 @@
 Formats with system messages take the directives after the agent's own, the registry and the placeholder of dropped
 iterations as system messages inside the history, and the note after it. Formats whose system prompt is a member of the
 body take directives, placeholder and registry there, and no note, since nothing may stand after a tool result. A bare
-array of such a format has no place at all: the agent is handed the texts.
+array of such a format has no place at all: the agent is handed the texts. Our text of earlier calls is taken out of the
+member in either case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
-import msgspec
 import orjson
 
-from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
 from sidecar.run.calls import OwnText, OwnTextKind, OwnTextPlace
 from sidecar.run.weigh import PER_MESSAGE
 
-_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_NOTHING: Final = frozenset({None, b"null", b'""', b"[]"})
+"""What a system member is without any text: absent, or what is left of it when all was ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Framed:
     own: Sequence[OwnText]
     system: bytes | None = None
     """The new value of the body's system member, where it changed."""
+    sent_system: bytes | None = None
+    """That member as it was sent, without our text."""
 
 
 def frame(
@@ -74,9 +77,25 @@ def frame(
         format_: the format.
         is_own_text: whether a text of the system prompt is one of ours, sent back.
     """
+    name, value = format_.member(split)
+    clean = value
+    if format_.system is not None and value is not None:
+        clean = format_.system.without(value, is_own_text)
+    sent = None if clean in _NOTHING else clean
     if format_.system_message is not None:
-        return _with_messages(split, system, parts, texts=texts, places=places, write=format_.system_message)
-    return _with_member(split, system, parts, texts=texts, format_=format_, is_own_text=is_own_text)
+        framed = _with_messages(split, system, parts, texts=texts, places=places, write=format_.system_message)
+        new = clean
+    else:
+        has_member = format_.system is not None and split.is_object
+        framed = _with_member(split, system, parts, texts=texts, has_member=has_member)
+        new = clean
+        if format_.system is not None and split.is_object:
+            for piece in framed.own:
+                new = format_.system.add(new, piece.text)
+    if new == value or new is None:
+        return replace(framed, sent_system=sent)
+    head, tail = _replace_member(split, name, new)
+    return replace(framed, head=head, tail=tail, system=new, sent_system=sent)
 
 
 def _with_messages(
@@ -107,52 +126,16 @@ def _with_messages(
 
 
 def _with_member(
-    split: Split,
-    system: Sequence[bytes],
-    parts: list[bytes],
-    *,
-    texts: OwnTexts,
-    format_: Format,
-    is_own_text: Callable[[str], bool],
+    split: Split, system: Sequence[bytes], parts: list[bytes], *, texts: OwnTexts, has_member: bool
 ) -> Framed:
     written = [
         (OwnTextKind.DIRECTIVES, texts.directives),
         (OwnTextKind.DROPPED, texts.dropped),
         (OwnTextKind.REGISTRY, texts.registry),
     ]
-    place = OwnTextPlace.SYSTEM if split.is_object else OwnTextPlace.CALLER
+    place = OwnTextPlace.SYSTEM if has_member else OwnTextPlace.CALLER
     own = [OwnText(kind, place, -1, text) for kind, text in written if text]
-    out = [*system, *parts]
-    if not split.is_object:
-        return Framed(split.head, out, split.tail, own)
-    value = split.field(format_.system_field)
-    clean = None if value is None else without_own(value, is_own_text)
-    new = clean
-    if format_.add_system is not None:
-        for piece in own:
-            new = format_.add_system(new, piece.text)
-    if new == value or new is None:
-        return Framed(split.head, out, split.tail, own)
-    head, tail = _replace_member(split, format_.system_field, new)
-    return Framed(head, out, tail, own, new)
-
-
-def without_own(value: bytes, is_own_text: Callable[[str], bool]) -> bytes:
-    """A system prompt without the blocks that are ours, sent back. Raises InvalidJson if it is not strict JSON."""
-    if value[:1] != b"[":
-        return value
-    blocks = [bytes(block) for block in _raw_array.decode(value)]
-    kept = [block for block in blocks if not is_own_text(_text_of(block))]
-    return value if len(kept) == len(blocks) else b"[" + b",".join(kept) + b"]"
-
-
-def _text_of(block: bytes) -> str:
-    try:
-        value = orjson.loads(block)
-    except orjson.JSONDecodeError:
-        raise InvalidJson("json.body.system is not strict JSON", field="json.body.system") from None
-    text = value.get("text") if isinstance(value, dict) else None
-    return text if isinstance(text, str) else ""
+    return Framed(split.head, [*system, *parts], split.tail, own)
 
 
 def _replace_member(split: Split, name: str, value: bytes) -> tuple[bytes, bytes]:

@@ -11,10 +11,9 @@ from functools import partial
 
 from sidecar.errors import InvalidRequest
 from sidecar.prompt.body import Split
-from sidecar.prompt.format import Format
+from sidecar.prompt.format import Format, SystemMember
 from sidecar.prompt.jsontext import canonical, load
 from sidecar.run.calls import TrimCall
-from sidecar.run.frame import without_own
 from sidecar.run.memory import Memory
 from sidecar.run.received import Read
 from sidecar.run.weigh import PRIMING, count_opaque
@@ -51,10 +50,13 @@ def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_w
 def overhead_of(body: Split, reads: list[Read], memory: Memory, format_: Format, count: Count) -> int:
     """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
     tokens = PRIMING
-    for name in (*format_.tool_fields, format_.system_field):
-        value = body.field(name) if name else None
+    for name in format_.tool_fields:
+        value = body.field(name)
         if value is not None and value != b"null":
-            tokens += memory.member_tokens(name, value, partial(_weigh_member, name, format_, memory, count))
+            tokens += memory.member_tokens(name, value, partial(_weigh_schemas, name, count))
+    name, value = format_.member(body)
+    if format_.system is not None and value is not None and value != b"null":
+        tokens += memory.member_tokens(name, value, partial(_weigh_system, format_.system, memory, count))
     return tokens + memory.leading_tokens(reads, format_)
 
 
@@ -67,22 +69,16 @@ def check_annotations(call: TrimCall, messages: int) -> None:
         )
 
 
-def _weigh_member(name: str, format_: Format, memory: Memory, count: Count, value: bytes) -> int:
-    if name == format_.system_field:
-        value = without_own(value, memory.own.is_own_text)
-        if format_.add_system is not None:
-            format_.add_system(value, "")  # refuses a shape that could not be added to
+def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
     decoded = load(value, f"json.body.{name}")
-    if name == format_.system_field and isinstance(decoded, list):
-        return sum(_weigh_block(block, count) for block in decoded)
-    return _weigh_block(decoded, count)
+    return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
 
 
-def _weigh_block(block: object, count: Count) -> int:
-    """Tokens of a system prompt's block, or of tool schemas."""
-    if isinstance(block, dict) and isinstance(block.get("text"), str):
-        block = block["text"]
-    return count(block) if isinstance(block, str) else count_opaque(canonical(block).decode(), count)
+def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: bytes) -> int:
+    """Tokens of a system prompt without ours. Refuses a shape that our text could not be added to."""
+    value = system.without(value, memory.own.is_own_text)
+    system.add(value, "")
+    return sum(count_opaque(text, count) if text[:1] == "{" else count(text) for text in system.texts(value))
 
 
 def _string_member(body: Split, name: str) -> str:

@@ -22,6 +22,7 @@ from sidecar.prompt.items import Role
 from sidecar.run.calls import Trim
 from sidecar.run.frame import Places, frame
 from sidecar.run.history import align
+from sidecar.run.news import Gathered
 from sidecar.run.own_state import OwnState
 from sidecar.run.prefix import Prefix
 from sidecar.run.received import OWN, SYSTEM, Read, Received
@@ -71,6 +72,10 @@ class Memory:
     size: SizeTracker = field(default_factory=SizeTracker)
     repetitions: list[Repetition] = field(default_factory=list)
     """Repeated calls among the new messages of the call in hand."""
+    gathered: Gathered = field(default_factory=Gathered)
+    """News of the call in hand."""
+    shown: set[str] = field(default_factory=set)
+    """Ids that markers and registry have shown."""
     batches: int = 0
     sealed_batches: int = -1
     """Batch points of the revision that was applied."""
@@ -80,13 +85,15 @@ class Memory:
     def take(self, work: Work, count: Count, store: Store) -> Result:
         """Take a prompt: align, record what is new, decide, stash, render. Raises nothing on the caller's account."""
         known = len(self.ledger)
+        self.gathered = Gathered(0 if known else work.since)
+        before = self.prefix.place()
         changed_from, pending = self._align(work, count, store)
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._fold(work, count, sources, pending)
         dirty = self.ledger.dirty
         batch_point = self.ledger.batches != self.batches and applied is not True
         self._store(sources, store)
-        changed_from = min(changed_from, min(dirty, default=changed_from))
+        rewritten, changed_from = changed_from < known, min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
@@ -96,6 +103,9 @@ class Memory:
         self._note(work, count)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
+        result.news = self.gathered.news(
+            self.prefix.broken(before, result.kept, rewritten=rewritten) if known else None
+        )
         around = around_of(
             work.format,
             work.split,
@@ -140,7 +150,7 @@ class Memory:
     def leading_tokens(self, reads: Sequence[Read], format_: Format) -> int:
         """Tokens of the leading system messages that are not ours."""
         tokens = 0
-        if format_.system_message is not None:
+        if format_.leading_system:
             for read in reads:
                 if read.role is not Role.SYSTEM:
                     break
@@ -157,14 +167,13 @@ class Memory:
             # Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one.
             received.carried = min(work.split.same, self.dropped_at)
         self.dropped_at = NEVER
-        zone = work.format.system_message is not None
         aligned = align(
             received,
             before,
             self.ledger,
             lambda index: self.rendered.known_forms(index, work.format),
             lambda read: self.own.is_own(read.identity),
-            leading_system=zone,
+            leading_system=work.format.leading_system,
         )
         changed = known = len(self.ledger)
         if aligned.kept < known:
@@ -195,7 +204,7 @@ class Memory:
         iteration, last = len(self.ledger.groups), self.ledger.records[-1].role if len(self.ledger) else None
         tokens = received.tokens[-1] if received.tokens else 0
         whole = received.whole[-1] if received.whole else 0
-        leading = work.format.system_message is not None and all(place < 0 for place in received.places)
+        leading = work.format.leading_system and all(place < 0 for place in received.places)
         for index in range(first_new, len(received.reads)):
             read = received.reads[index]
             place = len(self.rendered.slices)
@@ -214,13 +223,13 @@ class Memory:
                 iteration += read.role is Role.ASSISTANT and last is not Role.ASSISTANT
                 last = read.role
                 said = Said(work.inputs.policy, index in work.pinned, work.annotations.get(index))
-                record, items = self.recorder.record(read, raw, place, chain, max(iteration, 1), said=said)
-                pending.append(record)
                 assert read.message is not None
                 assert read.weight is not None
-                self.repetitions += self.recorder.repeated.observe(
-                    read.message, read.weight.items, place, max(iteration, 1)
-                )
+                repeated = self.recorder.repeated.observe(read.message, read.weight.items, place, max(iteration, 1))
+                self.gathered.repeat(repeated, self.ledger)
+                self.repetitions += repeated
+                record, items = self.recorder.record(read, raw, place, chain, max(iteration, 1), said=said)
+                pending.append(record)
                 for of_history, item in items:
                     store.record(of_history, work.format.original(raw, item))
                 self.rendered.append(raw)
@@ -288,6 +297,8 @@ class Memory:
                 applied = apply_state(ledger, sealed.state)
                 self.own.choose(DIRECTIVES[sealed.directives])
                 self.sealed_batches = ledger.batches
+                if applied:
+                    self.gathered.since = ledger.iteration  # what it brings was decided, and told, elsewhere
         evaluation.run()
         return applied
 
@@ -337,7 +348,7 @@ class Memory:
 
     def _write(self, work: Work, count: Count, store: Store, *, lists: bool, then: Revision | None) -> None:
         """Write anew what depends on decisions; the lists with the room of an earlier call, where they are its own."""
-        self._tell_trims()
+        new = self._tell_trims()
         self.packed = pack_state(self.ledger)
         room = 0 if self._has_tail(work) else work.room.note if then is None else then.closing_room
         if lists:
@@ -352,6 +363,8 @@ class Memory:
             lists=lists,
             registry_room=then.registry_room if then is not None else None,
         )
+        self.gathered.show(new, self.own.entries if lists else (), self.ledger, self.shown)
+        self.gathered.registry_cut = lists and own_text.is_cut(self.own.texts.registry)
 
     def _note(self, work: Work, count: Count) -> None:
         """Write the note, which is another one at each call."""
@@ -362,21 +375,30 @@ class Memory:
 
     @staticmethod
     def _has_tail(work: Work) -> bool:
-        return work.inputs.policy.note_place is NotePlace.TAIL and work.format.system_message is not None
+        legal = work.format.system_message is not None and not work.format.only_leading
+        return legal and work.inputs.policy.note_place is NotePlace.TAIL
 
-    def _tell_trims(self) -> None:
-        """List every item that is trimmed; those of records that have not changed are the same objects as before."""
+    def _tell_trims(self) -> Sequence[Trim]:
+        """List every item that is trimmed; those of records that have not changed are the same objects as before.
+
+        Returns:
+            What is new in it.
+        """
         told = self.told
+        new: list[Trim] = []
         for index in [index for index in told if index >= len(self.ledger)]:
             del told[index]
         for index in self.ledger.dirty:
             record = self.ledger.records[index]
-            told[index] = trims_of(record)
+            trims = trims_of(record)
+            new += self.gathered.trim(told.get(index, ()), trims, record)
+            told[index] = trims
         self.trims = [trim for index in sorted(told) for trim in told[index]]
+        return new
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts
-        places = self._places()
+        places = Places(0, 0) if work.format.only_leading else self._places()
         framed = frame(
             work.split,
             self.system,
@@ -389,6 +411,7 @@ class Memory:
         own.remember(work.format, framed.own)
         first, kept = self.prefix.compare(
             work.split,
+            framed.sent_system,
             self.system,
             work.format,
             own,

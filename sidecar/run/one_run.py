@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from threading import Lock
 
+from sidecar.prompt.format import Format
+from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits
 from sidecar.recall.history import History
 from sidecar.recall.stash import Stash
@@ -15,6 +17,7 @@ from sidecar.run.recording import Recorder
 from sidecar.run.repeats import Repeats
 from sidecar.run.size import HistorySize, Marks
 from sidecar.run.tasks import TaskList
+from sidecar.run.totals import Event
 from sidecar.run.usage import Usage
 
 
@@ -22,9 +25,29 @@ class Run:
     """One run. `lock` guards all but the history, which has a lock of its own."""
 
     def __init__(
-        self, key: bytes, now: float, hold_bytes: int, stash: Stash, *, search: SearchLimits, recall: RecallLimits
+        self,
+        key: bytes,
+        now: float,
+        hold_bytes: int,
+        stash: Stash,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+        bounds: Counts[str],
+        events: Counts[Event],
     ) -> None:
-        """Begin a run: its key mints its ids, `hold_bytes` is the largest original that can be kept."""
+        """Begin a run.
+
+        Args:
+            key: mints its ids.
+            now: the time.
+            hold_bytes: bytes of the largest original that can be kept.
+            stash: keeps its originals.
+            search: bounds of a search.
+            recall: bounds of recall by the model.
+            bounds: counts bounds that were reached.
+            events: counts what becomes of its tasks.
+        """
         self.lock = Lock()
         self.tools_lock = Lock()
         """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
@@ -33,18 +56,25 @@ class Run:
         self._hold_bytes = hold_bytes
         self._stash = stash
         self.memory = self.new_memory()
-        self.history = History(search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key))
-        self.tasks = TaskList()
+        self.history = History(
+            search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
+        )
+        self.tasks = TaskList(events)
         self.usage = Usage()
         self.marks = Marks()
         self.size: HistorySize | None = None
         self.carried_factor = 0.0
         """The factor of token counts that a revision carried here; 0: none."""
         self.repeats = Repeats(recall)
-        self.format = ""
+        self.form: Format | None = None
+        """The format of the prompts that its memory is of; None: none has come yet."""
         self.started = self.last_seen = now
         self.calls = 0
         self.ended = False
+        self.registered = False
+        """Whether it was counted among the runs that began."""
+        self.told_iteration = 0
+        """Of the last answer; what was decided up to there has been told, though the memory of it may be gone."""
         self.tokens: TokenFigures | None = None
         self.cache: CacheFigures | None = None
         self.sent_total = 0
@@ -70,6 +100,7 @@ class Run:
     def sum_up(self, answer: TrimAnswer) -> None:
         """Take an answer into the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
+        self.told_iteration = answer.iteration
         self.sent_total += answer.tokens.before
         self.returned_total += answer.tokens.after
 

@@ -129,6 +129,10 @@ class OwnState:
             self._identities.add(identity)
             self._known.setdefault(identity, b"")
 
+    def recognised(self) -> list[bytes]:
+        """Digests of all texts of ours that are recognised, and identities of the messages that they were."""
+        return [*self._known, *self._identities]
+
     def remember(self, format_: Format, written: Sequence[OwnText]) -> None:
         """Recognise what was written when the agent sends it back."""
         for piece in written:

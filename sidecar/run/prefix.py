@@ -9,13 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
+from sidecar.run.calls import CacheBreak
 from sidecar.run.frame import OwnTexts, Places, own_tokens
 from sidecar.run.own_state import OwnState
 from sidecar.run.rendering import Rendered
 from sidecar.trim.ledger import Ledger
+
+AGENTS: Final = 3
+"""Of what stands before the history, the parts that are the agent's: tools, system prompt, system messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A prompt, as far as the next one is compared with it."""
+
+    head: tuple[object, ...]
+    tokens: int
 
 
 @dataclass(slots=True)
@@ -28,9 +41,26 @@ class Prefix:
     places: Places = field(default_factory=lambda: Places(0, 0))
     registry: str = ""
 
+    def place(self) -> Place:
+        """What of it tells later whether, and why, the next prompt begins otherwise."""
+        return Place(self.head[:AGENTS], self.tokens)
+
+    def broken(self, before: Place, kept: int, *, rewritten: bool) -> CacheBreak | None:
+        """Why the prompt in hand, which has taken the place of the one before, does not begin with that; None: it does.
+
+        Args:
+            before: the place of the one before.
+            kept: tokens that the two begin with.
+            rewritten: whether the agent changed its history.
+        """
+        if kept >= before.tokens:
+            return None
+        return CacheBreak.AGENT if rewritten or before.head != self.head[:AGENTS] else CacheBreak.BATCH_POINT
+
     def compare(
         self,
         split: Split,
+        member: bytes | None,
         system: list[bytes],
         format_: Format,
         own: OwnState,
@@ -47,6 +77,7 @@ class Prefix:
 
         Args:
             split: the body as it was sent.
+            member: its member that holds the system prompt, without our text.
             system: its leading system messages.
             format_: its format.
             own: our own text in it.
@@ -63,9 +94,9 @@ class Prefix:
             before), and the tokens before it.
         """
         in_messages = format_.system_message is not None
-        fields = tuple(split.field(name) for name in (*format_.tool_fields, format_.system_field))
-        member = () if in_messages else (own.texts.dropped, own.texts.registry)
-        head = (fields, tuple(system), own.texts.directives, member)
+        fields = tuple(split.field(name) for name in format_.tool_fields)
+        in_member = () if in_messages else (own.texts.dropped, own.texts.registry)
+        head = (fields, member, tuple(system), own.texts.directives, in_member)
         same_head = bool(known) and head == self.head
         registry_moved = in_messages and (
             own.texts.registry != self.registry

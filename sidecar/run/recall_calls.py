@@ -82,6 +82,8 @@ class ToolAnswer:
     recalled: RetrieveAnswer | None = None
     found: Found | None = None
     tasks: Sequence[TaskItem] | None = None
+    bound: str = ""
+    """The bound of the sidecar that the arguments passed; empty if none."""
 
     @property
     def is_error(self) -> bool:

@@ -7,6 +7,8 @@ this one had it before a restart; once the prompt has come again, the same quest
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
 from typing import Final
 
 from sidecar.errors import InvalidRequest, RunUnknown
@@ -83,6 +85,7 @@ class Recalling:
 
     def find(self, run: Run, check: Callable[[], None], query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
+        began = perf_counter()
         found = search(
             run.history,
             query,
@@ -95,7 +98,7 @@ class Recalling:
         with run.lock:
             run.searches += 1
             run.searches_found += found.outcome is SearchOutcome.FOUND
-        return found
+        return replace(found, seconds=perf_counter() - began)
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 

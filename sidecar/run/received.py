@@ -22,9 +22,6 @@ OWN: Final = -1
 SYSTEM: Final = -2
 """Place of a leading system message: it is no part of the history, as agents rewrite it from call to call."""
 
-MESSAGES_FIELD: Final = {True: "json.body.messages", False: "conversation.messages"}
-"""The request field that holds the messages, for bodies that are JSON and those that are not."""
-
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -71,7 +68,7 @@ def read(
         InvalidRequest: a message is not of the format's shape; the error names it.
         TooLarge: what is new has more than `most_items` items.
     """
-    field = MESSAGES_FIELD[format_.is_json]
+    field = format_.messages_path
     same = before.reads[: split.same] if before is not None else []
     reads: list[Read | None] = []
     new: list[Message] = []
@@ -80,12 +77,13 @@ def read(
         if before is not None and equal_slice(split, before.split, index):
             reads.append(before.reads[index])
             continue
-        message = format_.read(split.message(index), f"{field}[{index}]")
+        message = format_.read(split.message(index), field if split.is_text else f"{field}[{index}]")
         items += len(message.items)
         if items > most_items:
             raise TooLarge(
                 f"the prompt's new messages have over {most_items:,} items; limits.run_items allows so many",
                 field=field,
+                bound="limits.run_items",
             )
         new.append(message)
         reads.append(None)

@@ -60,13 +60,14 @@ class Recorder:
     hold_bytes: int
     """Bytes of the largest original that the stash can hold."""
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """For each call id, newest first to be found: the tool's name and the start of its arguments."""
+    """For each call id the tool's name and the start of its arguments, of the newest call: for results that answer no
+    open one."""
     repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
 
     def record(
         self, read: Read, raw: bytes, index: int, before: bytes, iteration: int, *, said: Said
     ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
-        """Make the record of a message, and the history items that it brings.
+        """Make the record of a message that `repeated` has observed, and the history items that it brings.
 
         Args:
             read: the message.
@@ -83,7 +84,7 @@ class Recorder:
         items: list[tuple[HistoryItem, Item]] = []
         for number, item in enumerate(message.items):
             entry, ours = self._entry(item, index, number, weight.items[number], read.identity, len(raw))
-            if read.role is Role.USER and item.kind is ItemKind.TEXT:
+            if read.role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
                 entry.feedback = said.feedback(item.text)
                 entry.annotated = said.annotation is not None
                 if said.annotation is Annotation.SNAPSHOT:
@@ -117,7 +118,9 @@ class Recorder:
             tool = tool[: own_text.NAME_CHARACTERS + 1]
             self.calls[call] = (tool, arguments)
         elif item.result >= 0:
-            tool, arguments = self.calls.get(call, (item.tool[: own_text.NAME_CHARACTERS + 1], ""))
+            tool, arguments = self.repeated.answered(item.result) or self.calls.get(
+                call, (item.tool[: own_text.NAME_CHARACTERS + 1], "")
+            )
             if item.kind is ItemKind.RESULT and is_own_tool(tool):
                 ours = recognise(self.of_run, item.text)
         else:
@@ -140,6 +143,7 @@ class Recorder:
             # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
             holdable=(whole if item.raw_json else size) <= self.hold_bytes,
             recalled=recalled,
+            fixed=item.fixed,
         )
         return entry, ours
 

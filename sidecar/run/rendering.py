@@ -155,7 +155,8 @@ class Sources:
                 continue
             item = message.items[entry.item]
             text = self._text(entry, item.text)
-            shown = "{}" if text is None else text
+            empty = "" if item.free_text else "{}"
+            shown = empty if text is None else text
             alike = item.kind is entry.kind or (item.kind, entry.kind) == (ItemKind.TEXT, ItemKind.SNAPSHOT)
             if alike and item.text != shown:
                 replacements[item] = text

@@ -36,7 +36,7 @@ import orjson
 from sidecar.errors import InvalidJson
 from sidecar.prompt.items import Item, ItemKind, Message
 from sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
-from sidecar.trim.own_text import NAME_CHARACTERS
+from sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
 MOST_TOLD: Final = 100
 """Repetitions that one answer lists, the newest: a process that takes over a long run finds all of them at once, and
@@ -83,6 +83,8 @@ class _Call:
     block: int
     tool: str
     known: bytes | None
+    arguments: str = ""
+    """Their start, for the registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ class RepeatedCalls:
     is_own_tool: Callable[[str], bool] = field(default=lambda _: False)
     """Whether a tool is one of ours."""
     figures: RepeatedFigures = field(default_factory=RepeatedFigures)
+    _answered: list[_Call | None] = field(default_factory=list, compare=False)
+    """For each result of the message observed last, the call that it answers."""
     _open: dict[str, list[_Block]] = field(default_factory=dict)
     _seen: dict[bytes, list[_Seen]] = field(default_factory=dict)
     _journal: list[_Step] = field(default_factory=list)
@@ -134,12 +138,14 @@ class RepeatedCalls:
             iteration: the one that it belongs to; assistant messages of one block have the same.
         """
         self._open_calls(message, index, iteration)
+        self._answered = []
         if not message.answers:
             return []
         found: list[Repetition] = []
         results = _Results(message)
         for number, call_id in enumerate(message.answers):
             call = self._take(call_id)
+            self._answered.append(call)
             if call is None:
                 continue
             key = None if call.known is None else results.key(call.known, number)
@@ -155,6 +161,11 @@ class RepeatedCalls:
                 self._sum_up(1, now)
             before.append(now)
         return found
+
+    def answered(self, result: int) -> tuple[str, str] | None:
+        """Tool and start of the arguments of the call that a result of the last message answers; None: not known."""
+        call = self._answered[result] if result < len(self._answered) else None
+        return (call.tool, call.arguments) if call is not None and call.tool else None
 
     def rewind(self, length: int) -> None:
         """Forget the messages from `length` on."""
@@ -187,8 +198,9 @@ class RepeatedCalls:
             if clear:
                 item = arguments[call_id].popleft()
                 made[call_id] -= 1
-                tool = item.tool[: NAME_CHARACTERS + 1]
-                call = _Call(call_id, block, tool, None if self.is_own_tool(item.tool) else known_call(item))
+                known = None if self.is_own_tool(item.tool) else known_call(item)
+                start = item.text[:ARGUMENTS_CHARACTERS]
+                call = _Call(call_id, block, item.tool[: NAME_CHARACTERS + 1], known, start)
             blocks = self._open.setdefault(call_id, [])
             if not blocks or blocks[-1].block != block:
                 blocks.append(_Block(block))

@@ -13,8 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from sidecar.errors import InvalidRequest, RevisionUnknown, RunUnknown, SidecarError, TooLarge
-from sidecar.prompt.body import Split, continued, join_slices, split
+from sidecar.errors import InvalidRequest, RunUnknown, SidecarError
 from sidecar.prompt.format import Format
 from sidecar.prompt.formats import FORMATS
 from sidecar.recall.found import Found, SearchLimits
@@ -40,12 +39,15 @@ from sidecar.run.recalling import UNKNOWN_RUN, Recalling
 from sidecar.run.received import read
 from sidecar.run.repeated import MOST_TOLD
 from sidecar.run.run_store import LaterStore, RunStore
+from sidecar.run.single import Single, body_of, trim_single
 from sidecar.run.size_facts import HistorySize
 from sidecar.run.slice import trim_slice
+from sidecar.run.splitting import arrived
 from sidecar.run.stopwatch import Stopwatch
 from sidecar.run.table import RunTable
 from sidecar.run.tasks import open_lines
 from sidecar.run.tools import definitions
+from sidecar.run.totals import Event, Totals
 from sidecar.run.usage import told_cache, told_figures, told_tokens
 from sidecar.run.usage_calls import InForce, Returned, UsageAnswer, UsageCall
 from sidecar.run.work import Work
@@ -129,6 +131,8 @@ class Runs:
         run = self._table.begun(call.caller, call.run_id)
         with run.lock:
             try:
+                if format_.single:
+                    return self._trim_single(run, call, format_, policy, check)
                 return self._trim(run, call, format_, policy, check)
             except SidecarError:
                 raise
@@ -140,9 +144,8 @@ class Runs:
 
     def _trim(self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
         watch = Stopwatch(self._counter)
-        # Another format is another history.
-        memory = run.memory if call.format == run.format else run.new_memory()
-        body = self._bounded(self._split(run, call, format_, memory))
+        came = arrived(run, call, format_, self._key, self._limits.run_messages)
+        body, format_, memory = came.body, came.format, came.memory
         revision, use = self._revision(run, call, len(memory.ledger))
         if not len(memory.ledger):
             memory.own.recognise([*directive_identities(format_), *(revision.own if revision is not None else ())])
@@ -164,7 +167,7 @@ class Runs:
             sliced = trim_slice(
                 memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
             )
-            return replace(sliced, tokens=told_figures(sliced.tokens, in_force, factor))
+            return replace(sliced, tokens=told_figures(sliced.tokens, in_force, factor), model=model)
         watch.mark()
         told = Told(open_lines(run.tasks.items, room.note // 2, count), run.history.figures().first_iteration)
         work = Work(
@@ -178,6 +181,7 @@ class Runs:
             revision,
             watch.counting_many(encoding),
             told,
+            since=run.told_iteration if memory is run.memory else 0,
         )
         accept = call.accept_bytes or ACCEPT_BYTES
         # A call whose answer may turn out too large, or that is only asked what it would do, works on a copy.
@@ -207,6 +211,7 @@ class Runs:
             phases=watch.phases(),
             crossed=run.marks.crossing(size, in_force.raw),
             repeated=result.repetitions[-MOST_TOLD:],
+            model=model,
         )
         if call.dry_run:
             return answer
@@ -214,7 +219,7 @@ class Runs:
             check_size(answer, accept)
             assert isinstance(store, LaterStore)
             store.commit()
-        run.memory, run.format = target, call.format
+        run.memory, run.form = target, format_
         run.marks.tell(size, in_force.raw)
         run.size = answer.size
         run.usage.prompt_returned(
@@ -234,57 +239,28 @@ class Runs:
         self._remember(run, call, answer)
         return answer
 
+    def _trim_single(
+        self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
+    ) -> TrimAnswer:
+        """Cap a result that stands on its own; of the run only what it keeps and records changes."""
+        watch = Stopwatch(self._counter)
+        body = body_of(call)
+        check_annotations(call, len(body))
+        limit, _ = limit_of(call, body, format_, call.model, self._limits.default_window)
+        factor = self._factor(run, call, call.model)
+        in_force = run.usage.in_force(limit, factor)
+        single = Single(call, format_, policy, in_force.raw, call.accept_bytes or ACCEPT_BYTES)
+        answer = trim_single(run, single, body, self._table.stash, watch, check=check)
+        if not (call.dry_run or call.side_call):
+            run.calls += 1
+            self._table.keep(call.caller, call.run_id, run)
+        return replace(answer, tokens=told_figures(answer.tokens, in_force, factor), model=call.model)
+
     def _factor(self, run: Run, call: TrimCall, model: str) -> float:
         """The factor of caller, model and format; before any report the one that the run's revision carried."""
         if run.carried_factor and not self._calibration.reports(call.caller, model, call.format):
             return run.carried_factor
         return self._calibration.factor(call.caller, model, call.format)
-
-    def _split(self, run: Run, call: TrimCall, format_: Format, memory: Memory) -> Split:
-        received = memory.received
-        before = received.split if received is not None else None
-        if call.base_revision:
-            kept = self._messages_of(run, call.base_revision, memory)
-            assert before is not None
-            new = split(call.body) if format_.is_json else join_slices(call.messages or ())
-            return continued(before, kept, new, is_json=format_.is_json)
-        if format_.is_json:
-            return split(call.body, before)
-        if not call.messages:
-            raise InvalidRequest(
-                "conversation.messages is empty; it must hold at least one message", field="conversation"
-            )
-        return join_slices(call.messages, before)
-
-    def _bounded(self, body: Split) -> Split:
-        if len(body) > self._limits.run_messages:
-            raise TooLarge(
-                f"the prompt has {len(body):,} messages; limits.run_messages allows {self._limits.run_messages:,}",
-                field="json.body.messages",
-            )
-        return body
-
-    def _messages_of(self, run: Run, sealed: bytes, memory: Memory) -> int:
-        """How many messages of the last prompt make up the history that a revision stands for."""
-        revision = unseal(self._key, sealed)
-        records = memory.ledger.records
-        received = memory.received
-        if (
-            revision is not None
-            and received is not None
-            and revision.run == run_digest(run.key)
-            and 0 < revision.length <= len(records)
-            and records[revision.length - 1].chain == revision.chain
-        ):
-            kept = len(received.nexts)
-            while kept and received.nexts[kept - 1] > revision.length:
-                kept -= 1
-            if kept and received.nexts[kept - 1] == revision.length:
-                return kept
-        raise RevisionUnknown(
-            "base_revision is not a revision of this run that this process knows; send the whole history",
-            field="base_revision",
-        )
 
     def _revision(self, run: Run, call: TrimCall, known: int) -> tuple[Revision | None, RevisionUse]:
         if not call.revision:
@@ -302,6 +278,7 @@ class Runs:
         state = memory.packed
         if len(state) > self._limits.revision_bytes:
             state = b""
+            self._table.bounds.add("limits.revision_bytes")
         ledger, own = memory.ledger, memory.own
         return seal(
             self._key,
@@ -412,7 +389,12 @@ class Runs:
             run.ended = True
             figures = run.figures(run_id)
             self.stash.forget(run.stash_key)
+        self._table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
         return figures
+
+    def totals(self) -> Totals:
+        """What all runs hold, and what happened to them."""
+        return self._table.totals()
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""

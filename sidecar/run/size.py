@@ -105,7 +105,7 @@ def around_of(
         own_tokens: tokens of our own text.
     """
     schemas = [name for name in format_.tool_fields if _stands(split, name)]
-    in_body = bool(format_.system_field) and _stands(split, format_.system_field)
+    in_body = format_.member(split)[1] not in {None, b"null"}
     return Around(
         overhead=overhead,
         tool_schemas=sum(members[name][1] for name in schemas if name in members),

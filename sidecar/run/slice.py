@@ -22,6 +22,7 @@ from sidecar.run.calls import (
     Trim,
     TrimAnswer,
 )
+from sidecar.run.edits import pointer_base
 from sidecar.run.memory import Memory
 from sidecar.run.received import Read
 from sidecar.trim.stages import Inputs
@@ -43,13 +44,13 @@ def trim_slice(
     parts: list[bytes] = []
     shown: set[int] = set()
     before = after = inputs.overhead
-    leading = format_.system_message is not None
+    leading = format_.leading_system
     for index, read in enumerate(reads):
         raw = split.message(index)
         leading = leading and read.role is Role.SYSTEM
         place = where.get(read.identity, -1)
         now = memory.rendered.slices[place] if place >= 0 else None
-        if now is not None and memory.ledger.records[place].touched:
+        if now is not None and memory.ledger.records[place].touched and not split.is_text:
             parts.append(now)
             shown.add(place)
             after += memory.ledger.records[place].tokens
@@ -57,7 +58,7 @@ def trim_slice(
             parts.append(raw)
             after += 0 if leading else read.tokens
         before += 0 if leading else read.tokens
-    base = "/messages/" if split.is_object or not format_.is_json else "/"
+    base = pointer_base(split, format_)
     edits = [
         Edit(EditOperation.REPLACE, f"{base}{index}", part)
         for index, part in enumerate(parts)

@@ -10,12 +10,14 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
+from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits
 from sidecar.recall.stash import Stash
 from sidecar.run.budget import MemoryBudget, weight
 from sidecar.run.limits import Limits
 from sidecar.run.one_run import Run
 from sidecar.run.recall_calls import RecallLimits
+from sidecar.run.totals import Event, Totals
 from sidecar.trim.ids import run_key
 
 INDEX_SLICE: Final = 8_192
@@ -46,7 +48,10 @@ class RunTable:
         self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
         self._budget = MemoryBudget(limits.memory_bytes)
         self._to_index: OrderedDict[Run, None] = OrderedDict()
-        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock)
+        self.bounds: Counts[str] = Counts()
+        """Bounds that were reached where no caller is told."""
+        self.events: Counts[Event] = Counts()
+        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock, bounds=self.bounds)
 
     def __len__(self) -> int:
         """Runs remembered."""
@@ -75,6 +80,8 @@ class RunTable:
                     self.stash,
                     search=self._search,
                     recall=self._recall,
+                    bounds=self.bounds,
+                    events=self.events,
                 )
             run.last_seen = now
             self._runs.move_to_end(name)
@@ -94,11 +101,15 @@ class RunTable:
                 registered = self._runs.get(name)
                 if registered is None or registered.unused:  # a neighbour that failed may have unmade this one
                     self._runs[name] = run
+                self._register(run, registered)
                 if len(self._runs) > self._limits.runs:
                     oldest, forgotten = self._runs.popitem(last=False)
                     self._budget.drop(oldest)
+                    self.events.add(Event.RUN_TOO_MANY, forgotten.registered)
+                    self.bounds.add("limits.runs")
         if forgotten is not None:
             self.stash.forget(forgotten.stash_key)
+        self.bounds.add("limits.memory_bytes", len(over))
         for other in over:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
@@ -114,7 +125,10 @@ class RunTable:
         """Take a run out of the table; the caller forgets its originals."""
         with self._lock:
             self._budget.drop((caller, run_id))
-            return self._runs.pop((caller, run_id), None)
+            run = self._runs.pop((caller, run_id), None)
+            if run is not None:
+                self.events.add(Event.RUN_ENDED, run.registered)
+            return run
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
@@ -128,6 +142,7 @@ class RunTable:
                     return
                 del self._runs[oldest[0]]
                 self._budget.drop(oldest[0])
+                self.events.add(Event.RUN_IDLE, oldest[1].registered)
             self.stash.forget(oldest[1].stash_key)
 
     def index_some(self) -> int:
@@ -141,6 +156,31 @@ class RunTable:
             if done:
                 self._wait_for_index(run)
                 return done
+
+    def totals(self) -> Totals:
+        """What all runs hold, and what happened to them."""
+        with self._lock:
+            runs = list(self._runs.values())
+            memory_bytes = self._budget.total
+        histories = [run.history.figures() for run in runs]
+        return Totals(
+            stash=self.stash.totals(),
+            stash_limit=self._limits.stash_bytes,
+            runs=sum(run.registered for run in runs),
+            memory_bytes=memory_bytes,
+            memory_limit=self._limits.memory_bytes,
+            history_bytes=sum(history.recorded_bytes for history in histories),
+            index_bytes=sum(history.index_bytes for history in histories),
+            index_waiting=sum(history.waiting_bytes for history in histories),
+            events=self.events.read(),
+            bounds=self.bounds.read(),
+        )
+
+    def _register(self, run: Run, registered: Run | None) -> None:
+        """Count a run that begins: one that comes to something for the first time, or again after it was forgotten."""
+        if not run.registered or registered is not run:
+            run.registered = True
+            self.events.add(Event.RUN_STARTED)
 
     def _wait_for_index(self, run: Run) -> None:
         if run.history.waiting_bytes and not run.ended:

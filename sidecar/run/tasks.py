@@ -16,7 +16,9 @@ from dataclasses import replace
 from typing import Final
 
 from sidecar.errors import InvalidRequest
+from sidecar.recall.counts import Counts
 from sidecar.run.recall_calls import TaskItem, TaskStatus
+from sidecar.run.totals import Event
 
 MAX_TASKS: Final = 50
 """Tasks of a run: all of them are in every task tool's answer, and a plan of more is none."""
@@ -36,7 +38,9 @@ _UNSEEN: Final = re.compile(r"[^\x20-\x7e]")
 class TaskList:
     """The tasks of one run. Not thread-safe: a run is used under its lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, events: Counts[Event] | None = None) -> None:
+        """`events` counts the changes of all runs."""
+        self._events = events if events is not None else Counts()
         self._items: tuple[TaskItem, ...] = ()
         self._requests: OrderedDict[str, None] = OrderedDict()
 
@@ -70,7 +74,9 @@ class TaskList:
         if len(kept) + len(items) > MAX_TASKS:
             there = f" and the run has {len(kept)}" if kept else ""
             raise InvalidRequest(
-                f"items has {len(items):,} tasks{there}; accepted: {MAX_TASKS} in all for a run", field="items"
+                f"items has {len(items):,} tasks{there}; accepted: {MAX_TASKS} in all for a run",
+                field="items",
+                bound="tasks.count",
             )
         texts = [_checked(text, f"items[{index}]") for index, text in enumerate(items)]
         states = list(statuses) or [TaskStatus.PENDING] * len(texts)
@@ -80,6 +86,8 @@ class TaskList:
             *(TaskItem(number, text, status) for number, (text, status) in enumerate(added, len(kept) + 1)),
         )
         self._remember(request_id)
+        self._events.add(Event.TASK_CREATED, len(texts))
+        self._events.add(Event.TASK_COMPLETED, states.count(TaskStatus.COMPLETED))
         return self._items
 
     def update(self, id: int, status: TaskStatus, request_id: str = "") -> Sequence[TaskItem]:
@@ -93,6 +101,8 @@ class TaskList:
         if not 1 <= id <= len(self._items):
             accepted = f"1 to {len(self._items)}" if self._items else "none, as the run has no tasks yet"
             raise InvalidRequest(f"id is {id}; accepted: {accepted}", field="id")
+        if status is TaskStatus.COMPLETED and self._items[id - 1].status is not status:
+            self._events.add(Event.TASK_COMPLETED)
         changed = replace(self._items[id - 1], status=status)
         self._items = (*self._items[: id - 1], changed, *self._items[id:])
         self._remember(request_id)
@@ -143,6 +153,7 @@ def _checked(text: str, field: str) -> str:
         raise InvalidRequest(
             f"{field} has {len(text):,} characters without white space around them; accepted: 1 to {MAX_TEXT}",
             field=field,
+            bound="tasks.characters" if text else "",
         )
     if text.isprintable():
         return text
@@ -151,7 +162,9 @@ def _checked(text: str, field: str) -> str:
     unseen = sum(not character.isprintable() for character in text)
     if unseen > MAX_UNSEEN:
         raise InvalidRequest(
-            f"{field} has {unseen} characters that cannot be printed; accepted: {MAX_UNSEEN}", field=field
+            f"{field} has {unseen} characters that cannot be printed; accepted: {MAX_UNSEEN}",
+            field=field,
+            bound="tasks.characters",
         )
     return text
 

@@ -157,7 +157,7 @@ class _Tools:
         except arguments.BadArgument as error:
             return self.wrong(str(error))
         except InvalidRequest as error:
-            return self.wrong(_in_words_of_the_tool(self.call.name, error))
+            return replace(self.wrong(_in_words_of_the_tool(self.call.name, error)), bound=error.bound)
         except RunUnknown:
             return self.run_unknown()
 

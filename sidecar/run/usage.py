@@ -67,8 +67,9 @@ CACHE_SLACK: Final = (1_024, 0.1)
 ROUNDING: Final = 1e-6
 """Of a token: what a product of floats may be too large by, so that a whole number is not rounded up to the next."""
 
-WITHOUT_CACHED: Final = frozenset({"anthropic_messages"})
-"""Formats whose provider counts tokens read from and written to the cache apart from the input."""
+WITHOUT_CACHED: Final = frozenset({"anthropic_messages", "bedrock_converse"})
+"""Formats whose provider counts tokens read from and written to the cache apart from the input; OpenAI and Gemini
+count them with it. Source: the providers' API references, usage of a message, a response, a `generateContent`."""
 
 
 @dataclass(slots=True)
@@ -164,6 +165,8 @@ class Usage:
             cached_expected=expected,
             cached_tokens=cached,
             cache_hit_share=min(1.0, cached / real) if real else 0.0,
+            model=sent.model,
+            limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
         )
         return prompt.answer
 

@@ -101,6 +101,10 @@ class UsageAnswer:
     cached_tokens: int = 0
     cache_hit_share: float = 0.0
     """Of the real tokens, the share read from the cache."""
+    model: str = ""
+    """The one that the prompt was for."""
+    limit_named: bool | None = None
+    """Whether a refusal named a limit; None: it was no refusal."""
 
     @property
     def cache_break_suspected(self) -> bool:

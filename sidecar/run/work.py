@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format
 from sidecar.recall.item import HistoryItem
-from sidecar.run.calls import Annotation
+from sidecar.run.calls import Annotation, News
 from sidecar.run.frame import Framed
 from sidecar.run.received import Read
 from sidecar.run.repeated import Repetition
@@ -59,6 +59,9 @@ class Work:
     revision: Revision | None
     count_many: Callable[[Sequence[str]], Sequence[int]]
     told: Told
+    since: int = 0
+    """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
+    is no news."""
 
 
 @dataclass(slots=True)
@@ -76,5 +79,6 @@ class Result:
     repetitions: Sequence[Repetition] = ()
     batch_point: bool = False
     compacted: bool = False
+    news: News = field(default_factory=News)
     revision_applied: bool | None = None
     """None: none was sent, or this process knew the run."""

@@ -123,7 +123,8 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
     """Return the preset's name, empty for the configured one, and the fields that are set."""
     preset = enum_name(policy_pb2.Preset, policy.preset, "PRESET_", "policy.preset") if policy.preset else ""
     overrides: dict[str, object] = {
-        field.name: list(value.prefixes) if isinstance(value, policy_pb2.Prefixes) else value
+        # By its field and not its class: the request is read with a twin of the generated classes.
+        field.name: list(value.prefixes) if hasattr(value, "prefixes") else value
         for field, value in policy.ListFields()
         if field.name not in _NOT_OVERRIDES
     }

@@ -8,14 +8,16 @@ BaseExceptions, and would otherwise leave the call open for ever), becomes a sta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import grpc
 
-from sidecar.errors import CallCancelled, DeadlinePassed, Stopping, TooLarge
+from sidecar.errors import CallCancelled, DeadlinePassed, SidecarError, Stopping, TooLarge
 from sidecar.server.callers import CALLER, Callers
-from sidecar.server.pool import InFlight, Pool
+from sidecar.server.pool import ARRIVAL, InFlight, Pool
 from sidecar.server.status import abort
+from sidecar.telemetry.observer import Called, Observer
 
 HEALTH = "/grpc.health.v1.Health/"
 OWN = "/sidecar.v1."
@@ -37,19 +39,41 @@ def check(context: grpc.ServicerContext) -> None:
         raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
 
 
-class Guard(grpc.ServerInterceptor):
-    """See the module. `own` runs the sidecar's calls, `health` health checks and refusals, `admin` all else."""
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Where calls run: `own` runs the sidecar's, `health` health checks and refusals, `admin` all else."""
 
-    def __init__(self, callers: Callers, in_flight: InFlight, *, own: Pool, health: Pool, admin: Pool) -> None:
+    own: Pool
+    health: Pool
+    admin: Pool
+
+    def of(self, method: str) -> Pool:
+        """The pool that runs a method."""
+        return self.own if method.startswith(OWN) else self.health if method.startswith(HEALTH) else self.admin
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """What a method's calls get: its handler, or a refusal in its name."""
+
+    handler: _Handler
+    pool: Pool
+    refuse: _Handler
+    turn_away: _Handler
+
+
+class Guard(grpc.ServerInterceptor):
+    """See the module. `observer` is told of every call's begin and end."""
+
+    def __init__(self, callers: Callers, in_flight: InFlight, pools: Pools, observer: Observer) -> None:
         self._callers = callers
         self._in_flight = in_flight
-        self._pools = {OWN: own, HEALTH: health}
-        self._admin = admin
-        self._guarded: dict[str, tuple[_Handler, Pool]] = {}
+        self._pools = pools
+        self._observer = observer
+        self._guarded: dict[str, _Guarded] = {}
         self._closed = False
-        # Registered as taking a stream, so that a refused request's message is not waited for.
-        self._refuse: _Handler = grpc.stream_unary_rpc_method_handler(_in_pool(_refused, health))
-        self._turn_away: _Handler = grpc.stream_unary_rpc_method_handler(_in_pool(_turned_away, health))
+        self._not_served = self._refusal("", _not_served)
+        self._turn_away_any = self._refusal("", _turned_away)
 
     def close(self) -> None:
         """From now on turn away every call but health checks; those admitted before go on."""
@@ -63,18 +87,17 @@ class Guard(grpc.ServerInterceptor):
         known = self._guarded.get(method)
         if known is None:
             handler = continuation(handler_call_details)
-            if handler is None:
-                return None
-            pool = next((pool for prefix, pool in self._pools.items() if method.startswith(prefix)), self._admin)
-            known = self._guarded[method] = self._guard(handler, pool, method), pool
-        handler, pool = known
+            if handler is None:  # not kept, as anybody can make up names
+                return self._turn_away_any if self._closed else self._not_served
+            known = self._guarded[method] = self._guard(handler, method)
         if self._closed and not method.startswith(HEALTH):
-            return self._turn_away
-        return self._refuse if pool.full else handler
+            return known.turn_away
+        return known.refuse if known.pool.full else known.handler
 
-    def _guard(self, handler: _Handler, pool: Pool, method: str) -> _Handler:
+    def _guard(self, handler: _Handler, method: str) -> _Guarded:
         health, own = method.startswith(HEALTH), method.startswith(OWN)
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        name, pool = method.removeprefix("/"), self._pools.of(method)
 
         def enter(context: grpc.ServicerContext) -> None:
             if own:
@@ -84,22 +107,28 @@ class Guard(grpc.ServerInterceptor):
             check(context)
 
         def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
+            called = self._begun(name, context, traced=own)
             try:
                 enter(context)
-                return behaviour(request, context, *more)
+                response = behaviour(request, context, *more)
             except BaseException as error:
-                _end(context, error)
+                self._failed(called, context, error)
                 raise
+            self._observer.ended(called, _code(context))
+            return response
 
         def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+            called = self._begun(name, context, traced=False)
             try:
                 enter(context)
                 yield from behaviour(request, context)
             except GeneratorExit:
+                self._observer.ended(called, "CANCELLED")
                 raise
             except BaseException as error:
-                _end(context, error)
+                self._failed(called, context, error)
                 raise
+            self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
         guarded = _in_pool(stream if handler.response_streaming and not non_blocking else answer, pool)
@@ -110,22 +139,62 @@ class Guard(grpc.ServerInterceptor):
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
-        return make(guarded, handler.request_deserializer, handler.response_serializer)
+        return _Guarded(
+            make(guarded, handler.request_deserializer, handler.response_serializer),
+            pool,
+            self._refusal(name, _refused),
+            self._refusal(name, _turned_away),
+        )
+
+    def _refusal(self, name: str, refuse: Callable[[grpc.ServicerContext], NoReturn]) -> _Handler:
+        """A handler that refuses the calls of a method; an empty name: one that is not served."""
+        traced = not name or name.startswith(OWN[1:])
+
+        def answer(_: object, context: grpc.ServicerContext) -> None:
+            called = self._begun(name, context, traced=traced)
+            try:
+                refuse(context)
+            except BaseException as error:
+                self._failed(called, context, error)
+                raise
+
+        # Registered as taking a stream, so that a refused request's message is not waited for.
+        return grpc.stream_unary_rpc_method_handler(_in_pool(answer, self._pools.health))
+
+    def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
+        return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
+
+    def _failed(self, called: Called, context: Any, error: BaseException) -> None:
+        """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
+        ended = type(error) is Exception and not error.args and context.code() is not None
+        code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
+        try:
+            if not ended:
+                abort(context, error)
+        finally:
+            self._observer.ended(called, code, error)
 
 
-def _refused(_: object, context: grpc.ServicerContext) -> None:
-    abort(context, TooLarge("as many calls run or wait as server.max_calls allows; retry a little later"))
+def _refused(_: grpc.ServicerContext) -> NoReturn:
+    raise TooLarge(
+        "as many calls run or wait as server.max_calls allows; retry a little later", bound="server.max_calls"
+    )
 
 
-def _turned_away(_: object, context: grpc.ServicerContext) -> None:
-    abort(context, Stopping("this sidecar is stopping; call another, or this one when it is back"))
+def _turned_away(_: grpc.ServicerContext) -> NoReturn:
+    raise Stopping("this sidecar is stopping; call another, or this one when it is back")
 
 
-def _end(context: Any, error: BaseException) -> None:
-    """End the call with the error's status, unless the handler has ended it by itself: gRPC raises a bare Exception."""
-    ended = type(error) is Exception and not error.args and context.code() is not None
-    if not ended:
-        abort(context, error)
+def _not_served(context: grpc.ServicerContext) -> NoReturn:
+    context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+def _code(context: Any) -> str:
+    """The status of a call whose handler came to its end; the caller may have gone by then."""
+    if context.is_active():
+        code = context.code()
+        return "OK" if code is None else str(code.name)
+    return "DEADLINE_EXCEEDED" if context.time_remaining() == 0 else "CANCELLED"
 
 
 def _in_pool(behaviour: Any, pool: Pool) -> Any:

@@ -28,12 +28,13 @@ from grpc_reflection.v1alpha import reflection
 from sidecar.run.service import Runs
 from sidecar.server.allocator import give_back
 from sidecar.server.callers import Callers, read_tokens
-from sidecar.server.guard import Guard
+from sidecar.server.guard import Guard, Pools
 from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
 from sidecar.server.servicer import SERVICE, Servicer
+from sidecar.telemetry.observer import Observer
 
 _HEALTH_THREADS = 2
 _ADMIN_THREADS = 4
@@ -56,24 +57,27 @@ class StartError(Exception):
 
 
 class Server:
-    """A bound server. `start` makes it serve, `stop` ends it.
+    """A bound server. `start` makes it serve, `stop` ends it. `observer` is told of its calls.
 
     Raises:
         StartError: an address is taken or cannot be bound, or a TLS file cannot be used.
         TokensError: the tokens file cannot be used.
     """
 
-    def __init__(self, settings: ServerOptions) -> None:
+    def __init__(self, settings: ServerOptions, observer: Observer | None = None) -> None:
         self._settings = settings
+        self.observer = observer or Observer()
+        """Whom it tells of its calls."""
         self._in_flight = InFlight()
         self._stop_sweeping = threading.Event()
         self._sweeper: threading.Thread | None = None
         self._indexer: Indexer | None = None
-        self._own = Pool(settings.workers, settings.max_calls, "call", self._in_flight)
+        self._own = Pool(settings.workers, settings.max_calls, "call", self._in_flight, waited=self.observer.waited)
         self._health_pool = Pool(_HEALTH_THREADS, _SIDE_CALLS, "health")
         self._admin = Pool(_ADMIN_THREADS, _SIDE_CALLS, "admin")
         callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
-        self._guard = Guard(callers, self._in_flight, own=self._own, health=self._health_pool, admin=self._admin)
+        pools = Pools(own=self._own, health=self._health_pool, admin=self._admin)
+        self._guard = Guard(callers, self._in_flight, pools, self.observer)
         self._server = grpc.server(
             self._own,
             interceptors=[self._guard],
@@ -104,7 +108,9 @@ class Server:
         """Serve `runs`. `warm` is run once in each thread that serves calls, before the first call."""
         self._own.warm(warm)
         self._indexer = Indexer(runs.work_off, self._in_flight)
-        methods = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake).handlers()
+        servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer)
+        methods = servicer.handlers()
+        self.observer.watch(runs.totals, lambda: self._own.active)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

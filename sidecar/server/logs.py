@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 _FRAMES = 12
 """Frames shown of a traceback, the innermost; a recursion's thousand frames say no more."""
@@ -31,22 +32,38 @@ def frames(error: BaseException) -> str:
     return ", caused by ".join(told)
 
 
-def configure(form: str, level: str) -> None:
-    """Send every logger's events to stderr in `form`, `text` or `json`, from `level` on."""
+Ids = Callable[[], tuple[str, str] | None]
+"""Gives the trace and the span that the current thread works for, in hex; None: none."""
+
+
+def no_ids() -> None:
+    """There are no traces."""
+
+
+def configure(form: str, level: str, ids: Ids = no_ids) -> None:
+    """Send every logger's events to stderr in `form`, `text` or `json`, from `level` on; `ids` tells whose they are."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form == "json" else _Text())
+    handler.setFormatter(_Json(ids) if form == "json" else _Text(ids))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
 
 
-class _Text(logging.Formatter):
+class _WithIds(logging.Formatter):
+    def __init__(self, ids: Ids) -> None:
+        super().__init__()
+        self._ids = ids
+
+
+class _Text(_WithIds):
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_time(record)} {record.levelname:<7} {record.name}: {record.getMessage()}"
         if record.exc_info and record.exc_info[1] is not None:
             line += " | " + frames(record.exc_info[1])
+        if (ids := self._ids()) is not None:
+            line += f" | trace_id={ids[0]} span_id={ids[1]}"
         return line.replace("\n", " | ")
 
 
-class _Json(logging.Formatter):
+class _Json(_WithIds):
     def format(self, record: logging.LogRecord) -> str:
         event = {
             "time": _time(record),
@@ -56,6 +73,8 @@ class _Json(logging.Formatter):
         }
         if record.exc_info and record.exc_info[1] is not None:
             event["error"] = frames(record.exc_info[1])
+        if (ids := self._ids()) is not None:
+            event["trace_id"], event["span_id"] = ids
         return json.dumps(event)
 
 

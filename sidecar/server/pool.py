@@ -9,12 +9,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
 from typing import ParamSpec, TypeVar
 
 import grpc
 
+
+class Arrival(threading.local):
+    """When the call that the current thread serves arrived. Each call has a context of its own, so no ContextVar."""
+
+    at = 0.0
+    """By `perf_counter`."""
+
+
+ARRIVAL = Arrival()
+
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _ignored(_: float) -> None:
+    pass
 
 
 class InFlight:
@@ -42,6 +57,11 @@ class InFlight:
         if not context.add_callback(self.remove):
             self.remove()
 
+    @property
+    def count(self) -> int:
+        """How many there are now; a call that runs may be counted both as running and as being answered."""
+        return self._count
+
     def wait_for_none(self, timeout: float) -> bool:
         """Wait until there are none, at most `timeout` seconds; return whether there are none."""
         with self._changed:
@@ -51,13 +71,30 @@ class InFlight:
 class Pool(ThreadPoolExecutor):
     """Threads that say when as many calls run or wait as they may. `in_flight`, if given, counts them."""
 
-    def __init__(self, workers: int, most: int, name: str, in_flight: InFlight | None = None) -> None:
+    def __init__(
+        self,
+        workers: int,
+        most: int,
+        name: str,
+        in_flight: InFlight | None = None,
+        *,
+        waited: Callable[[float], None] | None = None,
+    ) -> None:
+        """`waited` is told the seconds that each call waited for its thread, in that thread."""
         super().__init__(workers, thread_name_prefix=name)
+        self._waited = waited or _ignored
         self._workers = workers
         self._most = most
         self._in_flight = in_flight or InFlight()
         self._lock = threading.Lock()
         self._pending = 0
+
+    @property
+    def active(self) -> int:
+        """Calls that wait, run, or are still being answered; the last are those of `in_flight` that are not here."""
+        pending = self._pending
+        answered = self._in_flight.count - pending - min(pending, self._workers)
+        return pending + max(0, answered)
 
     @property
     def full(self) -> bool:
@@ -77,11 +114,18 @@ class Pool(ThreadPoolExecutor):
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `function` in a thread."""
+        arrived = perf_counter()
+
+        def run() -> T:
+            ARRIVAL.at = arrived
+            self._waited(perf_counter() - arrived)
+            return function(*args, **kwargs)
+
         with self._lock:
             self._pending += 1
         self._in_flight.add()
         try:
-            future = super().submit(function, *args, **kwargs)
+            future = super().submit(run)
         except BaseException:
             self._done(None)
             raise

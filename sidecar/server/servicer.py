@@ -6,7 +6,8 @@ bytes that are no request get an INVALID_ARGUMENT like any other bad input. Erro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from time import time_ns
 from typing import TypeVar
 
 import grpc
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from sidecar.errors import InvalidRequest
 from sidecar.run.service import Runs
+from sidecar.run.usage_calls import UsageAnswer, UsageCall
 from sidecar.server.answers import TrimAnswers, run_figures
 from sidecar.server.callers import CALLER
 from sidecar.server.conversion import retrieve_call, trim_call
@@ -28,9 +30,15 @@ from sidecar.server.recall_answers import (
 )
 from sidecar.server.recall_conversion import create_tasks_call, search_call, tool_call, tools_asked, update_task_call
 from sidecar.server.usage_conversion import report_usage
+from sidecar.telemetry.observer import Observer
 from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
+
+METHODS: Sequence[str] = tuple(
+    method.name for method in service_pb2.DESCRIPTOR.services_by_name["SidecarService"].methods
+)
+"""The methods that are served."""
 
 Request = TypeVar("Request", bound=Message)
 
@@ -42,8 +50,11 @@ def _nothing() -> None:
 class Servicer:
     """Serves the runs. No prompt's answer passes `most_bytes`; `wake` is called once each is written."""
 
-    def __init__(self, runs: Runs, most_bytes: int, wake: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self, runs: Runs, most_bytes: int, wake: Callable[[], None] = _nothing, observer: Observer | None = None
+    ) -> None:
         self._runs = runs
+        self._observer = observer or Observer()
         self._most_bytes = most_bytes
         self._wake = wake
         self._answers = TrimAnswers()
@@ -67,24 +78,37 @@ class Servicer:
 
     def trim_prompt(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """TrimPrompt."""
+        began = time_ns()
+        call = None
         try:
             call = trim_call(raw, CALLER.get(), self._most_bytes)
             answer = self._runs.trim(call, lambda: check(context))
         except DecodeError:
+            self._observer.refused(call)
             raise InvalidRequest("the bytes are not a TrimPromptRequest, or a typed message is not a Message") from None
+        except BaseException:
+            self._observer.refused(call)
+            raise
         written = self._answers.write(call.caller, call.run_id, answer)
+        self._observer.trimmed(call, answer, began)
         self._wake()
         return written
 
     def retrieve_content(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """RetrieveContent."""
+        began = time_ns()
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
-        return retrieve_response(self._runs.retrieve(call)).SerializeToString()
+        answer = self._runs.retrieve(call)
+        self._observer.retrieved(call, answer, began)
+        return retrieve_response(answer).SerializeToString()
 
     def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """SearchHistory."""
+        began = time_ns()
         call = search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get())
-        return search_response(self._runs.search(call, lambda: check(context))).SerializeToString()
+        found = self._runs.search(call, lambda: check(context))
+        self._observer.searched(call.run_id, found, began)
+        return search_response(found).SerializeToString()
 
     def create_tasks(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """CreateTasks."""
@@ -111,12 +135,20 @@ class Servicer:
 
     def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """CallTool."""
+        began = time_ns()
         call = tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get())
-        return tool_response(self._runs.call_tool(call, lambda: check(context))).SerializeToString()
+        answer = self._runs.call_tool(call, lambda: check(context))
+        self._observer.tool_called(call, answer, began)
+        return tool_response(answer).SerializeToString()
 
     def report_usage(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """ReportUsage."""
-        return report_usage(raw, CALLER.get(), self._runs.report_usage)
+        return report_usage(raw, CALLER.get(), self._reported)
+
+    def _reported(self, call: UsageCall) -> UsageAnswer:
+        answer = self._runs.report_usage(call)
+        self._observer.reported(call, answer)
+        return answer
 
     def get_run(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """GetRun."""

@@ -138,10 +138,26 @@ def known_window(model: str) -> int | None:
     The window holds the prompt and the output, except that Google documents the prompt's alone. An unknown version of
     a known family is unknown: a guess would bind a caller who knows better.
     """
+    found = _found(model)
+    if found is None:
+        return None
+    family, name = found
+    return 1_000_000 if family.startswith("claude-") and name.endswith(_LONG_CONTEXT_TAG) else _WINDOWS[family]
+
+
+@lru_cache(NAMES_REMEMBERED)
+def known_family(model: str) -> str | None:
+    """The family of the table that a model belongs to, in the table's spelling; None where it knows none."""
+    found = _found(model)
+    return None if found is None else found[0]
+
+
+def _found(model: str) -> tuple[str, str] | None:
+    """A model's family, and the spelling that told it."""
     for name in _spellings(model):
         family = max((key for key in _WINDOWS if _covers(key, name)), key=len, default=None)
         if family is not None:
-            return 1_000_000 if family.startswith("claude-") and name.endswith(_LONG_CONTEXT_TAG) else _WINDOWS[family]
+            return family, name
     return None
 
 

@@ -85,6 +85,8 @@ class Entry:
     result: int = -1
     holdable: bool = True
     """Whether the stash can hold the original; an item that it cannot hold is not trimmed."""
+    fixed: bool = False
+    """Whether it is never edited: it only leaves the prompt with its message."""
     action: Action | None = None
     kept: Kept | None = None
     reason: Reason | None = None

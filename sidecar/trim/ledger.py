@@ -122,6 +122,8 @@ class Ledger:
 
     def _queue(self, record: Record, entry: Entry) -> None:
         """Put an entry where it grows old. What a user wrote stays, but for snapshots, feedback and images."""
+        if entry.fixed:
+            return
         if entry.feedback is not None and record.group >= 0:
             self.feedback.append(entry)
             return
@@ -284,6 +286,8 @@ class Ledger:
     @staticmethod
     def annotate(entry: Entry, feedback: Feedback | None) -> None:
         """Take the agent's word for what a user's text is: feedback, or (None) a snapshot. `requeue` must follow."""
+        if entry.fixed:
+            return
         entry.annotated, entry.feedback = True, feedback
         if feedback is None:
             entry.kind = ItemKind.SNAPSHOT

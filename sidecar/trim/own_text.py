@@ -27,6 +27,8 @@ REGISTRY_LINES: Final = 40
 CHARACTERS_PER_TOKEN: Final = 3
 """About what registry lines have for each token, so that the first text that is counted mostly fits."""
 REGISTRY_HEADER: Final = "Registry of elided and clipped content, largest first:"
+REST_FOUND: Final = " more, which search finds"
+"""How the registry's line ends that counts what it has no room for."""
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
 DROPPED_TOKENS: Final = 40
@@ -164,13 +166,18 @@ def registry(
         lines.append(line)
     while lines:
         rest = len(candidates) - len(lines)
-        more = [f"and {rest} more, which search finds"] if rest else []
+        more = [f"and {rest}{REST_FOUND}"] if rest else []
         text = "\n".join([REGISTRY_HEADER, *(line.text for line in lines), *more])
         taken = count(text)
         if taken <= tokens:
             return "\n".join(filter(None, (text, *closing))), lines
         del lines[min(len(lines) - 1, len(lines) * tokens // taken) :]
     return closing[1], []
+
+
+def is_cut(written: str) -> bool:
+    """Whether a registry has no room for all entries. No other line of it begins as that one does."""
+    return any(line.startswith("and ") and line.endswith(REST_FOUND) for line in written.split("\n"))
 
 
 def note(ledger: Ledger, trimmed: int, told: Told, tokens: int, count: Callable[[str], int]) -> str:

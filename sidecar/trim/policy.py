@@ -77,14 +77,14 @@ class Policy:
     """How a user's text begins that rejects what the model took for done; no person's text begins so by chance."""
     feedback_error: tuple[str, ...] = ("Step error:", "[step error]")
     feedback_repetition: tuple[str, ...] = ("Repetition warning:", "[repetition warning]")
-    fit_high: float = 0.90
-    """High-water mark. A tenth is left for what an estimate may be wrong by."""
-    fit_low: float = 0.50
-    """Low-water mark: 0.3, 0.4, 0.6 and 0.7 cost more or kept less on recorded runs."""
+    fit_high: float = 0.95
+    """High-water mark. A twentieth is left for what an estimate may be wrong by; reports bring that below 3 %."""
+    fit_low: float = 0.45
+    """Low-water mark: deeper costs less and keeps less text; see docs/when-to-cut.md."""
     fit_head_share: float = 0.5
-    fit_residue_high: float = 0.20
+    fit_residue_high: float = 0.10
     """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
-    fit_residue_low: float = 0.10
+    fit_residue_low: float = 0.02
     own_text_max_tokens: int = 1_200
     """Room for our own text, with 4 % of the limit as the other bound."""
     note_max_tokens: int = 150
@@ -161,7 +161,7 @@ PRESETS: Mapping[str, Policy] = {
     "cache_first": Policy(),
     "lean": Policy(age_stage=AgeStage.ALWAYS, age_repeats=True, registry_share=0.0),
     "cap_only": Policy(fit_stage=FitStage.OFF, age_stage=AgeStage.OFF),
-    "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_low=0.90),
+    "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_high=0.90, fit_low=0.90),
 }
 """`cache_first` keeps the provider's prompt cache warm, `lean` the prompt small; `cap_only` and `fit_only` are the two
 plain rules. `lean` has no registry: it would change at every call, and stands before all messages in some formats."""

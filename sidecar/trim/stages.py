@@ -103,6 +103,10 @@ class Evaluation:
         self._clipped_tokens: dict[tuple[int, int], int] = {}
         """Tokens of placeholders that were counted ahead, by message and item."""
         self._changed = False
+        self._passed = 0
+        """Groups of which clipping has left what it leaves, as far as this batch has added them up."""
+        self._residue = 0
+        """Tokens of those that were not dropped."""
 
     @property
     def used(self) -> int:
@@ -136,11 +140,11 @@ class Evaluation:
         record = self._ledger.records[index]
         if record.pinned:
             return
-        results = {entry.result for entry in record.entries if entry.result >= 0}
-        for result in results:
-            of_result = [entry for entry in record.entries if entry.result == result]
-            self._cap_text([entry for entry in of_result if entry.kind is ItemKind.RESULT and entry.holdable])
-            self._cap_media([entry for entry in of_result if entry.kind is ItemKind.IMAGE and entry.holdable])
+        editable = [entry for entry in record.entries if entry.result >= 0 and entry.holdable and not entry.fixed]
+        for result in {entry.result for entry in editable}:
+            of_result = [entry for entry in editable if entry.result == result]
+            self._cap_text([entry for entry in of_result if entry.kind is ItemKind.RESULT])
+            self._cap_media([entry for entry in of_result if entry.kind is ItemKind.IMAGE])
 
     def _cap_text(self, entries: list[Entry]) -> None:
         cap = self._policy.cap_text_bytes
@@ -179,7 +183,7 @@ class Evaluation:
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
-        self._drop_residue(self._inputs.limit)  # else what each iteration leaves would add up to the high-water mark
+        self._begin_residue()  # else what each iteration leaves would add up to the high-water mark
 
     def _settle_old(self) -> None:
         """Collapse old feedback and drop iterations past the hard cap, which batch points do whatever they need."""
@@ -234,14 +238,14 @@ class Evaluation:
     # -- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, high: float) -> None:
-        limit, policy = self._inputs.limit, self._policy
-        low = policy.fit_low * limit
+        policy = self._policy
+        low = policy.fit_low * self._inputs.limit
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
             self._settle_old()
-            self._clip_old(low)
-            self._drop_residue(limit)
+            self._begin_residue()
+            self._clip_old(low, drop=True)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             self._elide_largest(low)
         if self.used > high:
@@ -249,10 +253,10 @@ class Evaluation:
             self._drop_old(high)
             self._clip_newest(high)
 
-    def _clip_old(self, target: float, keep: int | None = None) -> None:
+    def _clip_old(self, target: float, keep: int | None = None, *, drop: bool = False) -> None:
         """Clip items of old groups, oldest first, light before heavy, until the target is met.
 
-        `keep`: newest groups that stay, whatever the policy says.
+        `keep`: newest groups that stay, whatever the policy says. `drop`: what is left of them is dropped on the way.
         """
         for kinds, least in ((LIGHT, 1), (HEAVY, 0)):  # the newest assistant block is never touched
             while self.used > target:
@@ -263,6 +267,8 @@ class Evaluation:
                 entry = queue.entries[queue.done]
                 queue.done += 1
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
+                if drop:
+                    self._drop_residue()
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
         """The queue whose next entry is old, and older than those of the other kinds."""
@@ -329,27 +335,32 @@ class Evaluation:
 
     # -- drop --------------------------------------------------------------------------------------------------------
 
-    def _drop_residue(self, limit: int) -> None:
-        """Drop the oldest iterations when what clipping has left of those it has passed exceeds its share."""
-        ledger = self._ledger
+    def _begin_residue(self) -> None:
+        """Add up anew what clipping has left: a batch begins, and the limit may be another one."""
+        self._passed, self._residue = 0, 0
+        self._drop_residue()
+
+    def _drop_residue(self) -> None:
+        """Drop the oldest iterations when what clipping has left of those it has passed exceeds its share.
+
+        Called after each clip of a batch, so that what dropping frees need not be clipped; each group is added once.
+        """
+        ledger, limit = self._ledger, self._inputs.limit
         passed = len(ledger.groups) - max(self._policy.keep(kind) for kind in Ageing)
         for queue in ledger.queues.values():
             if queue.head is not None:
                 passed = min(passed, ledger.records[queue.head.message].group)
-        residue = sum(
-            record.tokens
-            for group in range(ledger.drop_done, passed)
-            for record in (ledger.records[index] for index in ledger.members(group))
-            if not record.dropped
-        )
-        if residue <= self._policy.fit_residue_high * limit:
+        for group in range(max(ledger.drop_done, self._passed), passed):
+            records = (ledger.records[index] for index in ledger.members(group))
+            self._residue += sum(record.tokens for record in records if not record.dropped)
+        self._passed = max(self._passed, passed)
+        if self._residue <= self._policy.fit_residue_high * limit:
             return
-        target = self._policy.fit_residue_low * limit
-        while ledger.drop_done < passed and residue > target:
+        while ledger.drop_done < passed and self._residue > self._policy.fit_residue_low * limit:
             before = ledger.total
             if not self._drop_next(passed, Reason.RESIDUE):
                 break
-            residue -= before - ledger.total
+            self._residue -= before - ledger.total
 
     def _drop_old(self, target: float) -> None:
         while self.used > target and self._drop_next(len(self._ledger.groups) - 1, Reason.FIT):

@@ -33,6 +33,16 @@ class _FormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Format.ValueTy
     """A request body of OpenAI's chat completions and its kin, or its bare message array."""
     FORMAT_ANTHROPIC_MESSAGES: _Format.ValueType  # 2
     """A request body of Anthropic's messages, or its bare message array."""
+    FORMAT_OPENAI_RESPONSES: _Format.ValueType  # 3
+    """A request body of OpenAI's responses, or its bare array of input items."""
+    FORMAT_GEMINI_CONTENTS: _Format.ValueType  # 4
+    """A request body of Gemini's generateContent, or its bare array of contents."""
+    FORMAT_BEDROCK_CONVERSE: _Format.ValueType  # 5
+    """A request body of Amazon Bedrock's Converse, or its bare message array."""
+    FORMAT_AI_SDK: _Format.ValueType  # 6
+    """What the AI SDK takes: an object with its messages, or the bare array of its model messages."""
+    FORMAT_MCP_TOOL_RESULT: _Format.ValueType  # 7
+    """One result of a tool of the Model Context Protocol: it is capped and kept on its own, beside the run's history."""
 
 class Format(_Format, metaclass=_FormatEnumTypeWrapper):
     """The format of a prompt's body."""
@@ -43,6 +53,16 @@ FORMAT_OPENAI_CHAT: Format.ValueType  # 1
 """A request body of OpenAI's chat completions and its kin, or its bare message array."""
 FORMAT_ANTHROPIC_MESSAGES: Format.ValueType  # 2
 """A request body of Anthropic's messages, or its bare message array."""
+FORMAT_OPENAI_RESPONSES: Format.ValueType  # 3
+"""A request body of OpenAI's responses, or its bare array of input items."""
+FORMAT_GEMINI_CONTENTS: Format.ValueType  # 4
+"""A request body of Gemini's generateContent, or its bare array of contents."""
+FORMAT_BEDROCK_CONVERSE: Format.ValueType  # 5
+"""A request body of Amazon Bedrock's Converse, or its bare message array."""
+FORMAT_AI_SDK: Format.ValueType  # 6
+"""What the AI SDK takes: an object with its messages, or the bare array of its model messages."""
+FORMAT_MCP_TOOL_RESULT: Format.ValueType  # 7
+"""One result of a tool of the Model Context Protocol: it is capped and kept on its own, beside the run's history."""
 Global___Format: _TypeAlias = Format  # noqa: Y015
 
 class _ResponseMode:

@@ -21,12 +21,14 @@ from tests.bench.inprocess import PLENTY, never, runs
 from tests.bench.memory import memory
 from tests.bench.plateau import plateau
 from tests.bench.prompts import Prompts, recorded, trim_call
+from tests.bench.scraped import scraped
 from tests.bench.stash import stash
 from tests.bench.synthetic import run
+from tests.bench.telemetry import telemetry
 from tests.bench.unseen import unseen
 from tests.bench.wire import measure, phases, wire
 
-PARTS = ("wire", "engine", "growth", "unseen", "hostile", "stash", "index", "memory", "plateau")
+PARTS = ("wire", "engine", "growth", "unseen", "hostile", "stash", "index", "memory", "plateau", "telemetry", "scraped")
 LIMIT = 100_000
 """Tokens, for the synthetic run: about a third of its final size."""
 RECORDED_SHARE = 0.30
@@ -70,6 +72,8 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
             yield phases(prompts, found)
         if "engine" in parts:
             yield engine(prompts, limit, found.inside)
+    if "telemetry" in parts:
+        yield telemetry(prompts, limit, 2 if quick else 8)
     if "growth" in parts:
         yield growth(20 if quick else 100, 2 if quick else 3)
     if "unseen" in parts:
@@ -84,6 +88,8 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         yield memory(1_000_000 if quick else 10_000_000, 100 if quick else 500)
     if "plateau" in parts:
         yield plateau(200 if quick else 500, with_recorded=not quick)
+    if "scraped" in parts:
+        yield scraped(prompts, limit, 3 if quick else 10)
 
 
 def _tokens(prompts: Prompts) -> int:

@@ -25,12 +25,14 @@ _READY = re.compile(r"listening on (\S+)")
 
 
 @contextmanager
-def serving(command: tuple[str, ...]) -> Iterator[str]:
-    """Run a server in a process of its own; give the address that its log tells."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PROMPT_SIDECAR_")}
+def serving(command: tuple[str, ...], **more: str) -> Iterator[str]:
+    """Run a server in a process of its own, with `more` in its environment; give the address that its log tells."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
     clean["PROMPT_SIDECAR_KEY"] = KEY
     clean["PROMPT_SIDECAR_TOKENS__COUNTER"] = counting.chosen
+    clean["PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN"] = ""  # several servers run at once
+    clean |= more
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None

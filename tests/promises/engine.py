@@ -49,6 +49,8 @@ class Engine:
     """Tokens: the window, with no reserve."""
     preset: str = "cache_first"
     policy: Mapping[str, object] = field(default_factory=dict)
+    model: str = ""
+    """Empty: the body's own."""
     run_id: str = RUN_ID
     key: bytes = KEY
     limits: Limits = field(default_factory=Limits)
@@ -78,6 +80,7 @@ class Engine:
             "preset": self.preset,
             "policy": self.policy,
             "accept_bytes": 1 << 30,
+            "model": self.model,
         }
         return self.runs.trim(TrimCall(format=format, body=body, **(values | fields)), _never)
 

@@ -70,7 +70,8 @@ def test_eviction_changes_no_decision(format: str, preset: str) -> None:
     assert _decisions(Engine(limit=limit, preset=preset), run) == _decisions(small, run)
     last = _send(small, run, len(run.messages))
     outcomes = {small.retrieve(trim.stash_id).outcome for trim in last.trims}
-    assert {Outcome.HIT, Outcome.EVICTED} == outcomes
+    assert Outcome.EVICTED in outcomes
+    assert outcomes <= {Outcome.HIT, Outcome.EVICTED}
 
 
 @presets

@@ -72,11 +72,88 @@ def test_results() -> None:
 
 
 def test_documents_in_results() -> None:
-    """A part of a result that nobody knows is weighed and kept."""
-    document = {"type": "document", "source": {"type": "text", "data": "x"}}
-    message = read(ANTHROPIC, {"role": "user", "content": [RESULT | {"content": [document]}]})
+    """A document or search result that a tool returned holds texts of its result, at any depth."""
+    plain = {"type": "document", "title": "t", "source": {"type": "text", "media_type": "text/plain", "data": "x"}}
+    inside = {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "y"}, IMAGE]}}
+    string = {"type": "document", "source": {"type": "content", "content": "z"}}
+    found = {"type": "search_result", "source": "u", "title": "v", "content": [{"type": "text", "text": "w"}]}
+    raw = json.dumps({"role": "user", "content": [RESULT | {"content": [plain, inside, string, found]}]}).encode()
+    message = ANTHROPIC.read(raw, "f")
+    at = ("content", 0, "content")
+    assert [
+        (ItemKind.RESULT, (*at, 0, "source", "data")),
+        (ItemKind.RESULT, (*at, 1, "source", "content", 0, "text")),
+        (ItemKind.IMAGE, (*at, 1, "source", "content", 1)),
+        (ItemKind.RESULT, (*at, 2, "source", "content")),
+        (ItemKind.RESULT, (*at, 3, "content", 0, "text")),
+    ] == [(item.kind, item.path) for item in message.items]
+    assert {0} == {item.result for item in message.items}
+    assert {"t", "u", "v"} == set(message.other.split()), "what names them is weighed"
+    written = json.loads(ANTHROPIC.write(raw, dict.fromkeys(message.items, "cut")))["content"][0]["content"]
+    assert plain | {"source": plain["source"] | {"data": "cut"}} == written[0]  # type: ignore[operator]
+    assert [{"type": "text", "text": "cut"}] * 2 == written[1]["source"]["content"]
+    assert found | {"content": [{"type": "text", "text": "cut"}]} == written[3]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AA=="}},
+        {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
+        {"type": "document", "source": {"type": "text", "data": False}},
+        {"type": "document", "source": "x"},
+        {"type": "search_result", "source": "u", "title": "v", "content": "w"},
+        {"type": "tool_reference", "tool_name": "grep"},
+        {"type": "x_new", "text": "a"},
+    ],
+)
+def test_parts_of_results_that_stay(part: dict[str, Any]) -> None:
+    """A part of a result that holds no text that we know is weighed and kept."""
+    message = read(ANTHROPIC, {"role": "user", "content": [RESULT | {"content": [part]}]})
     assert [("opaque", (), "")] == shown(message.items)
-    assert json.dumps(document, sort_keys=True, separators=(",", ":")) == message.other
+    assert json.dumps(part, sort_keys=True, separators=(",", ":")) == message.other
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "x"}},
+        {"type": "search_result", "source": "u", "title": "v", "content": [{"type": "text", "text": "w"}]},
+        {"type": "container_upload", "file_id": "f"},
+        {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "grep"}},
+    ],
+)
+def test_what_a_user_sent_stays(block: dict[str, Any]) -> None:
+    """Documents and files of a user are the user's, and no result."""
+    assert [("opaque", (), "")] == shown(read(ANTHROPIC, {"role": "user", "content": [block]}).items)
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("server_tool_use", "web_search_tool_result"),
+        ("server_tool_use", "code_execution_tool_result"),
+        ("mcp_tool_use", "mcp_tool_result"),
+        ("x_new_tool_use", "x_new_tool_result"),
+    ],
+)
+def test_server_tools(call: str, result: str) -> None:
+    """What the provider's tools do is paired and kept whole, beside the client's calls, in one message or in two."""
+    asked = {"type": call, "id": "s1", "name": "run", "input": {"code": "1"}}
+    got = {"type": result, "tool_use_id": "s1", "content": [{"type": "text", "text": "out"}]}
+    both = read(ANTHROPIC, {"role": "assistant", "content": [asked, got, USE]})
+    assert (("s1", "t1"), ("s1",)) == (both.calls, both.answers)
+    assert [ItemKind.ARGUMENTS, ItemKind.OPAQUE] == [item.kind for item in both.items]
+    first = read(ANTHROPIC, {"role": "assistant", "content": [asked, USE | {"caller": {"type": call}}]})
+    later = read(ANTHROPIC, {"role": "assistant", "content": [got, TEXT]})
+    assert (("s1", "t1"), ("s1",)) == (first.calls, later.answers)
+
+
+def test_an_image_that_is_marked() -> None:
+    """A clipped image keeps its cache mark."""
+    raw = json.dumps({"role": "user", "content": [RESULT | {"content": [IMAGE | MARK]}]}).encode()
+    written = json.loads(ANTHROPIC.write(raw, {ANTHROPIC.read(raw, "f").items[0]: "[gone]"}))
+    assert [{"type": "text", "text": "[gone]"} | MARK] == written["content"][0]["content"]
 
 
 PLAIN: dict[str, Any] = {"role": "user", "content": [RESULT, TEXT, USE]}
@@ -239,14 +316,14 @@ BLOCK = '{"type":"text","text":"ours"}'
 )
 def test_add_system(before: str | None, after: str) -> None:
     """What is in the system prompt keeps its bytes; ours is a further block."""
-    assert ANTHROPIC.add_system is not None
-    assert after == ANTHROPIC.add_system(None if before is None else before.encode(), "ours").decode()
+    assert ANTHROPIC.system is not None
+    assert after == ANTHROPIC.system.add(None if before is None else before.encode(), "ours").decode()
 
 
 @pytest.mark.parametrize("value", [b"1", b"{}", b"true"])
 def test_add_system_refuses(value: bytes) -> None:
     """A system prompt that is neither text nor blocks is refused by its name."""
-    assert ANTHROPIC.add_system is not None
+    assert ANTHROPIC.system is not None
     with pytest.raises(InvalidJson) as caught:
-        ANTHROPIC.add_system(value, "ours")
+        ANTHROPIC.system.add(value, "ours")
     assert "json.body.system" == caught.value.field

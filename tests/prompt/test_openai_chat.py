@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.body import split
+from sidecar.prompt.format import Format
 from sidecar.prompt.items import ItemKind, Role
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.reading import OPENAI, identity, read, shown
@@ -69,18 +71,115 @@ def test_calls() -> None:
 
 
 def test_function_call() -> None:
-    """The retired single call is arguments too, without an id."""
+    """The retired single call is arguments too; it has no id, so it pairs with its function's answer by name."""
     message = read(OPENAI, {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}})
     assert [("arguments", ("function_call", "arguments"), "{}")] == shown(message.items)
-    assert () == message.calls
+    answer = read(OPENAI, {"role": "function", "name": "f", "content": "out"})
+    assert message.calls == answer.answers
+    assert [message.calls[0]] * 2 == [message.items[0].call_id, answer.items[0].call_id]
+    assert ("f", "f") == (message.items[0].tool, answer.items[0].tool)
+    other = read(OPENAI, {"role": "function", "name": "g", "content": "out"})
+    assert message.calls != other.answers
+
+
+def test_function_call_clipped() -> None:
+    """Its arguments become the empty object; the name stays."""
+    raw = b'{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\\"a\\":1}"}}'
+    item = OPENAI.read(raw, "f").items[0]
+    expected = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    assert expected == json.loads(OPENAI.write(raw, {item: None}))
+
+
+CUSTOM = {"id": "c9", "type": "custom", "custom": {"name": "patch", "input": "*** Begin Patch\n+é"}}
+
+
+def test_custom_call() -> None:
+    """A custom tool takes free text: no JSON, and empty when it is clipped."""
+    raw = json.dumps({"role": "assistant", "tool_calls": [CUSTOM, CALL]}).encode()
+    message = OPENAI.read(raw, "f")
+    assert ("c9", "c1") == message.calls
+    custom, call = message.items
+    assert ("tool_calls", 0, "custom", "input") == custom.path
+    assert ("*** Begin Patch\n+é", "c9", "patch", "text/plain") == (
+        custom.text,
+        custom.call_id,
+        custom.tool,
+        custom.content_type,
+    )
+    assert custom.text.encode() == OPENAI.original(raw, custom)
+    written = OPENAI.write(raw, {custom: None, call: None})
+    again = OPENAI.read(written, "f")
+    assert ["", "{}"] == [item.text for item in again.items]
+    assert message.calls == again.calls
 
 
 def test_a_call_of_another_kind() -> None:
-    """A call that is no function passes through, and is still a call that wants an answer."""
-    custom = {"id": "c9", "type": "custom", "custom": {"name": "x", "input": "y"}}
-    message = read(OPENAI, {"role": "assistant", "tool_calls": [custom]})
+    """A call of a kind that nobody knows passes through, and is still a call that wants an answer."""
+    future = {"id": "c9", "type": "x_new", "x_new": {"name": "x", "input": "y"}}
+    message = read(OPENAI, {"role": "assistant", "tool_calls": [future]})
     assert ("c9",) == message.calls
     assert ["opaque"] == [item.kind.value for item in message.items]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}},
+        {"type": "file", "file": {"file_id": "f1"}},
+        {"type": "refusal", "refusal": "no"},
+        {"type": "x_new", "text": "a"},
+    ],
+)
+def test_parts_that_stay(part: dict[str, Any]) -> None:
+    """Audio, files, refusals and parts of tomorrow keep their bytes beside a text that is edited."""
+    raw = json.dumps({"role": "assistant", "content": [part, {"type": "text", "text": "long"}]}).encode()
+    text, whole = OPENAI.read(raw, "f").items
+    assert (ItemKind.TEXT, ItemKind.OPAQUE) == (text.kind, whole.kind)
+    assert [part, {"type": "text", "text": "s"}] == json.loads(OPENAI.write(raw, {text: "s"}))["content"]
+
+
+def variant(model: str, first: Any = None, **members: Any) -> Format:
+    """The format of a body for a model, whose first message is a user's unless another is given."""
+    body = members | {"messages": [first or {"role": "user", "content": "x"}]}
+    assert OPENAI.variant is not None
+    return OPENAI.variant(split(json.dumps(body).encode()), model)
+
+
+@pytest.mark.parametrize(
+    "model", ["mistral-large-latest", "open-mistral-7b", "magistral-small", "mistralai/Mixtral-8x7B-Instruct-v0.1"]
+)
+def test_a_model_that_takes_system_messages_first_only(model: str) -> None:
+    """Its provider refuses one anywhere else."""
+    assert variant(model).only_leading
+
+
+@pytest.mark.parametrize(("model", "none"), [("o1-mini", True), ("o1-preview-2024-09-12", True), ("o1", False)])
+def test_a_model_that_takes_no_system_message(model: str, none: bool) -> None:
+    """The first reasoning models refuse every system message, so none of ours is written."""
+    assert none is (variant(model).system_message is None)
+
+
+@pytest.mark.parametrize(
+    ("first", "role"),
+    [
+        ({"role": "developer", "content": "Be."}, "developer"),
+        ({"content": "Be.", "role": "developer"}, "developer"),
+        ({"role": "system", "content": "developer"}, "system"),
+        ({"role": "user", "content": [{"role": "developer"}]}, "system"),
+        (["developer"], "system"),
+    ],
+)
+def test_role_of_our_text(first: Any, role: str) -> None:
+    """It is the developer's where the body's first message is, as the two are not mixed."""
+    write = variant("gpt-5", first).system_message
+    assert write is not None
+    assert {"role": role, "content": "ours"} == json.loads(write("ours"))
+
+
+def test_variants_are_few() -> None:
+    """The same kind of body is the same format: another object would make another history of it."""
+    assert OPENAI is variant("gpt-5")
+    assert variant("mistral-a") is variant("mistral-b")
 
 
 @pytest.mark.parametrize("content", ["out", [{"type": "text", "text": "out"}]])
@@ -184,6 +283,14 @@ def test_write_an_image() -> None:
     image = OPENAI.read(raw, "f").items[0]
     written = json.loads(OPENAI.write(raw, {image: "[image clipped]"}))
     assert [{"type": "text", "text": "[image clipped]"}, {"type": "text", "text": "b"}] == written["content"]
+
+
+def test_write_an_image_that_is_marked() -> None:
+    """Where the agent wants its cache to break, it still breaks."""
+    mark = {"cache_control": {"type": "ephemeral"}}
+    raw = json.dumps({"role": "user", "content": [IMAGE | mark]}).encode()
+    written = json.loads(OPENAI.write(raw, {OPENAI.read(raw, "f").items[0]: "[gone]"}))
+    assert [{"type": "text", "text": "[gone]"} | mark] == written["content"]
 
 
 def test_write_nothing() -> None:

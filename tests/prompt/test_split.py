@@ -83,3 +83,33 @@ def test_joined_slices_know_what_is_the_same() -> None:
     ]
     for slices, expected in cases:
         assert expected == join_slices(slices, before).same
+
+
+def test_another_member() -> None:
+    """The messages may be another member's; one of the usual name is then a member like any other."""
+    found = split(b'{"messages":[1],"input":[2,3]}', None, "input")
+    assert [b"2", b"3"] == [found.message(index) for index in range(2)]
+    assert b"[1]" == found.field("messages")
+    again = split(b'{"messages":[1],"input":[2,3,4]}', found, "input")
+    assert (2, b"4") == (again.same, again.message(2))
+
+
+def test_a_string_in_place_of_messages() -> None:
+    """Where a format allows it, a plain string is the one message, quotes included."""
+    found = split(b'{"a":1,"input": "hi" ,"b":2}', None, "input", text=True)
+    assert (b'"hi"', b'{"a":1,"input": ', b' ,"b":2}', True) == (
+        found.message(0),
+        found.head,
+        found.tail,
+        found.is_text,
+    )
+    array = split(b'{"a":1,"input":["hi"],"b":2}', found, "input", text=True)
+    assert (0, False) == (array.same, array.is_text)
+    assert split(b'{"a":1,"input": "hi","b":2}', array, "input", text=True).is_text
+
+
+def test_a_member_of_a_member() -> None:
+    """A dotted name looks inside; what is not there is None, whatever stands there instead."""
+    found = split(b'{"messages":[1],"a":{"b":{"c": 7 },"n":null},"s":"x"}')
+    assert (b"7", b"null", b'{"c": 7 }') == (found.field("a.b.c"), found.field("a.n"), found.field("a.b"))
+    assert [None] * 5 == [found.field(name) for name in ("a.x", "x.a", "s.a", "a.n.x", "a.b.c.d")]

@@ -76,3 +76,28 @@ def test_no_text_of_the_body_in_messages(raw: str) -> None:
     with pytest.raises(InvalidJson) as caught:
         split(raw.encode())
     assert SECRET not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("raw", "text", "field"),
+    [
+        (b'{"messages":[1]}', True, "json.body"),
+        (b'{"input":"hi"}', False, "json.body.input"),
+        (b'{"input":7}', True, "json.body.input"),
+        (b'{"input":[]}', True, "json.body.input"),
+        (b'{"input":"a","input":"a"}', True, "json.body"),
+        (b'"hi"', True, "json.body"),
+    ],
+)
+def test_refused_by_another_name(raw: bytes, text: bool, field: str) -> None:
+    """Where the messages are another member's, errors name that one."""
+    with pytest.raises(InvalidJson) as caught:
+        split(raw, None, "input", text=text)
+    assert field == caught.value.field
+    assert "messages is" not in str(caught.value)
+
+
+def test_a_broken_member_of_a_member() -> None:
+    """What is inside a member is refused where it is looked at, not echoed."""
+    with pytest.raises(InvalidJson):
+        split(b'{"messages":[1],"a":{"\xff":1}}').field("a.b")

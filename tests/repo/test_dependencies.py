@@ -6,7 +6,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,30 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 PINS = (ROOT / ".ci" / "requirements.txt").read_text(encoding="utf-8")
 
 
+def client() -> dict[str, Requirement]:
+    """Return what an installed client needs, by name."""
+    return _named(PROJECT["project"]["dependencies"])
+
+
 def runtime() -> dict[str, Requirement]:
-    """Return what the installed sidecar needs, by name."""
-    return {canonicalize_name(r.name): r for r in map(Requirement, PROJECT["project"]["dependencies"])}
+    """Return what an installed server needs, by name."""
+    return client() | _named(PROJECT["project"]["optional-dependencies"]["server"])
 
 
 def extras() -> dict[str, Requirement]:
-    """Return what a user may add to the sidecar, by name."""
-    entries = [entry for extra in PROJECT["project"]["optional-dependencies"].values() for entry in extra]
+    """Return what a user may add to the server, by name."""
+    more = PROJECT["project"]["optional-dependencies"].items()
+    return _named([entry for extra, entries in more if extra != "server" for entry in entries])
+
+
+def _named(entries: Iterable[str]) -> dict[str, Requirement]:
     return {canonicalize_name(r.name): r for r in map(Requirement, entries)}
 
 
 def development() -> dict[str, Requirement]:
     """Return what only the work on it needs, by name."""
-    entries = [entry for group in PROJECT["dependency-groups"].values() for entry in group if isinstance(entry, str)]
-    return {canonicalize_name(r.name): r for r in map(Requirement, entries)}
+    groups = PROJECT["dependency-groups"].values()
+    return _named(entry for group in groups for entry in group if isinstance(entry, str))
 
 
 def least(requirement: Requirement) -> Version:
@@ -54,7 +63,7 @@ def modules(folder: str) -> Iterator[tuple[str, str]]:
 
 def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
     """Return the imports under a folder whose distribution is not declared, with a file that does each."""
-    ours = {"sidecar", "tests", "__future__"} | sys.stdlib_module_names
+    ours = {"dashboards", "sidecar", "tests", "__future__"} | sys.stdlib_module_names
     distributions = packages_distributions()
     found = set()
     for module, path in modules(folder):
@@ -72,9 +81,19 @@ def test_the_sidecar_imports_only_what_it_declares() -> None:
     assert set() == undeclared("sidecar", set(runtime()) | set(extras()))
 
 
+def test_the_client_imports_only_what_it_declares() -> None:
+    """An agent that installs the client gets nothing of the server's."""
+    assert set() == undeclared("sidecar/client", set(client()))
+
+
 def test_the_tests_import_only_what_is_declared() -> None:
     """As for the sidecar, with the development groups added."""
     assert set() == undeclared("tests", set(runtime()) | set(development()))
+
+
+def test_the_dashboards_import_only_what_is_declared() -> None:
+    """As for the tests."""
+    assert set() == undeclared("dashboards", set(runtime()) | set(development()))
 
 
 def test_extras_are_what_the_checks_meet() -> None:
@@ -84,7 +103,9 @@ def test_extras_are_what_the_checks_meet() -> None:
 
 def test_every_requirement_has_a_lower_bound() -> None:
     """Without one, an old release that never worked satisfies an installer."""
-    assert [] == [name for name, r in runtime().items() if not any(p.operator == ">=" for p in r.specifier)]
+    asked = [*client().items(), *runtime().items()]
+
+    assert [] == [name for name, r in asked if not any(p.operator == ">=" for p in r.specifier)]
 
 
 def test_every_requirement_is_pinned_at_a_version_it_admits() -> None:

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(
         ("run/planted.py", "import grpc", "Up to run/"),
         ("trim/planted.py", "import opentelemetry.trace", "Up to run/"),
         ("recall/planted.py", "import socket", "Up to run/"),
+        ("client/planted.py", "import sidecar.errors", "The way of a prompt"),
+        ("server/planted.py", "import sidecar.client.options", "The client is for agents"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, module: str, planted: str, contract: str) -> None:

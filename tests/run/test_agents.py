@@ -86,6 +86,12 @@ def test_adopting_our_system_blocks(system: Any) -> None:
     assert 2 <= len(adopted)
 
 
+def original(engine: Engine, stash_id: str) -> object:
+    """An original, decoded where it is JSON: that is kept in the spelling in which it came."""
+    found = engine.original(stash_id) or b""
+    return json.loads(found) if found[:1] == b"{" else found
+
+
 @formats
 @pytest.mark.parametrize("name", ["plain", *sorted(SPELLINGS)])
 def test_adopting_the_whole_prompt(format: str, name: str) -> None:
@@ -99,7 +105,7 @@ def test_adopting_the_whole_prompt(format: str, name: str) -> None:
         held["messages"] += new
         answer = engine.trim(format, spell(json.dumps(held).encode()))
         assert json.loads(expected.body or b"") == json.loads(answer.body or b"")
-        assert [engine.original(i) for i in ids(answer)] == [plain.original(i) for i in ids(expected)]
+        assert [original(engine, i) for i in ids(answer)] == [original(plain, i) for i in ids(expected)]
         held = json.loads(answer.body or b"")
 
 

@@ -276,10 +276,10 @@ def test_results_without_a_call_are_passed() -> None:
 
 def test_a_call_of_an_unknown_kind_makes_its_id_unclear() -> None:
     """Where a call without readable arguments shares an id, no result with that id is compared."""
-    custom = {"id": "", "type": "custom", "custom": {"name": "shell", "input": "ls"}}
-    turn = [asks(custom, call("", {"p": 1})), gives("", "x"), gives("", "x")]
+    unknown = {"id": "", "type": "invented", "invented": {"name": "shell", "input": "ls"}}
+    turn = [asks(unknown, call("", {"p": 1})), gives("", "x"), gives("", "x")]
     assert [] == found([*turn, *turn])
-    clear = [asks(custom, call("b", {"p": 1})), gives("", "x"), gives("b", "x")]
+    clear = [asks(unknown, call("b", {"p": 1})), gives("", "x"), gives("b", "x")]
     assert [((2, 0),)] == [repetition.older for repetition in found([*clear, *clear])]
 
 

@@ -18,6 +18,7 @@ from sidecar.run.limits import Limits
 from sidecar.run.service import Runs
 from sidecar.server.lifecycle import Server
 from sidecar.server.options import ServerOptions
+from sidecar.telemetry.observer import Observer
 from sidecar.tokens.count import Counter
 from sidecar.tokens.vocabulary import ENCODINGS, load
 from sidecar.trim.policy import preset
@@ -67,9 +68,9 @@ def counter() -> Counter:
     return Counter({name: load(name) for name in ENCODINGS})
 
 
-def runs(clock: Callable[[], float] = time.time) -> Runs:
-    """A core with the default policy and limits."""
-    return Runs(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=b"k" * 32, clock=clock)
+def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None) -> Runs:
+    """A core with the default policy, and the default limits if none are given."""
+    return Runs(counter=counter(), policy=preset("cache_first"), limits=limits or Limits(), key=b"k" * 32, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,13 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(options: ServerOptions | None = None) -> Iterator[Serving]:
-    """Serve on a free port, or as `options` say."""
+def serving(
+    options: ServerOptions | None = None, observer: Observer | None = None, limits: Limits | None = None
+) -> Iterator[Serving]:
+    """Serve on a free port, or as `options` say; `observer` is told of the calls."""
     gate = Gate()
-    server = Server(options or ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
-    server.start(runs(gate))
+    server = Server(options or ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
+    server.start(runs(gate, limits))
     address = server.addresses[0]
     try:
         with grpc.insecure_channel(address, options=WIDE) as channel:

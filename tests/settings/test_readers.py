@@ -18,6 +18,7 @@ from sidecar.setting_readers import (
     switch,
     text,
     texts,
+    url,
     whole,
 )
 
@@ -40,6 +41,7 @@ READERS = [
     secret(),
     switch(),
     texts(3, 9),
+    url(),
 ]
 
 
@@ -70,6 +72,9 @@ READERS = [
         (texts(3, 9), "[error]", ("[error]",)),
         (texts(3, 9), "[]", ()),
         (texts(3, 9), "7", ("7",)),
+        (url(), "http://127.0.0.1:4317", "http://127.0.0.1:4317"),
+        (url(), "https://collector.example/otlp", "https://collector.example/otlp"),
+        (url(), "", ""),
     ],
 )
 def test_accepted(reader: Reader, given_value: object, expected: object) -> None:
@@ -112,6 +117,12 @@ def test_accepted(reader: Reader, given_value: object, expected: object) -> None
         (texts(3, 9), ["0123456789"]),
         (texts(3, 9), ["\ud800"]),
         (texts(3, 9), "\ud800"),
+        (url(), "127.0.0.1:4317"),
+        (url(), "grpc://127.0.0.1:4317"),
+        (url(), "http://"),
+        (url(), "http://h:99999"),
+        (url(), "http://user:password@h"),
+        (url(), 4317),
     ],
 )
 def test_refused(reader: Reader, given_value: object) -> None:

@@ -16,6 +16,7 @@ from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions
 from sidecar.settings import Settings, SettingsError, load, table
 from sidecar.settings_table import ROWS, example
+from sidecar.telemetry.options import TelemetryOptions
 from sidecar.trim.policy import Policy, preset
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -46,6 +47,7 @@ def test_every_field_is_a_setting() -> None:
         "limits": Limits,
         "recall": RecallLimits,
         "search": SearchLimits,
+        "telemetry": TelemetryOptions,
         "policy": Policy,
     }
     expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)}
@@ -190,7 +192,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ({"LIMITS__MEMORY_BYTES": "63MiB"}, "at most limits.memory_bytes"),
         ({"SEARCH__SNIPPET_TOKENS": "1501"}, "at most search.total_tokens, 1500"),
         ({"SEARCH__TOTAL_TOKENS": "299"}, "at most search.total_tokens, 299"),
-        ({"POLICY__FIT_LOW": "0.95"}, "policy.fit_low"),
+        ({"POLICY__FIT_LOW": "0.96"}, "policy.fit_low"),
     ],
 )
 def test_settings_that_do_not_go_together(environment: dict[str, str], word: str) -> None:

@@ -1,0 +1,218 @@
+"""Alerts, each with how bad it is, what to read first, and a page in docs/runbooks that says what to do.
+
+Severities: `page` wakes somebody, since agents are without the sidecar or get errors; `ticket` waits for the morning,
+since money or recall is lost; `info` is for whoever looks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dashboards.generate import recorded
+from dashboards.generate.names import PROCESS_START, SPANS_EXPORTED, SPANS_PROCESSED, UP, Foreign
+from dashboards.generate.promql import Not, Place
+from dashboards.generate.recorded import LONG, SHORT, Recorded
+from sidecar.telemetry.catalog import BOUND_HITS, ESTIMATE_RATIO, PROMPTS, PROVIDER_CACHE, RETRIEVALS, STASH_LOSSES
+
+JOB: Final = "prompt-sidecar"
+"""What the scrape job is called. `up` has no label that tells a sidecar from anything else, so here the name counts."""
+QUARTER: Final = Place((), "15m", ("job", "instance"))
+SOFT_BOUNDS: Final = (
+    "limits.tombstones",
+    "own_text.registry",
+    "recall.repeats",
+    "search.query_terms",
+    "search.total_tokens",
+)
+"""Bounds that are reached in ordinary work, and that the answer then tells: no reason to call anybody."""
+FEW: Final = 20
+"""Events in half an hour below which a ratio says nothing."""
+
+
+class Severity(StrEnum):
+    """Who is told, and when."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert. `{value}` in its description stands for the value that made it fire."""
+
+    name: str
+    severity: Severity
+    expression: str
+    lasts: str
+    """How long it must hold."""
+    summary: str
+    description: str
+    value: str = "$value | humanizePercentage"
+    """How the value is written."""
+
+
+def _above(rule: Recorded, bound: float, enough: str = "") -> str:
+    return f"{rule.name} > {bound:g}{f' and {enough}' if enough else ''}"
+
+
+def _at_least(query: str) -> str:
+    return f"{query} > {FEW}"
+
+
+_SIDECAR: Final = f'job="{JOB}"'
+_JOB: Final = Place((_SIDECAR,), "5m", ("job", "instance"))
+
+
+def _present(metric: Foreign) -> str:
+    return _JOB.select(metric)
+
+
+ALERTS: Final = (
+    Alert(
+        "PromptSidecarDown",
+        Severity.PAGE,
+        f"{_present(UP)} == 0",
+        "2m",
+        "A sidecar does not answer Prometheus",
+        "{{ $labels.instance }} has not answered a scrape for two minutes. Agents that lose it send their prompts "
+        "untrimmed.",
+        "$value",
+    ),
+    Alert(
+        "PromptSidecarAbsent",
+        Severity.PAGE,
+        f"absent({_present(UP)})",
+        "5m",
+        "Prometheus knows no sidecar",
+        f"No target of the job {JOB} has been there for five minutes: the scrape configuration lost it.",
+        "$value",
+    ),
+    Alert(
+        "PromptSidecarFailing",
+        Severity.PAGE,
+        _above(recorded.FAULTS, 0.01),
+        "5m",
+        "Calls fail by the sidecar's fault",
+        "{value} of the calls of {{ $labels.instance }} fail (internal error, deadline, unavailable).",
+    ),
+    Alert(
+        "PromptSidecarSlow",
+        Severity.TICKET,
+        _above(recorded.TRIM_P99, 0.5),
+        "10m",
+        "TrimPrompt is slow",
+        "One prompt in a hundred takes {{ $labels.instance }} longer than {value}.",
+        "$value | humanizeDuration",
+    ),
+    Alert(
+        "PromptSidecarOverBudget",
+        Severity.TICKET,
+        _above(recorded.OVER_BUDGET, 0.05, _at_least(LONG.increase(PROMPTS))),
+        "15m",
+        "Prompts do not fit after trimming",
+        "{value} of the prompts of {{ $labels.instance }} are over their limit after trimming; providers refuse them.",
+    ),
+    Alert(
+        "PromptSidecarAgentBreaksCache",
+        Severity.TICKET,
+        _above(recorded.AGENT_BREAKS, 0.1, _at_least(LONG.increase(PROMPTS))),
+        "15m",
+        "Agents rewrite what they had sent, and so break the provider's cache",
+        "In {value} of the prompts of {{ $labels.instance }} the agent had changed an earlier part of its history.",
+    ),
+    Alert(
+        "PromptSidecarProviderCacheBreaks",
+        Severity.TICKET,
+        _above(
+            recorded.PROVIDER_BREAKS,
+            0.2,
+            _at_least(LONG.increase(PROVIDER_CACHE, where={"outcome": ("as_expected", "break_suspected")})),
+        ),
+        "15m",
+        "Providers do not read the kept prefix from their cache",
+        "{value} of the reports to {{ $labels.instance }} tell of fewer cached tokens than the kept prefix promised.",
+    ),
+    Alert(
+        "PromptSidecarEstimatesOff",
+        Severity.INFO,
+        f"{recorded.CLOSE_ESTIMATES.name} < 0.5 and {_at_least(LONG.increase(ESTIMATE_RATIO))}",
+        "30m",
+        "Token estimates are off",
+        "Only {value} of the estimates of {{ $labels.instance }} are within 10 % of what providers counted.",
+    ),
+    Alert(
+        "PromptSidecarStashEvicts",
+        Severity.TICKET,
+        f"{QUARTER.increase(STASH_LOSSES, by=('cause',), where={'cause': ('run_budget', 'total_budget')})} > 0",
+        "15m",
+        "Originals are evicted before their time",
+        "{{ $labels.instance }} evicted {value} originals in 15 minutes ({{ $labels.cause }}). Models cannot recall "
+        "them.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarRecallMisses",
+        Severity.TICKET,
+        _above(recorded.RECALL_GONE, 0.1, _at_least(LONG.increase(RETRIEVALS))),
+        "15m",
+        "Models ask for originals that are gone",
+        "{value} of the originals that {{ $labels.instance }} was asked for had expired or been evicted.",
+    ),
+    Alert(
+        "PromptSidecarBoundHit",
+        Severity.INFO,
+        f"{QUARTER.increase(BOUND_HITS, by=('bound',), where={'bound': Not(SOFT_BOUNDS)})} > 0",
+        "5m",
+        "A bound of the sidecar bites",
+        "{{ $labels.bound }} of {{ $labels.instance }} was reached {value} times in 15 minutes.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarStashNearLimit",
+        Severity.TICKET,
+        _above(recorded.STASH_USED, 0.9),
+        "15m",
+        "The stash is nearly full",
+        "Originals take {value} of the stash of {{ $labels.instance }}. When it is full the oldest runs lose theirs.",
+    ),
+    Alert(
+        "PromptSidecarMemoryNearLimit",
+        Severity.TICKET,
+        _above(recorded.MEMORY_USED, 0.9),
+        "15m",
+        "The memory for runs is nearly full",
+        "Runs take {value} of limits.memory_bytes of {{ $labels.instance }}. When it is full idle runs are read anew, "
+        "slowly.",
+    ),
+    Alert(
+        "PromptSidecarCallsWait",
+        Severity.TICKET,
+        _above(recorded.QUEUE_P99, 0.1),
+        "10m",
+        "Calls wait for a thread",
+        "One call in a hundred waits longer than {value} before {{ $labels.instance }} begins with it.",
+        "$value | humanizeDuration",
+    ),
+    Alert(
+        "PromptSidecarTelemetryDrops",
+        Severity.INFO,
+        f"({SHORT.rate(SPANS_PROCESSED, where={'error_type': Not(('',))})} > 0) or "
+        f"({SHORT.rate(SPANS_EXPORTED, where={'error_type': Not(('',))})} > 0)",
+        "10m",
+        "Spans are lost",
+        "{{ $labels.instance }} loses {value} spans a second: the collector is down or slow.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarRestarts",
+        Severity.TICKET,
+        f"changes({_present(PROCESS_START)}[1h]) > 2",
+        "1m",
+        "A sidecar restarts again and again",
+        "{{ $labels.instance }} started {value} times in an hour. Tasks and calibration are lost each time.",
+        "$value | humanize",
+    ),
+)

@@ -1,0 +1,145 @@
+"""The figures that several dashboards and rules show, each defined once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.generate.promql import Like, Place, ratio
+from sidecar.telemetry.catalog import (
+    CACHE_BREAKS,
+    ESTIMATE_RATIO,
+    MEMORY_LIMIT,
+    MEMORY_SIZE,
+    PREFIX_TOKENS,
+    PROMPT_TOKENS,
+    PROMPTS,
+    PROVIDER_CACHE,
+    REPORTED_TOKENS,
+    RETRIEVALS,
+    RPC_DURATION,
+    SEARCHES,
+    STASH_LIMIT,
+    STASH_SIZE,
+)
+
+METHODS: Final = Like(r"(sidecar[.]v1[.]SidecarService/)?[A-Z][A-Za-z]+")
+"""Our own methods; not the health checks, which would drown them, nor what we do not serve."""
+TRIM_PROMPT: Final = Like(r"(.*/)?TrimPrompt")
+
+FAULTS: Final = ("UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+"""Statuses that are the sidecar's fault, after OpenTelemetry's conventions for servers; but UNIMPLEMENTED, which tells
+of a client of another version."""
+REFUSALS: Final = ("RESOURCE_EXHAUSTED",)
+"""The status of a call that a bound of the sidecar refused."""
+
+
+def share(part: str, whole: str) -> str:
+    """Return part / whole; 0 where no part was ever seen, and nothing where the whole is 0."""
+    return f"(({part}) or ({whole}) * 0) / ({whole} > 0)"
+
+
+def calls(place: Place) -> str:
+    """Calls of our own methods, a second."""
+    return place.rate(RPC_DURATION, where={"rpc_method": METHODS})
+
+
+def faults(place: Place) -> str:
+    """The part of calls that failed by the sidecar's fault."""
+    failed = place.rate(RPC_DURATION, where={"rpc_method": METHODS, "rpc_response_status_code": FAULTS})
+    return share(failed, calls(place))
+
+
+def trim_time(place: Place, quantile: float) -> str:
+    """A quantile of the time of TrimPrompt."""
+    return place.quantile(quantile, RPC_DURATION, where={"rpc_method": TRIM_PROMPT})
+
+
+def before(place: Place) -> str:
+    """Tokens a second that agents sent."""
+    return place.rate(PROMPT_TOKENS, where={"state": "before"})
+
+
+def after(place: Place) -> str:
+    """Tokens a second that the sidecar answered with."""
+    return place.rate(PROMPT_TOKENS, where={"state": "after"})
+
+
+def removed_share(place: Place) -> str:
+    """The part of the tokens that agents sent which did not reach the provider."""
+    return f"1 - {ratio(after(place), before(place))}"
+
+
+def removed(place: Place) -> str:
+    """Tokens that did not reach the provider, over the window."""
+    sent = place.increase(PROMPT_TOKENS, where={"state": "before"})
+    return f"{sent} - {place.increase(PROMPT_TOKENS, where={'state': 'after'})}"
+
+
+def price(place: Place) -> str:
+    """What a provider with a prompt cache charges a second for what the sidecar answered, in uncached input tokens."""
+    kept = place.rate(PREFIX_TOKENS, where={"state": "kept"})
+    return f"${{read_price}} * {kept} + ${{write_price}} * {place.rate(PREFIX_TOKENS, where={'state': 'rewritten'})}"
+
+
+def price_share(place: Place) -> str:
+    """That price for each token that agents sent."""
+    return f"({price(place)}) / ({before(place)} > 0)"
+
+
+def kept_share(place: Place) -> str:
+    """The part of the answered tokens that stood in the prompt before, byte for byte."""
+    return ratio(place.rate(PREFIX_TOKENS, where={"state": "kept"}), place.rate(PREFIX_TOKENS))
+
+
+def over_budget_share(place: Place) -> str:
+    """The part of answered prompts that do not fit."""
+    answered = place.rate(PROMPTS, where={"outcome": ("trimmed", "untouched", "over_budget")})
+    return ratio(place.rate(PROMPTS, where={"outcome": "over_budget"}), answered)
+
+
+def agent_breaks_share(place: Place) -> str:
+    """Prompts whose earlier part the agent itself had changed, as a part of all."""
+    return ratio(place.rate(CACHE_BREAKS, where={"cause": "agent"}), place.rate(PROMPTS))
+
+
+def provider_breaks_share(place: Place) -> str:
+    """Reports that suspect a break of the provider's cache, as a part of those that could tell."""
+    told = place.rate(PROVIDER_CACHE, where={"outcome": ("as_expected", "break_suspected")})
+    return ratio(place.rate(PROVIDER_CACHE, where={"outcome": "break_suspected"}), told)
+
+
+def cached_share(place: Place) -> str:
+    """The part of the input that providers read from their cache, as agents reported it."""
+    return ratio(
+        place.rate(REPORTED_TOKENS, where={"kind": "cached"}), place.rate(REPORTED_TOKENS, where={"kind": "input"})
+    )
+
+
+def close_estimates(place: Place) -> str:
+    """The part of estimates within 10 % of the real count."""
+    return place.within(ESTIMATE_RATIO, 0.9, 1.1)
+
+
+def hits_share(place: Place) -> str:
+    """The part of originals asked for that were there."""
+    return ratio(place.rate(RETRIEVALS, where={"outcome": "hit"}), place.rate(RETRIEVALS))
+
+
+def gone_share(place: Place) -> str:
+    """The part of originals asked for that had expired or been evicted."""
+    return ratio(place.rate(RETRIEVALS, where={"outcome": ("expired", "evicted")}), place.rate(RETRIEVALS))
+
+
+def found_share(place: Place) -> str:
+    """The part of searches that found something."""
+    return ratio(place.rate(SEARCHES, where={"outcome": "found"}), place.rate(SEARCHES))
+
+
+def stash_used(place: Place) -> str:
+    """The part of the stash's budget that is taken."""
+    return ratio(place.value(STASH_SIZE, where={"state": "held"}), place.value(STASH_LIMIT))
+
+
+def memory_used(place: Place) -> str:
+    """The part that is taken of what runs may keep beside the stash."""
+    return ratio(place.value(MEMORY_SIZE), place.value(MEMORY_LIMIT))

@@ -1,0 +1,395 @@
+"""How the sidecar itself does: calls, waiting, bounds, memory, the process, and telemetry's own losses."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.generate import figures
+from dashboards.generate.names import (
+    PROCESS_CPU,
+    PROCESS_FILES,
+    PROCESS_MAX_FILES,
+    PROCESS_MEMORY,
+    PROCESS_START,
+    SPANS_EXPORTED,
+    SPANS_PROCESSED,
+)
+from dashboards.generate.overview import IDLE, UNSEEN
+from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
+from dashboards.generate.promql import PANEL, SPAN, Not, or_zero
+from sidecar.telemetry.catalog import (
+    BOUND_HITS,
+    BUILD_INFO,
+    CALLS_ACTIVE,
+    MEMORY_LIMIT,
+    MEMORY_SIZE,
+    QUEUE_WAIT,
+    RPC_DURATION,
+    RUNS_ACTIVE,
+    RUNS_FORGOTTEN,
+    RUNS_STARTED,
+    SCHEDULER_LAG,
+    STASH_LIMIT,
+    STASH_SIZE,
+    TRIM_TIME,
+)
+
+SUMMARY: Final = Row(
+    "In short",
+    (
+        Panel(
+            "Calls a second",
+            Look.STAT,
+            Unit.CALLS_PER_SECOND,
+            (Query(figures.calls(PANEL), ""),),
+            "Calls of the sidecar's methods, health checks not counted.",
+            "0 while agents run: they do not reach the sidecar, and send their prompts untrimmed.",
+            UNSEEN,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=1,
+            no_value="unseen",
+        ),
+        Panel(
+            "Failed calls",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.faults(SPAN), "", instant=True),),
+            "Of all calls, the part that failed by the sidecar's fault: an internal error, a deadline, not available.",
+            "“Failed calls by method” says which; each internal error has an id in the log.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.001, YELLOW), (0.01, RED)),
+            decimals=2,
+        ),
+        Panel(
+            "TrimPrompt (p99)",
+            Look.STAT,
+            Unit.SECONDS,
+            (Query(figures.trim_time(SPAN, 0.99), "", instant=True),),
+            "99 of 100 prompts are answered within this time.",
+            "Compare with the waits beside it: are calls slow, or do they wait?",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.1, YELLOW), (0.5, RED)),
+        ),
+        Panel(
+            "Wait for a thread (p99)",
+            Look.STAT,
+            Unit.SECONDS,
+            (Query(SPAN.quantile(0.99, QUEUE_WAIT), "", instant=True),),
+            "99 of 100 calls began to run within this time of their arrival.",
+            "All threads are taken: more sidecars help, more `server.workers` only where calls wait for the client.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.01, YELLOW), (0.05, RED)),
+        ),
+        Panel(
+            "Scheduler lag (p99)",
+            Look.STAT,
+            Unit.SECONDS,
+            (Query(SPAN.quantile(0.99, SCHEDULER_LAG), "", instant=True),),
+            "How late a timer woke up, 99 times of 100: how long a thread waits for the interpreter.",
+            "The processor is short: check the container's CPU limit for throttling.",
+            UNSEEN,
+            width=4,
+            height=4,
+            thresholds=((0.05, YELLOW), (0.25, RED)),
+            no_value="unseen",
+        ),
+        Panel(
+            "Started",
+            Look.STAT,
+            Unit.AGO,
+            (Query(f"max({PANEL.select(PROCESS_START)}) * 1000", ""),),
+            "When the youngest of these sidecars started.",
+            "Just now, again and again: it is killed. Look for the container's memory limit and the exit status.",
+            UNSEEN,
+            width=4,
+            height=4,
+            base=BLUE,
+            no_value="unseen",
+        ),
+    ),
+)
+
+CALLS: Final = Row(
+    "Calls",
+    (
+        Panel(
+            "Calls by method",
+            Look.STACKED,
+            Unit.CALLS_PER_SECOND,
+            (Query(PANEL.rate(RPC_DURATION, by=("rpc_method",)), "{{rpc_method}}"),),
+            "Calls a second, health checks and reflection included.",
+            "`other` are methods that the sidecar does not serve: a client of another version, or of another service.",
+            UNSEEN,
+        ),
+        Panel(
+            "Calls that were not OK, by status",
+            Look.BARS,
+            Unit.CALLS_PER_SECOND,
+            (
+                Query(
+                    PANEL.rate(
+                        RPC_DURATION, by=("rpc_response_status_code",), where={"rpc_response_status_code": Not(("OK",))}
+                    ),
+                    "{{rpc_response_status_code}}",
+                ),
+            ),
+            "Calls by every status but OK. INVALID_ARGUMENT and FAILED_PRECONDITION are the client's, "
+            "RESOURCE_EXHAUSTED is "
+            "a bound, INTERNAL is ours.",
+            "The answer's ErrorInfo says the reason; an INTERNAL one holds the id of its line in the log.",
+            "Every call so far was OK.",
+            no_value="none",
+        ),
+        Panel(
+            "Failed calls by method",
+            Look.BARS,
+            Unit.CALLS_PER_SECOND,
+            (
+                Query(
+                    PANEL.rate(
+                        RPC_DURATION,
+                        by=("rpc_method", "rpc_response_status_code"),
+                        where={"rpc_response_status_code": (*figures.FAULTS, *figures.REFUSALS)},
+                    ),
+                    "{{rpc_method}} {{rpc_response_status_code}}",
+                ),
+            ),
+            "Calls that failed by the sidecar's fault, or that a bound refused.",
+            "DEADLINE_EXCEEDED: the client's deadline is shorter than “Time by method (p99)”. RESOURCE_EXHAUSTED: see "
+            "“Bounds that "
+            "bit”. INTERNAL: report it, with the line of the log.",
+            "No call has failed so far.",
+            no_value="none",
+        ),
+        Panel(
+            "Time by method (p99)",
+            Look.LINES,
+            Unit.SECONDS,
+            (
+                Query(
+                    PANEL.quantile(0.99, RPC_DURATION, by=("rpc_method",), where={"rpc_method": figures.METHODS}),
+                    "{{rpc_method}}",
+                    exemplars=True,
+                ),
+            ),
+            "99 of 100 calls of each method are answered within this time.",
+            "A click opens the traces. TrimPrompt: see “Time of TrimPrompt by phase”.",
+            IDLE,
+            traces=True,
+        ),
+        Panel(
+            "Time of TrimPrompt",
+            Look.LINES,
+            Unit.SECONDS,
+            tuple(
+                Query(figures.trim_time(PANEL, quantile), name, exemplars=True)
+                for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ),
+            "How long prompts take, in the sidecar.",
+            "A high p99 with a low p50 is a first prompt of a long run, or a batch point: both are rare by design.",
+            IDLE,
+            traces=True,
+        ),
+        Panel(
+            "Time of TrimPrompt by phase",
+            Look.STACKED,
+            Unit.SHARE,
+            (Query(PANEL.rate(TRIM_TIME, by=("phase",)), "{{phase}}"),),
+            "Part of a thread's time that each phase takes: scan (reading the body), count (tokens), trim, encode.",
+            "count: long new texts; the extra `fast` counts them ten times as fast. scan: large bodies; send only what "
+            "is new "
+            "with `base_revision`.",
+            UNSEEN,
+        ),
+    ),
+)
+
+WAITING: Final = Row(
+    "Waiting and bounds",
+    (
+        Panel(
+            "Wait for a thread",
+            Look.LINES,
+            Unit.SECONDS,
+            tuple(
+                Query(PANEL.quantile(quantile, QUEUE_WAIT), name, exemplars=True)
+                for quantile, name in ((0.5, "p50"), (0.99, "p99"))
+            ),
+            "How long calls waited before one of `server.workers` threads took them.",
+            "See “Calls in flight”: more sidecars help, or fewer calls at once.",
+            IDLE,
+            width=6,
+            traces=True,
+        ),
+        Panel(
+            "Scheduler lag",
+            Look.LINES,
+            Unit.SECONDS,
+            tuple(
+                Query(PANEL.quantile(quantile, SCHEDULER_LAG), name) for quantile, name in ((0.5, "p50"), (0.99, "p99"))
+            ),
+            "How late a timer of the sidecar woke up: how long a thread waits for the interpreter.",
+            "High while CPU is near 1: the interpreter is busy. High while CPU is low: the container is throttled.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Calls in flight",
+            Look.LINES,
+            Unit.COUNT,
+            (Query(PANEL.value(CALLS_ACTIVE, by=("instance",)), "{{instance}}"),),
+            "Calls that wait, run or are being answered, at the moment of the scrape.",
+            "At `server.max_calls` (128) further calls are refused.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Bounds that bit",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(f"{PANEL.each_minute(BOUND_HITS, by=('bound',))} > 0", "{{bound}}"),),
+            "Bounds of the sidecar that were reached, by the name of their setting or error.",
+            "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
+            "lists them.",
+            "No bound was reached.",
+            width=6,
+            no_value="none",
+        ),
+    ),
+)
+
+MEMORY: Final = Row(
+    "Memory and runs",
+    (
+        Panel(
+            "Stash",
+            Look.LINES,
+            Unit.BYTES,
+            (
+                Query(PANEL.value(STASH_SIZE, where={"state": "held"}), "held"),
+                Query(PANEL.value(STASH_LIMIT), "limit"),
+            ),
+            "What originals take of their budget.",
+            "At the limit the oldest runs lose originals: raise `limits.stash_bytes` or lower `limits.time_to_live`.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "What runs keep beside it",
+            Look.LINES,
+            Unit.BYTES,
+            (Query(PANEL.value(MEMORY_SIZE), "kept"), Query(PANEL.value(MEMORY_LIMIT), "limit")),
+            "Bytes, estimated, of bodies, records and indexes of all runs.",
+            "At the limit idle runs forget what their next prompt tells again: slower, not wrong.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Runs live",
+            Look.LINES,
+            Unit.COUNT,
+            (Query(PANEL.value(RUNS_ACTIVE, by=("instance",)), "{{instance}}"),),
+            "Runs that each sidecar remembers.",
+            "Only growing: agents never call EndRun.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Runs begun and gone",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(PANEL.each_minute(RUNS_STARTED), "begun"),
+                Query(PANEL.each_minute(RUNS_FORGOTTEN, by=("cause",)), "gone: {{cause}}"),
+            ),
+            "Runs first seen, and runs that are gone: ended by the agent, idle, or one too many.",
+            "too_many: `limits.runs` was reached, and a run that may still be wanted was forgotten.",
+            UNSEEN,
+            width=6,
+        ),
+    ),
+)
+
+PROCESS: Final = Row(
+    "Process and telemetry",
+    (
+        Panel(
+            "CPU",
+            Look.LINES,
+            Unit.CORES,
+            (Query(PANEL.rate(PROCESS_CPU, by=("instance",)), "{{instance}}"),),
+            "Processor cores that each sidecar uses.",
+            "Near 1 the interpreter is busy all the time and calls wait: run more sidecars.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Resident memory",
+            Look.LINES,
+            Unit.BYTES,
+            (Query(PANEL.value(PROCESS_MEMORY, by=("instance",)), "{{instance}}"),),
+            "Memory of each process, as the kernel counts it.",
+            "It follows the two budgets above; lower them if it comes near the container's limit.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Open files",
+            Look.LINES,
+            Unit.COUNT,
+            (
+                Query(f"max({PANEL.select(PROCESS_FILES)})", "open, the most of one sidecar"),
+                Query(f"min({PANEL.select(PROCESS_MAX_FILES)})", "may be open"),
+            ),
+            "File descriptors, connections among them.",
+            "Near the limit connections are refused: clients should share one channel.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Spans",
+            Look.LINES,
+            Unit.PER_MINUTE,
+            (
+                Query(or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": ""})), "sent"),
+                Query(
+                    or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": Not(("",))})),
+                    "not taken by the collector",
+                ),
+                Query(or_zero(PANEL.each_minute(SPANS_PROCESSED, where={"error_type": Not(("",))})), "queue full"),
+            ),
+            "Spans that were sent to the collector, that it did not take, and that found the queue full.",
+            "The collector is down or slow. Calls are not delayed by it; traces are missing.",
+            "Cannot be: where no collector is configured all are 0.",
+            width=6,
+        ),
+        Panel(
+            "Versions",
+            Look.STACKED,
+            Unit.COUNT,
+            (Query(PANEL.value(BUILD_INFO, by=("version", "python")), "{{version}} on Python {{python}}"),),
+            "Sidecars by the version that runs.",
+            "Two versions for long: a roll-out that stands still. They may trim differently: finish it.",
+            UNSEEN,
+            width=24,
+            height=5,
+            decimals=0,
+        ),
+    ),
+)
+
+HEALTH: Final = Board(
+    "prompt-sidecar-health",
+    "Prompt Sidecar / Health",
+    "How the sidecar itself does: calls, waiting, bounds, memory, the process, and telemetry's own losses.",
+    (SUMMARY, CALLS, WAITING, MEMORY, PROCESS),
+    name="health",
+)

@@ -1,0 +1,394 @@
+"""The first dashboard: in ten seconds, what the sidecar saves, what it costs, and what is wrong."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.generate import figures
+from dashboards.generate.names import ALERTS, PROCESS_CPU, PROCESS_MEMORY, UP
+from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
+from dashboards.generate.promql import PANEL, SPAN, or_zero
+from sidecar.telemetry.catalog import (
+    BOUND_HITS,
+    BUILD_INFO,
+    RETRIEVALS,
+    RPC_DURATION,
+    RUNS_ACTIVE,
+    STASH_LOSSES,
+    UNFIT,
+)
+
+IDLE: Final = "No prompt came in during the time shown. If agents do run, they do not reach this sidecar."
+UNSEEN: Final = (
+    "Prometheus scrapes no sidecar under this job and instance: see the row “Targets” of its own status page."
+)
+
+# At scrape time `up` has the target's labels only, so it is joined with what tells that the target is a sidecar.
+_UP: Final = (
+    f"sum({PANEL.select(UP)} * on (job, instance) "
+    f"group by (job, instance) (last_over_time({PANEL.select(BUILD_INFO)}[1h])))"
+)
+
+SAVES: Final = Row(
+    "In ten seconds",
+    (
+        Panel(
+            "Input tokens saved",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.removed_share(SPAN), "", instant=True),),
+            "Of all tokens that agents wanted to send, the part that no longer goes to the provider; for the time "
+            "shown.",
+            "Nothing is wrong with 0 %: prompts that fit are left alone. If prompts are large all the same, compare "
+            "the "
+            "window that agents ask for with the model's, and see the dashboard Trimming and cache.",
+            IDLE,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=1,
+        ),
+        Panel(
+            "Tokens saved",
+            Look.STAT,
+            Unit.TOKENS,
+            (Query(figures.removed(SPAN), "", instant=True),),
+            "Tokens that agents wanted to send and that the sidecar left out, summed over all prompts of the time "
+            "shown. An "
+            "item that stays out of ten prompts counts ten times, as it would have been paid ten times.",
+            "As for the share beside it.",
+            IDLE,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=1,
+        ),
+        Panel(
+            "Price of a token sent",
+            Look.STAT,
+            Unit.COUNT,
+            (Query(figures.price_share(SPAN), "", instant=True),),
+            "What the provider charges for one token that the agent wanted to send, in uncached input tokens: kept "
+            "tokens at "
+            "the price of cached ones, rewritten tokens at the price of new ones (both prices stand above as "
+            "variables). "
+            "1 is a prompt sent whole with no cache; 0.1 one that is read from the cache whole.",
+            "Above 0.5 little of each prompt is kept. See “Cache breaks” in Trimming and cache: breaks by the agent "
+            "are "
+            "its own edits of its history, breaks at batch points come too often where the limit is small.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.5, YELLOW), (1.0, RED)),
+            decimals=2,
+        ),
+        Panel(
+            "Prompts too large",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.over_budget_share(SPAN), "", instant=True),),
+            "Of all prompts answered, the part that is still over its limit (`fits` is false).",
+            "The provider will refuse them. “What kept prompts too large”, below, says why: protected text is the "
+            "agent's "
+            "own system prompt, first message and newest call; policy is what the preset may not touch.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.001, YELLOW), (0.05, RED)),
+            decimals=1,
+        ),
+        Panel(
+            "Failed calls",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.faults(SPAN), "", instant=True),),
+            "Of all calls, the part that failed by the sidecar's fault: an internal error, a deadline, not available.",
+            "See “Failed calls by method” in Health, then the sidecar's log: each internal error has an id there.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.001, YELLOW), (0.01, RED)),
+            decimals=2,
+        ),
+        Panel(
+            "Alerts firing",
+            Look.STAT,
+            Unit.COUNT,
+            (Query(or_zero(PANEL.value(ALERTS, where={"alertstate": "firing"})), ""),),
+            "Alerts of `dashboards/rules` that fire now.",
+            "“Alerts” below names them; each has a page in `docs/runbooks`.",
+            "Cannot be: without alerts it is 0. It is 0 too where Prometheus has not loaded the rules.",
+            width=4,
+            height=4,
+            thresholds=((1, RED),),
+            decimals=0,
+        ),
+        Panel(
+            "Added time (p99)",
+            Look.STAT,
+            Unit.SECONDS,
+            (Query(figures.trim_time(SPAN, 0.99), "", instant=True),),
+            "99 of 100 prompts are answered within this time, measured in the sidecar.",
+            "see the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.1, YELLOW), (0.5, RED)),
+        ),
+        Panel(
+            "Recall hits",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.hits_share(SPAN), "", instant=True),),
+            "Of all originals that models and programs asked for by id, the part that was still there.",
+            "Expired: raise the time to live. Evicted: raise the stash's budget. Not found: ids that the model made "
+            "up. "
+            "see the dashboard Recall.",
+            "Nobody asked for an original in the time shown, which is common.",
+            width=4,
+            height=4,
+            base=RED,
+            thresholds=((0.8, YELLOW), (0.95, GREEN)),
+            decimals=0,
+            no_value="none asked",
+        ),
+        Panel(
+            "Stash used",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.stash_used(PANEL), ""),),
+            "The part of the stash's budget that originals take.",
+            "At 100 % the oldest runs lose originals: raise `limits.stash_bytes`, or lower `limits.time_to_live`.",
+            UNSEEN,
+            width=4,
+            height=4,
+            thresholds=((0.8, YELLOW), (0.95, RED)),
+            decimals=1,
+            no_value="unseen",
+        ),
+        Panel(
+            "Memory budget used",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.memory_used(PANEL), ""),),
+            "The part that is taken of what runs may keep beside the stash (`limits.memory_bytes`).",
+            "At 100 % idle runs forget what their next prompt tells again: slower, not wrong. Raise the limit if the "
+            "machine has the memory.",
+            UNSEEN,
+            width=4,
+            height=4,
+            thresholds=((0.8, YELLOW), (0.95, RED)),
+            decimals=1,
+            no_value="unseen",
+        ),
+        Panel(
+            "Runs live",
+            Look.STAT,
+            Unit.COUNT,
+            (Query(PANEL.value(RUNS_ACTIVE), ""),),
+            "Runs of agents that the sidecar remembers.",
+            "If it only grows, agents never call EndRun; the oldest go when `limits.runs` is reached.",
+            UNSEEN,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=0,
+            no_value="unseen",
+        ),
+        Panel(
+            "Sidecars up",
+            Look.STAT,
+            Unit.COUNT,
+            (Query(_UP, ""),),
+            "Sidecars that answered Prometheus's last scrape, of those seen in the last hour.",
+            "If it falls, a sidecar is gone or its `/metrics` port is closed to Prometheus.",
+            UNSEEN,
+            width=4,
+            height=4,
+            base=RED,
+            thresholds=((1, GREEN),),
+            decimals=0,
+            no_value="unseen",
+        ),
+    ),
+)
+
+MONEY: Final = Row(
+    "What it saves",
+    (
+        Panel(
+            "Tokens sent by agents, and after trimming",
+            Look.LINES,
+            Unit.TOKENS_PER_SECOND,
+            (Query(figures.before(PANEL), "sent by agents"), Query(figures.after(PANEL), "after trimming")),
+            "Estimated tokens of all prompts, a second, before and after.",
+            "Two lines that lie upon each other mean that nothing is trimmed: prompts fit, or the limit is not the one "
+            "you "
+            "think.",
+            IDLE,
+            width=12,
+        ),
+        Panel(
+            "Input price, in uncached tokens",
+            Look.LINES,
+            Unit.TOKENS_PER_SECOND,
+            (
+                Query(figures.price(PANEL), "with the sidecar"),
+                Query(figures.before(PANEL), "untrimmed, no cache"),
+                Query(f"${{read_price}} * {figures.before(PANEL)}", "untrimmed, all cached (floor)"),
+            ),
+            "What providers charge for input a second, as a number of uncached input tokens. With the sidecar: kept "
+            "tokens at "
+            "the price of cached ones, rewritten ones at the price of new ones. Beside it what the same prompts would "
+            "cost "
+            "whole: with no cache, and with a cache that never missed, which no agent reaches, since each new token is "
+            "written once.",
+            "If “with the sidecar” comes near “untrimmed, no cache”, the cache does not stay warm: see the dashboard "
+            "Trimming and cache.",
+            IDLE,
+            width=12,
+        ),
+    ),
+)
+
+COSTS: Final = Row(
+    "What it costs",
+    (
+        Panel(
+            "Time of TrimPrompt",
+            Look.LINES,
+            Unit.SECONDS,
+            tuple(
+                Query(figures.trim_time(PANEL, quantile), name, exemplars=True)
+                for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ),
+            "How long prompts take, in the sidecar. Dots are single calls; a click opens their trace.",
+            "see the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
+            IDLE,
+            traces=True,
+        ),
+        Panel(
+            "CPU",
+            Look.LINES,
+            Unit.CORES,
+            (Query(PANEL.rate(PROCESS_CPU, by=("instance",)), "{{instance}}"),),
+            "Processor cores that each sidecar uses.",
+            "Near 1 the interpreter is busy all the time and calls wait: run more sidecars, or install the extra "
+            "`fast`.",
+            UNSEEN,
+        ),
+        Panel(
+            "Memory of the process",
+            Look.LINES,
+            Unit.BYTES,
+            (Query(PANEL.value(PROCESS_MEMORY, by=("instance",)), "{{instance}}"),),
+            "Resident memory of each sidecar.",
+            "It follows `limits.stash_bytes` and `limits.memory_bytes`; lower them if it comes near the container's "
+            "limit.",
+            UNSEEN,
+        ),
+    ),
+)
+
+WRONG: Final = Row(
+    "What is wrong",
+    (
+        Panel(
+            "Alerts",
+            Look.BARS,
+            Unit.COUNT,
+            (
+                Query(
+                    f"({PANEL.value(ALERTS, by=('alertname', 'severity'), where={'alertstate': 'firing'})}) or "
+                    'label_replace(label_replace(vector(0), "alertname", "none", "", ""), "severity", "ok", "", "")',
+                    "{{alertname}} ({{severity}})",
+                ),
+            ),
+            "Alerts that fire, by name. Each has a page in `docs/runbooks` that says what to do.",
+            "Open the page of the alert.",
+            "Cannot be: without alerts there is a line “none” at 0.",
+            decimals=0,
+        ),
+        Panel(
+            "What kept prompts too large",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(UNFIT, by=("reason",)), "{{reason}}"),),
+            "Prompts that stayed over their limit, by reason.",
+            "protected_text: the agent's own system prompt, first message, newest call or pinned messages exceed the "
+            "limit. "
+            "policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was taken "
+            "out.",
+            UNSEEN,
+        ),
+        Panel(
+            "Failed and refused calls",
+            Look.BARS,
+            Unit.CALLS_PER_SECOND,
+            (
+                Query(
+                    or_zero(
+                        PANEL.rate(
+                            RPC_DURATION,
+                            where={
+                                "rpc_method": figures.METHODS,
+                                "rpc_response_status_code": (*figures.FAULTS, *figures.REFUSALS),
+                            },
+                        )
+                    ),
+                    "failed or refused",
+                ),
+            ),
+            "Calls that failed by the sidecar's fault, or that a bound refused.",
+            "See “Failed calls by method” and “Bounds that bit” in Health.",
+            "Cannot be: without failures it is 0.",
+        ),
+        Panel(
+            "Originals lost",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(STASH_LOSSES, by=("cause",)), "{{cause}}"),),
+            "Originals that left the stash: their time to live ended, or a budget evicted them.",
+            "Expiry is ordinary. run_budget or total_budget: raise `limits.run_stash_bytes` or `limits.stash_bytes`.",
+            UNSEEN,
+        ),
+        Panel(
+            "Recall that missed",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    PANEL.each_minute(
+                        RETRIEVALS,
+                        by=("outcome",),
+                        where={"outcome": ("expired", "evicted", "not_found", "run_unknown")},
+                    ),
+                    "{{outcome}}",
+                ),
+            ),
+            "Originals that were asked for and not there.",
+            "See the funnel in Recall.",
+            UNSEEN,
+        ),
+        Panel(
+            "Bounds that bit",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(f"{PANEL.each_minute(BOUND_HITS, by=('bound',))} > 0", "{{bound}}"),),
+            "Bounds of the sidecar that were reached, by the name of their setting.",
+            "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
+            "lists them.",
+            "No bound was reached.",
+            no_value="none",
+        ),
+    ),
+)
+
+OVERVIEW: Final = Board(
+    "prompt-sidecar-overview",
+    "Prompt Sidecar / Overview",
+    "What the sidecar saves, what it costs, and what is wrong. The other dashboards are linked above.",
+    (SAVES, MONEY, COSTS, WRONG),
+    prices=True,
+    name="overview",
+)

@@ -1,0 +1,424 @@
+"""What is taken out of prompts and why, whether the provider's cache stays warm, and how good the estimates are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.generate import figures
+from dashboards.generate.overview import IDLE, UNSEEN
+from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
+from dashboards.generate.promql import PANEL, SPAN, ratio
+from sidecar.telemetry.catalog import (
+    CACHE_BREAKS,
+    CALIBRATIONS,
+    ESTIMATE_RATIO,
+    HISTORY_TOKENS,
+    OWN_TEXT_TOKENS,
+    PREFIX_TOKENS,
+    PROMPT_SIZE,
+    PROMPTS,
+    PROMPTS_ASIDE,
+    PROVIDER_CACHE,
+    PROVIDER_REFUSALS,
+    REPORTED_TOKENS,
+    TRIMMED_TOKENS,
+    TRIMS,
+    UNFIT,
+    USAGE_REPORTS,
+    WINDOW_CROSSINGS,
+    WINDOW_SHARE,
+)
+
+UNTOLD: Final = "No agent sent a report of usage (ReportUsage) in the time shown; trimming does not need one."
+
+SUMMARY: Final = Row(
+    "In short",
+    (
+        Panel(
+            "Input tokens saved",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.removed_share(SPAN), "", instant=True),),
+            "Of all tokens that agents wanted to send, the part that no longer goes to the provider.",
+            "0 % is right where prompts fit. Otherwise look at “Part of the limit taken” below.",
+            IDLE,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=1,
+        ),
+        Panel(
+            "Items trimmed",
+            Look.STAT,
+            Unit.COUNT,
+            (Query(SPAN.increase(TRIMS), "", instant=True),),
+            "Items (results, calls' arguments, texts, images) that were newly trimmed, or trimmed further.",
+            "Very many for few prompts: the preset may be `lean`, which trims at every call.",
+            UNSEEN,
+            width=4,
+            height=4,
+            base=BLUE,
+            decimals=0,
+            no_value="unseen",
+        ),
+        Panel(
+            "Prefix kept",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.kept_share(SPAN), "", instant=True),),
+            "Of the tokens of returned prompts, the part that stood in the prompt before, byte for byte: what a "
+            "provider can "
+            "read from its cache.",
+            "Below 70 %: runs are very short, the preset is `lean`, or the agent rewrites its history. “Cache breaks” "
+            "says "
+            "which.",
+            IDLE,
+            width=4,
+            height=4,
+            base=RED,
+            thresholds=((0.5, YELLOW), (0.7, GREEN)),
+            decimals=1,
+        ),
+        Panel(
+            "Cache broken",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(ratio(SPAN.rate(CACHE_BREAKS), SPAN.rate(PROMPTS)), "", instant=True),),
+            "Of all prompts, the part whose beginning was not that of the prompt before.",
+            "Every break is paid once at the price of new tokens. Above 10 % see “Cache breaks”.",
+            IDLE,
+            width=4,
+            height=4,
+            thresholds=((0.1, YELLOW), (0.3, RED)),
+            decimals=1,
+        ),
+        Panel(
+            "Cached, as providers say",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.cached_share(SPAN), "", instant=True),),
+            "Of the input tokens that agents reported, the part that the provider read from its cache.",
+            "Far below “Prefix kept”: the provider's cache expired between calls, or the agent changes something "
+            "before the "
+            "history (tools, system prompt), or caching is not switched on.",
+            UNTOLD,
+            width=4,
+            height=4,
+            base=RED,
+            thresholds=((0.3, YELLOW), (0.6, GREEN)),
+            decimals=1,
+            no_value="not told",
+        ),
+        Panel(
+            "Estimates within 10 %",
+            Look.STAT,
+            Unit.SHARE,
+            (Query(figures.close_estimates(SPAN), "", instant=True),),
+            "Of the estimates that a report could be held against, the part that was within 10 % of the real count.",
+            "Estimates learn from reports. If they stay off, see “Estimates against real counts” and “Reports used to "
+            "correct "
+            "estimates”.",
+            UNTOLD,
+            width=4,
+            height=4,
+            base=RED,
+            thresholds=((0.5, YELLOW), (0.8, GREEN)),
+            decimals=0,
+            no_value="not told",
+        ),
+    ),
+)
+
+TOKENS: Final = Row(
+    "Prompts",
+    (
+        Panel(
+            "Tokens before and after",
+            Look.LINES,
+            Unit.TOKENS_PER_SECOND,
+            (Query(figures.before(PANEL), "before"), Query(figures.after(PANEL), "after")),
+            "Estimated tokens of all prompts, a second, as agents sent them and as they were answered.",
+            "If the lines lie upon each other nothing is trimmed.",
+            IDLE,
+        ),
+        Panel(
+            "Size of a prompt",
+            Look.LINES,
+            Unit.TOKENS,
+            tuple(
+                Query(PANEL.quantile(quantile, PROMPT_SIZE, where={"state": state}), f"{name} {state}", exemplars=True)
+                for state in ("before", "after")
+                for quantile, name in ((0.5, "p50"), (0.95, "p95"))
+            ),
+            "How large prompts are, before and after trimming.",
+            "p95 before that grows without end is a run that never ends: its after should stay level.",
+            IDLE,
+            traces=True,
+        ),
+        Panel(
+            "Part of the limit taken",
+            Look.LINES,
+            Unit.SHARE,
+            tuple(
+                Query(PANEL.quantile(quantile, WINDOW_SHARE), name, exemplars=True)
+                for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ),
+            "How much of its limit a returned prompt takes. Trimming in batches lets it rise to 90 % and cuts to 50 %.",
+            "Above 100 % prompts do not fit: see “What kept prompts too large”.",
+            IDLE,
+            thresholds=((1.0, RED),),
+            traces=True,
+        ),
+        Panel(
+            "Outcomes",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(PROMPTS, by=("outcome",)), "{{outcome}}"),),
+            "Prompts a minute: trimmed, untouched, over_budget (answered, but too large still), refused with an error.",
+            "refused: the log and the status of the calls say why. over_budget: see “What kept prompts too large”.",
+            UNSEEN,
+        ),
+        Panel(
+            "What kept prompts too large",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(UNFIT, by=("reason",)), "{{reason}}"),),
+            "Prompts that stayed over their limit, by reason.",
+            "protected_text: the agent's own system prompt, first message, newest call or pinned messages exceed the "
+            "limit. "
+            "policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was taken "
+            "out.",
+            UNSEEN,
+        ),
+        Panel(
+            "Marks of the window crossed",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(WINDOW_CROSSINGS, by=("mark",)), "{{mark}} %"),),
+            "Runs whose prompts reached 50, 80 or 95 % of their limit for the first time.",
+            "Many at 95 %: limits are small for what the agents do.",
+            UNSEEN,
+        ),
+        Panel(
+            "What tokens are spent on, before",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "before"}), "{{kind}}"),),
+            "Tokens of prompts as agents sent them, by kind.",
+            "A large band of tool_schemas or system cannot be trimmed: make it smaller in the agent.",
+            IDLE,
+            width=12,
+        ),
+        Panel(
+            "What tokens are spent on, after",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "after"}), "{{kind}}"),),
+            "Tokens of the answered prompts, by kind; own_text is the sidecar's.",
+            "own_text above 4 % of the rest should not be: report it.",
+            IDLE,
+            width=12,
+        ),
+    ),
+)
+
+TRIMMED: Final = Row(
+    "Trims",
+    (
+        Panel(
+            "Items trimmed, by reason",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(TRIMS, by=("reason",)), "{{reason}}"),),
+            "Newly trimmed items. cap: a result too large by itself. fit: the prompt was near its limit. age: older "
+            "than the "
+            "policy keeps. residue: what trimming had left was dropped. feedback and repeated: superseded.",
+            "cap at every prompt: a tool returns very much; make it page, or raise `cap.text_bytes`.",
+            UNSEEN,
+        ),
+        Panel(
+            "Items trimmed, by kind",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(TRIMS, by=("kind",)), "{{kind}}"),),
+            "Newly trimmed items by what they were.",
+            "Mostly results and arguments is usual. Many images: the agent keeps screenshots.",
+            UNSEEN,
+        ),
+        Panel(
+            "Tokens taken out, by action",
+            Look.BARS,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(TRIMMED_TOKENS, by=("action",)), "{{action}}"),),
+            "Tokens that new trims took out, once each: elided (head and tail stay), clipped (a placeholder stays), "
+            "collapsed (feedback became one line), dropped (whole old iterations).",
+            "Much dropped: limits are so small that even placeholders do not fit.",
+            UNSEEN,
+        ),
+    ),
+)
+
+CACHE: Final = Row(
+    "The provider's cache",
+    (
+        Panel(
+            "Prefix kept and rewritten",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(PREFIX_TOKENS, by=("state",)), "{{state}}"),),
+            "Tokens of returned prompts: kept since the prompt before, or rewritten (new text, and what follows a "
+            "cut).",
+            "Peaks of rewritten at batch points are the price of a cut; a wide band means that the cache is never "
+            "warm.",
+            IDLE,
+        ),
+        Panel(
+            "Cache breaks",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(CACHE_BREAKS, by=("cause",)), "{{cause}}"),),
+            "Prompts whose beginning is not that of the prompt before. batch_point: the sidecar cut. agent: the agent "
+            "changed "
+            "what it had sent.",
+            "agent: look for timestamps or counters in the system prompt, for reordered tools, for edited messages. "
+            "batch_point often: raise the limit, or lower `fit.low`.",
+            UNSEEN,
+        ),
+        Panel(
+            "Input price, in uncached tokens",
+            Look.LINES,
+            Unit.TOKENS_PER_SECOND,
+            (
+                Query(figures.price(PANEL), "with the sidecar"),
+                Query(figures.before(PANEL), "untrimmed, no cache"),
+                Query(f"${{read_price}} * {figures.before(PANEL)}", "untrimmed, all cached (floor)"),
+            ),
+            "What providers charge for input a second, as a number of uncached input tokens. Prices are variables "
+            "above.",
+            "Near “untrimmed, no cache” the cache does not stay warm: see the panels beside this one.",
+            IDLE,
+        ),
+        Panel(
+            "What became of the kept prefix",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(PROVIDER_CACHE, by=("outcome",)), "{{outcome}}"),),
+            "Reports by what the provider's cache made of the prefix that the sidecar kept.",
+            "break_suspected: something before the history changes, or the cache's time ran out. never_used: caching "
+            "is off; "
+            "Anthropic needs cache_control marks.",
+            UNTOLD,
+            width=12,
+        ),
+        Panel(
+            "Cached tokens: expected and reported",
+            Look.LINES,
+            Unit.TOKENS_PER_SECOND,
+            (
+                Query(PANEL.rate(REPORTED_TOKENS, where={"kind": "cache_expected"}), "expected"),
+                Query(PANEL.rate(REPORTED_TOKENS, where={"kind": "cached"}), "reported"),
+                Query(PANEL.rate(REPORTED_TOKENS, where={"kind": "input"}), "all input"),
+            ),
+            "Tokens that the kept prefix promised to the cache, what the provider says it read, and all input.",
+            "Reported below expected is money: see “What became of the kept prefix”.",
+            UNTOLD,
+            width=12,
+        ),
+    ),
+)
+
+ESTIMATES: Final = Row(
+    "Estimates and reports",
+    (
+        Panel(
+            "Estimates against real counts",
+            Look.LINES,
+            Unit.SHARE,
+            tuple(
+                Query(PANEL.quantile(quantile, ESTIMATE_RATIO), name)
+                for quantile, name in ((0.1, "p10"), (0.5, "p50"), (0.9, "p90"))
+            ),
+            "Estimated tokens as a part of the real ones: above 100 % the sidecar counts too many and trims early.",
+            "Below 90 % prompts may be refused by the provider; it should come back within five reports of a model.",
+            UNTOLD,
+        ),
+        Panel(
+            "Reports used to correct estimates",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(CALIBRATIONS, by=("outcome",)), "{{outcome}}"),),
+            "Reports by whether they corrected the estimate, and if not, why.",
+            "implausible: the count is not of this prompt; does the agent report the right revision? cache_untold: "
+            "report "
+            "cached tokens too.",
+            UNTOLD,
+        ),
+        Panel(
+            "Reports and refusals",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(PANEL.each_minute(USAGE_REPORTS, by=("outcome",)), "{{outcome}}"),
+                Query(PANEL.each_minute(PROVIDER_REFUSALS, by=("limit",)), "refused, limit {{limit}}"),
+            ),
+            "Reports of model calls, and those that tell of a prompt refused as too long.",
+            "A refusal is a limit that was not known: the sidecar learns it for that run. State the model's window.",
+            UNTOLD,
+        ),
+    ),
+)
+
+REST: Final = Row(
+    "Who sends what",
+    (
+        Panel(
+            "Prompts by model",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(PROMPTS, by=("model",)), "{{model}}"),),
+            "Prompts a minute by model; those that are not on the list are `other`.",
+            "Much `other`: name your models in the setting `telemetry.models`.",
+            IDLE,
+            width=6,
+        ),
+        Panel(
+            "Prompts by format",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(PROMPTS, by=("format",)), "{{format}}"),),
+            "Prompts a minute by the format in which they came.",
+            "Nothing here is bad by itself.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Dry runs and side calls",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(PROMPTS_ASIDE, by=("mode",)), "{{mode}}"),),
+            "Prompts that changed nothing; no other panel counts them.",
+            "Only dry runs and nothing else: the agent forgot to switch `dry_run` off.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "The sidecar's own text",
+            Look.LINES,
+            Unit.SHARE,
+            (Query(ratio(PANEL.rate(OWN_TEXT_TOKENS), figures.after(PANEL)), "own text"),),
+            "The part of all answered tokens that the sidecar wrote: directives, registry, note.",
+            "Above 4 % limits are very small, or something is wrong: report it. `recall_unavailable` switches it off.",
+            IDLE,
+            width=6,
+        ),
+    ),
+)
+
+TRIMMING_AND_CACHE: Final = Board(
+    "prompt-sidecar-trimming",
+    "Prompt Sidecar / Trimming and cache",
+    "What is taken out of prompts and why, whether the provider's cache stays warm, and how good the estimates are.",
+    (SUMMARY, TOKENS, TRIMMED, CACHE, ESTIMATES, REST),
+    prices=True,
+    name="trimming-and-cache",
+)

@@ -1,0 +1,110 @@
+"""What the methods of a client take, as types that the blocking client and asyncio's share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+
+Format: TypeAlias = Literal[
+    "openai_chat",
+    "anthropic_messages",
+    "openai_responses",
+    "gemini_contents",
+    "bedrock_converse",
+    "ai_sdk",
+    "mcp_tool_result",
+]
+"""Formats of a prompt; which of them a server knows, it says."""
+
+Annotation: TypeAlias = Literal["pinned", "snapshot", "validation_feedback", "step_error", "repetition_warning"]
+Status: TypeAlias = Literal["pending", "in_progress", "completed"]
+
+Prompt = TypeVar("Prompt")
+
+
+class TrimOptions(TypedDict, total=False):
+    """Fields of TrimPromptRequest, under their names there."""
+
+    model: str
+    context_window: int
+    output_reserve: int
+    policy: Mapping[str, Any]
+    """Fields of Policy: `{"preset": "lean", "fit_high": 0.8}`."""
+    annotations: Mapping[int, Annotation]
+    """Index of a message → what it is."""
+    recall_unavailable: bool
+    dry_run: bool
+    side_call: bool
+    revision: bytes
+    """In place of the one that the client remembers."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """Fields of SearchHistoryRequest, under their names there."""
+
+    roles: Sequence[Literal["user", "assistant", "tool"]]
+    tools: Sequence[str]
+    first_iteration: int
+    last_iteration: int
+    stash_ids: Sequence[str]
+    max_snippets: int
+    snippet_tokens: int
+    total_tokens: int
+
+
+class Usage(TypedDict, total=False):
+    """Fields of ReportUsageRequest, under their names there."""
+
+    model: str
+    input_tokens: int | None
+    cached_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+    input_counting: Literal["with_cached", "without_cached"]
+    refusal: Mapping[str, Any]
+    """`{"message": ..., "limit": ...}`: the provider refused the prompt as too long."""
+    revision: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines `first` to `last`, counted from 1; last 0: to the end."""
+
+    first: int
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes from `start` up to `end`, counted from 0; end 0: to the end."""
+
+    start: int
+    end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The lines that match an expression in RE2's syntax, and those around them."""
+
+    expression: str
+    context_lines: int = 0
+    ignore_case: bool = False
+
+
+Selection: TypeAlias = Lines | Bytes | Pattern | None
+"""What to show of an original; None: the whole."""
+
+
+def selected(selection: Selection) -> dict[str, Any]:
+    """Return the selection as a field of RetrieveContentRequest."""
+    match selection:
+        case Lines():
+            return {"lines": {"first": selection.first, "last": selection.last}}
+        case Bytes():
+            return {"bytes": {"start": selection.start, "end": selection.end}}
+        case Pattern():
+            names = ("expression", "context_lines", "ignore_case")
+            return {"pattern": {name: getattr(selection, name) for name in names}}
+        case _:
+            return {}

@@ -1,0 +1,105 @@
+"""A program's own objects to JSON and back, touching only what was trimmed.
+
+A prompt may be a mapping or a list that holds dicts and message objects of a provider's SDK. It is sent as the JSON
+that the SDK would send. What comes back are edits; they are applied to copies of the containers on their way alone, so
+that the caller's objects are never changed, and what was not trimmed is the very same object in the answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+REPLACE: Final = "replace"
+INSERT: Final = "insert"
+REMOVE: Final = "remove"
+
+
+def dumped(value: Any) -> bytes:
+    """Return a native value as JSON.
+
+    Raises:
+        TypeError, ValueError, RecursionError: it holds what JSON cannot.
+    """
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain).encode()
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8. Escaped it reaches the sidecar, which says what is wrong with it.
+        return json.dumps(value, separators=(",", ":"), default=plain).encode()
+
+
+def plain(value: Any) -> Any:
+    """Return an SDK's object as JSON's types: what the API sent, and nothing that the SDK added.
+
+    The SDKs send their own objects so (openai `_utils/_json.py`, anthropic `_utils/_json.py`).
+
+    Raises:
+        TypeError: it is no such object.
+    """
+    if hasattr(value, "model_dump"):
+        left_out = getattr(value, "__api_exclude__", None)
+        return value.model_dump(mode="json", exclude_unset=True, by_alias=True, exclude=left_out)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
+    raise TypeError(f"a prompt cannot hold an object of type {type(value).__name__}")
+
+
+def edited(prompt: Any, edits: Iterable[tuple[str, str, bytes]]) -> Any:
+    """Apply edits, each an operation, a JSON pointer and a value as JSON, in order; return the edited prompt.
+
+    Raises:
+        LookupError, TypeError, ValueError: an edit does not fit the prompt.
+    """
+    holder: list[Any] = [prompt]
+    copies = _Copies()
+    for operation, pointer, value in edits:
+        parent, key = copies.reach(holder, pointer)
+        if operation == REMOVE:
+            del parent[key]
+        elif operation == INSERT and isinstance(parent, list):
+            if key > len(parent):
+                raise IndexError(f"{pointer} is past the end")
+            parent.insert(key, json.loads(value))
+        elif operation in (INSERT, REPLACE):
+            if operation == REPLACE:
+                parent[key]  # what is not there cannot be replaced
+            parent[key] = json.loads(value)
+        else:
+            raise ValueError(f"an edit of the kind {operation} is not known")
+    return holder[0]
+
+
+class _Copies:
+    """The containers that were copied on the way of an edit. Each is copied once, whatever the number of edits."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+
+    def reach(self, holder: list[Any], pointer: str) -> tuple[Any, Any]:
+        """Return the container that a pointer leads to, which may be changed, and the place in it."""
+        parent: Any = holder
+        key: Any = 0
+        for part in pointer.split("/")[1:]:
+            child = self._own(parent[key])
+            parent[key] = child
+            parent = child
+            key = int(part) if isinstance(child, list) else part.replace("~1", "/").replace("~0", "~")
+        return parent, key
+
+    def _own(self, value: Any) -> Any:
+        if id(value) in self._made:
+            return value
+        copy = value
+        if hasattr(value, "model_dump"):
+            copy = json.loads(dumped(value))
+        elif isinstance(value, Mapping):
+            copy = dict(value)
+        elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+            copy = list(value)
+        else:
+            raise TypeError(f"an edit leads into a {type(value).__name__}")
+        self._made[id(copy)] = copy  # kept, so that no other object gets its id
+        return copy

@@ -1,0 +1,122 @@
+"""How a client reaches the sidecar: each option with its default and the reason for it, and gRPC's words for them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+
+DEFAULT_TARGET: Final = "127.0.0.1:7717"
+DEFAULT_DEADLINE: Final = 2.0
+"""Seconds, retries included. An ordinary call takes milliseconds and a long unseen prompt some hundred; a model takes
+seconds. So a sidecar that hangs delays an agent by less than the model does."""
+DEFAULT_MESSAGE_BYTES: Final = 67_108_864
+"""Bytes of one request or answer: the server's own default, 64 MiB. gRPC's 4 MiB is less than a long prompt with
+images."""
+RETRIES: Final[Mapping[str, Any]] = {
+    "maxAttempts": 3,
+    "initialBackoff": "0.05s",
+    "maxBackoff": "0.5s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
+"""Of a call that found no sidecar, or one that is stopping: three tries within a quarter of a second, which a restart
+behind a socket or a load balancer needs. Not after a deadline or a refusal: the next try would fare no better. Calls
+that change something carry a request id, so that they are not done twice."""
+RECONNECT_MILLISECONDS: Final = (100, 1_000)
+"""The first and the longest pause before a lost connection is tried anew. gRPC's own 1 s and 120 s would leave prompts
+untrimmed long after a sidecar is back."""
+CONNECT_MILLISECONDS: Final = 2_000
+"""What one try to connect may take; gRPC's own 20 s would hold on to one that hangs. The name that gRPC gives it
+misleads: a connection that is refused is tried anew earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """TLS to the sidecar. All are PEM; with key and chain the client shows a certificate of its own (mTLS)."""
+
+    root_certificates: bytes | None = None
+    """Authorities of the server's certificate; None: those that gRPC comes with."""
+    private_key: bytes | None = field(default=None, repr=False)
+    certificate_chain: bytes | None = None
+    server_name: str = ""
+    """The name in the server's certificate, where it is not that of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything that a client is made with."""
+
+    target: str = DEFAULT_TARGET
+    """`host:port`, `unix:/path`, or any target that gRPC resolves."""
+    deadline: float = DEFAULT_DEADLINE
+    fail_open: bool = True
+    """Whether a prompt goes untrimmed where the sidecar does not trim it; else the error is raised."""
+    token: str = field(default="", repr=False)
+    """A bearer token; empty: none. Without TLS it travels in the clear."""
+    tls: Tls | None = None
+    max_message_bytes: int = DEFAULT_MESSAGE_BYTES
+    trace_context: Callable[[], Mapping[str, str]] | None = None
+    """Returns the headers `traceparent` and `tracestate` of the call that is being made, for agents that trace without
+    OpenTelemetry. None: OpenTelemetry's current span, if the agent has loaded OpenTelemetry."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.deadline <= 86_400:
+            raise ValueError(f"deadline is {self.deadline}; it must be over 0 and at most 86,400 seconds")
+        if not 0 < self.max_message_bytes <= 2_147_483_647:
+            raise ValueError(f"max_message_bytes is {self.max_message_bytes}; it must be 1 to 2,147,483,647")
+        if not self.target:
+            raise ValueError("target is empty; it may be such as 127.0.0.1:7717 or unix:/run/sidecar.sock")
+
+    @property
+    def channel_arguments(self) -> Sequence[tuple[str, Any]]:
+        """The channel's arguments, as gRPC names them."""
+        arguments: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", self.max_message_bytes),
+            ("grpc.max_receive_message_length", self.max_message_bytes),
+            ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]})),
+            ("grpc.enable_retries", 1),
+            # A request that is larger than this is not kept for a retry; gRPC's 256 KiB is less than most long prompts.
+            ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
+            ("grpc.initial_reconnect_backoff_ms", RECONNECT_MILLISECONDS[0]),
+            ("grpc.min_reconnect_backoff_ms", CONNECT_MILLISECONDS),
+            ("grpc.max_reconnect_backoff_ms", RECONNECT_MILLISECONDS[1]),
+            # A proxy of the environment has no business between an agent and its sidecar.
+            ("grpc.enable_http_proxy", 0),
+        ]
+        if self.tls is not None and self.tls.server_name:
+            arguments.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return arguments
+
+    @property
+    def credentials(self) -> grpc.ChannelCredentials | None:
+        """The channel's credentials; None: it is not encrypted."""
+        tls = self.tls
+        if tls is None:
+            return None
+        return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What one call carries beside its message."""
+        headers = _opentelemetry() if self.trace_context is None else self.trace_context()
+        trace = tuple((name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name))
+        return (("authorization", f"Bearer {self.token}"), *trace) if self.token else trace
+
+
+def _opentelemetry() -> Mapping[str, str]:
+    """The current span as W3C headers, if the program has loaded OpenTelemetry; it is never loaded from here."""
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from importlib import import_module
+
+    try:
+        module = import_module("opentelemetry.trace.propagation.tracecontext")
+    except ImportError:
+        return {}
+    headers: dict[str, str] = {}
+    module.TraceContextTextMapPropagator().inject(headers)
+    return headers

@@ -1,0 +1,40 @@
+"""The last revision of each run: what a sidecar that has not seen the run needs to make the same edits."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+MOST_RUNS: Final = 1_000
+"""Runs that are remembered, the newest; a revision takes about 2 kB at 500 trimmed items. A run that is forgotten loses
+only that a sidecar which has not seen it makes the same edits after its inputs changed."""
+
+
+class Revisions:
+    """See the file. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, run_id: str) -> bytes:
+        """Return a run's last revision; empty if there is none."""
+        with self._lock:
+            return self._kept.get(run_id, b"")
+
+    def keep(self, run_id: str, revision: bytes) -> None:
+        """Remember a run's revision in place of the one before."""
+        with self._lock:
+            self._kept[run_id] = revision
+            self._kept.move_to_end(run_id)
+            if len(self._kept) > MOST_RUNS:
+                self._kept.popitem(last=False)
+
+    def forget(self, run_id: str) -> None:
+        """Forget a run."""
+        with self._lock:
+            self._kept.pop(run_id, None)

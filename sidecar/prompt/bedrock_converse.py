@@ -1,0 +1,205 @@
+"""Amazon Bedrock's Converse, one format for the models of many makers.
+
+A message is `{"role", "content"}` with an array of blocks, each an object whose one member is its kind. Calls are
+`toolUse` blocks whose input is an object; results are `toolResult` blocks in the next user turn, with content of their
+own: texts, JSON, media. The system prompt is a member of the body, an array of blocks, and no system message may stand
+in the history. Reasoning is signed and stays as it is, where it is. A cache point is a block of its own that moves from
+call to call, so it is no part of a message's identity. Source: the provider's API reference, Converse, ContentBlock,
+ToolResultContentBlock, and its user guide on tool use and prompt caching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from sidecar.errors import InvalidJson
+from sidecar.prompt.format import Format, Replacement, SystemMember
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.parts import string
+from sidecar.prompt.structured import result_items, result_value
+from sidecar.prompt.system_member import add_block, block_texts, block_without
+
+_ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+_KNOWN: Final = frozenset({"role", "content"})
+_KNOWN_OF_USE: Final = frozenset({"toolUseId", "name", "input"})
+_KNOWN_OF_RESULT: Final = frozenset({"toolUseId", "content", "status"})
+_CACHE_POINT: Final = "cachePoint"
+_SYSTEM: Final = "json.body.system"
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    value = load(raw, field) if identify else load_again(raw)
+    if type(value) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    role_name = value.get("role")
+    if type(role_name) is not str:
+        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
+    role = _ROLES.get(role_name, Role.OTHER)
+    reader = _Reader(role)
+    for index, block in enumerate(_array(value.get("content"), f"{field}.content")):
+        reader.block(block, ("content", index), f"{field}.content[{index}]")
+    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
+    if rest:
+        reader.other.append(canonical(rest).decode())
+    if reader.other or not reader.items:
+        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+    return Message(
+        role=role,
+        items=tuple(reader.items),
+        identity=digest(canonical(_comparable(value))) if identify else b"",
+        calls=tuple(reader.calls),
+        answers=tuple(reader.answers),
+        other="\n".join((*reader.names, *reader.other)),
+        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
+    )
+
+
+class _Reader:
+    """Gathers the items of one message in order."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+        self.items: list[Item] = []
+        self.calls: list[str] = []
+        self.answers: list[str] = []
+        self.names: list[str] = []
+        self.other: list[str] = []
+
+    def block(self, block: Any, path: Path, field: str) -> None:
+        kind, value = _kind(block, field)
+        if kind == "text" and type(value) is str:
+            if value:
+                self.items.append(Item(text_kind(self.role, value), (*path, "text"), value))
+        elif kind == "toolUse" and type(value) is dict and self._is_call(value):
+            self._call(value, (*path, kind))
+        elif kind == "toolResult" and type(value) is dict and self.role is Role.USER:
+            self._result(value, (*path, kind), f"{field}.{kind}")
+        elif kind == "image":
+            self.items.append(Item(ItemKind.IMAGE, path, canonical(block).decode(), raw_json=True))
+        elif kind != _CACHE_POINT:
+            self.other.append(canonical(block).decode())
+
+    @staticmethod
+    def _is_call(use: dict[str, Any]) -> bool:
+        """Whether the agent answers it; calls with a type, and results in the model's turn, are the server's."""
+        return "input" in use and use.get("type") is None
+
+    def _call(self, use: dict[str, Any], path: Path) -> None:
+        call_id, name = string(use.get("toolUseId")), string(use.get("name"))
+        self.calls.append(call_id)
+        self.names.append(name)
+        self._rest(use, _KNOWN_OF_USE)
+        text = canonical(use["input"]).decode()
+        self.items.append(Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name))
+
+    def _result(self, of_call: dict[str, Any], path: Path, field: str) -> None:
+        call_id = string(of_call.get("toolUseId"))
+        result = len(self.answers)
+        self.answers.append(call_id)
+        self._rest(of_call, _KNOWN_OF_RESULT)
+        content = of_call.get("content")
+        for index, part in enumerate(_array([] if content is None else content, f"{field}.content")):
+            at = (*path, "content", index)
+            kind, value = _kind(part, f"{field}.content[{index}]")
+            if kind == "text" and type(value) is str:
+                if value:
+                    self.items.append(Item(ItemKind.RESULT, (*at, kind), value, call_id=call_id, result=result))
+            elif kind == "json":
+                of = Item(ItemKind.RESULT, (), "", call_id=call_id, result=result)
+                self.items.extend(result_items(value, (*at, kind), of, f"{field}.content[{index}]"))
+            elif kind == "image":
+                text = canonical(part).decode()
+                self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
+            else:
+                self.other.append(canonical(part).decode())
+
+    def _rest(self, value: dict[str, Any], known: frozenset[str]) -> None:
+        rest = {name: member for name, member in value.items() if name not in known and member is not None}
+        if rest:
+            self.other.append(canonical(rest).decode())
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+
+
+def _value(item: Item, text: Replacement) -> bytes:
+    if item.kind is ItemKind.IMAGE:
+        return orjson.dumps({"text": text or ""})
+    if item.kind is ItemKind.ARGUMENTS:
+        return b"{}"
+    return result_value(text or "", whole=item.raw_json and type(item.path[-2]) is int)
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this message."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def add_system(value: bytes | None, text: str) -> bytes:
+    """Add a text block to the system prompt; what is there keeps its bytes.
+
+    Raises:
+        InvalidJson: the body's `system` is not an array.
+    """
+    block = orjson.dumps({"text": text})
+    if value is None or value == b"null":
+        return b"[" + block + b"]"
+    if value[:1] != b"[":
+        raise InvalidJson(f"{_SYSTEM} must be an array of blocks", field=_SYSTEM)
+    return add_block(value, block)
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `toolConfig.tools`."""
+    schema = {"json": orjson.Fragment(parameters)}
+    return orjson.dumps({"toolSpec": {"name": name, "description": description, "inputSchema": schema}})
+
+
+def _array(value: Any, field: str) -> list[Any]:
+    if type(value) is not list:
+        raise InvalidJson(f"{field} must be an array", field=field)
+    check_parts(value, field)
+    return value
+
+
+def _kind(block: Any, field: str) -> tuple[str, Any]:
+    """A block's kind and value; an empty kind where it has not exactly one member."""
+    if type(block) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    present = [(name, member) for name, member in block.items() if member is not None]
+    return present[0] if len(present) == 1 else ("", None)
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """The message without what moves between calls (cache points) and without members that are null."""
+    kept = {name: member for name, member in value.items() if member is not None}
+    if type(kept.get("content")) is list:
+        kept["content"] = [
+            block for block in kept["content"] if type(block) is not dict or block.keys() != {_CACHE_POINT}
+        ]
+    return kept
+
+
+FORMAT: Final = Format(
+    name="bedrock_converse",
+    read=read,
+    write=write,
+    original=original,
+    system_message=None,
+    tool=tool,
+    system=SystemMember(
+        names=("system",),
+        add=add_system,
+        without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
+        texts=lambda value: block_texts(value, _SYSTEM),
+    ),
+    tool_fields=("toolConfig.tools",),
+    reserve_fields=("inferenceConfig.maxTokens",),
+)

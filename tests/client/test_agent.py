@@ -1,0 +1,71 @@
+"""The example agent in Python does what the agents in the other languages do: it is held to the same table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients import test_agents as table
+from tests.clients.test_agents import LOG
+
+AGENT = Path(__file__).parents[1] / "clients" / "python" / "agent.py"
+
+
+class Python:
+    """As one of `tests.clients.languages`; it needs no build."""
+
+    unix = True
+
+    def command(self, *arguments: str) -> list[str]:
+        """The command that runs the agent with the package of this checkout."""
+        code = f"import runpy, sys; sys.path.insert(0, {str(AGENT.parents[3])!r}); sys.argv[0] = {str(AGENT)!r}; "
+        return [sys.executable, "-c", code + "runpy.run_path(sys.argv[0], run_name='__main__')", *arguments]
+
+
+PYTHON: Any = Python()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    """The file that the agent's tool reads."""
+    path = tmp_path / "log.txt"
+    path.write_text(LOG)
+    return str(path)
+
+
+def test_over_tcp(tmp_path: Path, log: str) -> None:
+    """Every prompt is trimmed, and the model gets back what was taken from it."""
+    table.test_over_tcp(PYTHON, tmp_path, log)
+
+
+def test_over_a_unix_socket(tmp_path: Path, log: str) -> None:
+    """The same over a unix socket."""
+    table.test_over_a_unix_socket(PYTHON, tmp_path, log, tmp_path)
+
+
+def test_killed_in_the_middle(tmp_path: Path) -> None:
+    """The agent goes on with untrimmed prompts, counts them and finishes."""
+    table.test_killed_in_the_middle(PYTHON, tmp_path, tmp_path)
+
+
+def test_never_there(tmp_path: Path, log: str) -> None:
+    """Without a sidecar the agent finishes all the same."""
+    table.test_never_there(PYTHON, tmp_path, log)
+
+
+def test_too_slow(tmp_path: Path, log: str) -> None:
+    """It waits no longer than the deadline."""
+    table.test_too_slow(PYTHON, tmp_path, log)
+
+
+def test_refused(tmp_path: Path, log: str) -> None:
+    """Prompts that the sidecar refuses go to the model untrimmed."""
+    table.test_refused(PYTHON, tmp_path, log)
+
+
+def test_it_can_be_read_in_a_minute() -> None:
+    """It is an example before it is a program."""
+    assert len(AGENT.read_text(encoding="utf-8").splitlines()) <= 120

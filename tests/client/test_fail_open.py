@@ -1,0 +1,221 @@
+"""What becomes of an agent when the sidecar is down, slow, or says no."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sidecar.client import Client, ClientError, InvalidRequest, Refused, Unreachable
+from sidecar.client.options import Options
+from sidecar.client.schema import make
+from sidecar.server.options import ServerOptions
+from tests.client.histories import history
+from tests.client.serving import PATIENT, client_of, silent
+from tests.server.serving import serving
+
+NOBODY = "127.0.0.1:1"
+"""A port that nobody listens on."""
+MESSAGES = history("openai_chat", 3)
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+
+
+def refused(address: str, prompt: Any = MESSAGES, **options: Any) -> ClientError:
+    """How a client that fails closed is refused."""
+    with Client(address, **({"deadline": PATIENT, "fail_open": False} | options)) as client:
+        with pytest.raises(ClientError) as caught:
+            client.trim("r", prompt)
+        assert (0, 0) == (client.trimmed, client.untrimmed)
+    return caught.value
+
+
+@pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES), b"[]"])
+def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The prompt comes back as it is, the very object; it is counted each time and logged once."""
+    with Client(NOBODY, deadline=PATIENT) as client:
+        for _ in range(3):
+            made = client.trim("r", prompt)
+            assert made.prompt is prompt
+            assert (False, "UNAVAILABLE", None) == (made.trimmed, made.reason, made.fits)
+        assert (0, 3, {"UNAVAILABLE": 3}) == (client.trimmed, client.untrimmed, client.untrimmed_by_reason)
+    assert [("WARNING", f"prompts go to the model untrimmed: UNAVAILABLE, from {NOBODY}")] == [
+        (record.levelname, record.message) for record in caplog.records if record.name == "sidecar.client"
+    ]
+
+
+def test_slow() -> None:
+    """One who takes the connection and says nothing costs the deadline, and no more."""
+    with silent() as address:
+        with Client(address, deadline=0.2) as client:
+            assert "DEADLINE_EXCEEDED" == client.trim("r", MESSAGES).reason
+        error = refused(address, deadline=0.2)
+    assert (Unreachable, "DEADLINE_EXCEEDED") == (type(error), error.code)
+
+
+def test_back_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same client trims again when a sidecar is back, and says that it does."""
+    caplog.set_level(logging.INFO, "sidecar.client")
+    socket = ServerOptions(listen="", socket=str(tmp_path / "s"), sweep_interval=3_600)
+    with Client(f"unix:{tmp_path}/s", deadline=PATIENT) as client:
+        with serving(socket):
+            assert client.trim("r", MESSAGES).trimmed
+        assert not client.trim("r", MESSAGES).trimmed
+        with serving(socket):
+            # gRPC leaves a pause between tries to connect; each of these calls tries for a while.
+            tries = next(number for number in range(1, 200) if client.trim("r", MESSAGES).trimmed)
+        assert (2, tries) == (client.trimmed, client.untrimmed)
+    assert 1 == caplog.text.count("prompts are trimmed again")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        (b"{", "INVALID_JSON"),
+        ([{"role": "user", "content": "\ud800"}], "INVALID_JSON"),
+        ([{"role": "user", "content": object()}], "PROMPT_NOT_JSON"),
+        ("\ud800", "PROMPT_NOT_JSON"),
+        (LOOP, "PROMPT_NOT_JSON"),
+    ],
+)
+def test_a_prompt_that_cannot_be_read(prompt: Any, reason: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The provider may take it all the same, so that the agent goes on; closed, it is an error with the reason."""
+    with client_of() as (client, served):
+        made = client.trim("r", prompt)
+        assert made.prompt is prompt
+        assert (False, reason) == (made.trimmed, made.reason)
+        error = refused(served.address, prompt)
+    assert (InvalidRequest, reason) == (type(error), error.reason)
+    assert "\ud800" not in caplog.text
+
+
+def test_too_large() -> None:
+    """A prompt that no message can carry, and one that the server will not take."""
+    with client_of(max_message_bytes=1_000) as (client, served):
+        assert "RESOURCE_EXHAUSTED" == client.trim("r", [{"role": "user", "content": "x" * 2_000}]).reason
+        error = refused(served.address, [{"role": "user", "content": "x" * 2_000}], max_message_bytes=1_000)
+    assert (Refused, "RESOURCE_EXHAUSTED") == (type(error), error.code)
+
+
+def test_other_methods_fail_closed() -> None:
+    """Nothing can stand in for what the sidecar knows, so that they raise in any case."""
+    with Client(NOBODY, deadline=PATIENT) as client:
+        calls: list[Callable[[], object]] = [
+            lambda: client.retrieve("r", "id"),
+            lambda: client.search("r", "words"),
+            lambda: client.list_tasks("r"),
+            client.list_tools,
+            lambda: client.call_tool("r", "update_task", {}),
+            lambda: client.report_usage("r", input_tokens=1),
+            lambda: client.get_run("r"),
+            lambda: client.end_run("r"),
+        ]
+        for call in calls:
+            with pytest.raises(Unreachable):
+                call()
+        assert 0 == client.untrimmed
+
+
+class Flaky(grpc.GenericRpcHandler):
+    """A server that says UNAVAILABLE some times before it answers, and keeps what came with the last call."""
+
+    def __init__(self, failures: int, answer: Any) -> None:
+        self.failures = failures
+        self.calls = 0
+        self.metadata: dict[str, Any] = {}
+        self._answer = answer
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        """Every method."""
+        self.metadata = dict(handler_call_details.invocation_metadata or ())
+
+        def answer(_: bytes, context: grpc.ServicerContext) -> bytes:
+            self.calls += 1
+            if self.calls <= self.failures:
+                context.abort(grpc.StatusCode.UNAVAILABLE, "not yet")
+            return bytes(self._answer.SerializeToString())
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+
+@contextmanager
+def flaky(failures: int, answer: Any = None) -> Iterator[tuple[Flaky, str]]:
+    """Such a server and its address."""
+    with ThreadPoolExecutor(2) as pool:
+        handler = Flaky(failures, answer if answer is not None else make("TrimPromptResponse"))
+        server = grpc.server(pool, handlers=[handler], options=[("grpc.max_receive_message_length", -1)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield handler, f"127.0.0.1:{port}"
+        finally:
+            server.stop(0).wait()
+
+
+@pytest.mark.parametrize(("failures", "trimmed"), [(2, True), (3, False)])
+def test_retries(failures: int, trimmed: bool) -> None:
+    """Two retries of a call that found nobody, of prompts larger than gRPC keeps by itself too; not a third."""
+    with flaky(failures) as (handler, address), Client(address, deadline=PATIENT) as client:
+        assert trimmed == client.trim("r", [{"role": "user", "content": "x" * 1_000_000}]).trimmed
+        assert 3 == handler.calls
+
+
+def test_edits_that_do_not_fit() -> None:
+    """No prompt goes out half edited, whoever answers."""
+    answer = make("TrimPromptResponse", edits=[{"operation": "replace", "pointer": "/7", "value": b"1"}])
+    with flaky(0, answer) as (_, address):
+        with Client(address, deadline=PATIENT) as client:
+            made = client.trim("r", MESSAGES)
+            assert made.prompt is MESSAGES
+            assert "EDITS_DO_NOT_APPLY" == made.reason
+        assert "EDITS_DO_NOT_APPLY" == refused(address).reason
+
+
+def test_trace_context_and_token_go_along() -> None:
+    """From the agent's own function, W3C's two headers and no others; the token where there is one."""
+    headers = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "tracestate": "v=1", "baggage": "secret=1"}
+    with flaky(0) as (handler, address):
+        with Client(address, deadline=PATIENT, token="t0ken", trace_context=lambda: headers) as client:
+            client.trim("r", [])
+            assert "t0ken" not in repr(client.options)
+        assert headers["traceparent"] == handler.metadata["traceparent"]
+        assert ("v=1", "Bearer t0ken") == (handler.metadata["tracestate"], handler.metadata["authorization"])
+        assert "baggage" not in handler.metadata
+        with Client(address, deadline=PATIENT) as client:
+            client.trim("r", [])
+        assert not {"traceparent", "tracestate", "authorization"} & set(handler.metadata)
+
+
+def test_opentelemetrys_span_goes_along() -> None:
+    """Where the agent traces with OpenTelemetry, the sidecar continues its current span."""
+    from opentelemetry.sdk.trace import TracerProvider
+
+    tracer = TracerProvider().get_tracer("test")
+    with flaky(0) as (handler, address), Client(address, deadline=PATIENT) as client:
+        with tracer.start_as_current_span("agent") as span:
+            client.trim("r", [])
+        ids = span.get_span_context()
+        assert handler.metadata["traceparent"].startswith(f"00-{ids.trace_id:032x}-{ids.span_id:016x}-")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"deadline": 0}, "deadline"),
+        ({"deadline": float("nan")}, "deadline"),
+        ({"deadline": 1e9}, "deadline"),
+        ({"max_message_bytes": 0}, "max_message_bytes"),
+        ({"target": ""}, "target"),
+    ],
+)
+def test_options_out_of_their_bounds(wrong: dict[str, Any], word: str) -> None:
+    """They are told when the client is made, with what would be accepted."""
+    with pytest.raises(ValueError, match=word):
+        Options(**wrong)

@@ -1,0 +1,1 @@
+"""What providers accept: a validator for each format, recorded requests, and what the sidecar returns held to both."""

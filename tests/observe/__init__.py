@@ -1,0 +1,1 @@
+"""`make observe`: real components under a load of replayed agents, and a picture of every dashboard."""

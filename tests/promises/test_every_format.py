@@ -1,0 +1,134 @@
+"""The rules of a trimmed prompt, for every format: valid, identical, sticky, idempotent, derived, and branching."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sidecar.trim.entries import Action
+from tests.conformance.case import Case
+from tests.conformance.table import CASES
+from tests.promises.played import WAYS, complaints, instability, plays, resent
+
+formats = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+EXAMPLES = settings(max_examples=25)
+"""A run is played turn by turn, and every original is fetched at every turn."""
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_every_turn(case: Case, data: st.DataObject) -> None:
+    """No defect, untouched messages byte for byte, every original there; old bytes change at batch points only."""
+    play = data.draw(plays(case))
+    engine, before = play.engine(), None
+    for count in play.turns():
+        answer = play.trim(engine, play.raw(play.messages[:count]))
+        assert [] == list(complaints(play, count, answer, engine))
+        if before is not None:
+            assert [] == list(instability(play, before, answer))
+        before = answer
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_however_it_is_sent_again(case: Case, data: st.DataObject) -> None:
+    """The trimmed prompt with and without our text, and the untrimmed one, all give the same answer."""
+    play = data.draw(plays(case))
+    engine = play.engine()
+    wanted = answer = None
+    for count in play.turns():
+        wanted = answer
+        answer = play.trim(engine, play.raw(play.messages[:count]))
+    assert answer is not None
+    for how in (*WAYS, "untrimmed"):
+        raw = play.raw(play.messages) if how == "untrimmed" else resent(play, answer, how)
+        again = play.trim(engine, raw)
+        assert (how, json.loads(answer.body or b"")) == (how, json.loads(again.body or b""))
+        assert list(answer.trims) == list(again.trims)
+    assert wanted is None or wanted.body is not None
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_an_agent_that_goes_on_from_what_it_got(case: Case, data: st.DataObject) -> None:
+    """An agent that keeps trimmed prompts is answered as one that keeps its own history."""
+    play = data.draw(plays(case))
+    how = data.draw(st.sampled_from(WAYS))
+    keeps, adopts, sent = play.engine(), play.engine(), 0
+    held: bytes | None = None
+    for count in play.turns():
+        wanted = play.trim(keeps, play.raw(play.messages[:count]))
+        raw = play.raw(play.messages[:count])
+        if held is not None:
+            raw = play.raw([*play.slices(held), *play.messages[sent:count]], play.member(held))
+        answer = play.trim(adopts, raw)
+        assert json.loads(wanted.body or b"") == json.loads(answer.body or b"")
+        held, sent = resent(play, answer, how), count
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_a_fresh_process(case: Case, data: st.DataObject) -> None:
+    """A process that has never seen the run gives the same bytes and ids; so does one that has another past."""
+    play = data.draw(plays(case))
+    engine = play.engine()
+    answer = None
+    for count in play.turns():
+        answer = play.trim(engine, play.raw(play.messages[:count]))
+    assert answer is not None
+    fresh = play.trim(play.engine(), play.raw(play.messages))
+    assert answer.body == fresh.body
+    assert list(answer.trims) == list(fresh.trims)
+    assert list(answer.stash_entries) == list(fresh.stash_entries)
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_a_branch(case: Case, data: st.DataObject) -> None:
+    """Where the history is cut back to an earlier turn, what was trimmed before that point stays trimmed."""
+    play = data.draw(plays(case))
+    engine, turns = play.engine(), play.turns()
+    for count in turns:
+        answer = play.trim(engine, play.raw(play.messages[:count]))
+    cut = data.draw(st.sampled_from(turns))
+    back = play.trim(engine, play.raw(play.messages[:cut]))
+    assert [] == list(complaints(play, cut, back, engine))
+    kept = {(trim.message_index, trim.item_index): trim for trim in back.trims}
+    lead = play.leading(cut)
+    for trim in answer.trims:
+        if trim.message_index + lead < cut and trim.action in {Action.ELIDED, Action.CLIPPED}:
+            assert trim.stash_id == kept[trim.message_index, trim.item_index].stash_id
+
+
+@formats
+@EXAMPLES
+@given(data=st.data())
+def test_edits_make_the_same_prompt(case: Case, data: st.DataObject) -> None:
+    """The edits, applied one after the other to what was sent, give the body that is returned whole."""
+    play = data.draw(plays(case))
+    raw = play.raw(play.messages)
+    whole = play.trim(play.engine(), raw)
+    edited = play.trim(play.engine(), raw, edits=True)
+    value: Any = json.loads(raw)
+    for edit in edited.edits:
+        *way, last = edit.pointer.split("/")[1:]
+        target = value
+        for step in way:
+            target = target[int(step)] if isinstance(target, list) else target[step]
+        place: Any = int(last) if isinstance(target, list) else last
+        if edit.operation == "remove":
+            del target[place]
+        elif edit.operation == "insert" and isinstance(target, list):
+            target.insert(place, json.loads(edit.value))
+        else:
+            target[place] = json.loads(edit.value)
+    assert json.loads(whole.body or b"") == value

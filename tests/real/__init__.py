@@ -1,0 +1,1 @@
+"""Telemetry held against real components: Prometheus, promtool, and an OpenTelemetry collector."""

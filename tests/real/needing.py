@@ -1,0 +1,21 @@
+"""What a test needs of the machine: where a component cannot be had, it is skipped with the reason; in CI it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.observe.components import Missing
+
+
+def need(component: Callable[[], Path]) -> Path:
+    """Return a component's path."""
+    try:
+        return component()
+    except Missing as error:
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must have every component: {error}")
+        pytest.skip(str(error))

@@ -1,0 +1,62 @@
+"""docs/telemetry.md: prose by hand, and between marks what catalogue and settings know.
+
+`python -m tests.telemetry.telemetry_page` writes what has changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from sidecar.settings_table import ROWS
+from sidecar.telemetry import catalog
+from sidecar.telemetry.catalog import CATALOG, Metric
+from tests.telemetry.watched import scraped_name
+
+PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
+BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MOST_VALUES = 12
+"""Of a label that a row lists; what has more is a list of its own."""
+
+
+def remade(page: str) -> str:
+    """The page with its generated blocks as they should be."""
+    return BLOCK.sub(lambda found: f"{found[1]}\n{chr(10).join(BLOCKS[found[2]]())}\n\n{found[3]}", page)
+
+
+def _metrics() -> Iterator[str]:
+    yield "| metric | kind | unit | labels | what |"
+    yield "|---|---|---|---|---|"
+    for metric in CATALOG:
+        yield f"| `{scraped_name(metric)}` | {metric.kind} | {metric.unit} | {_labels(metric)} | {metric.description} |"
+
+
+def _labels(metric: Metric) -> str:
+    return "; ".join(_label(name, values) for name, values in metric.labels.items())
+
+
+def _label(name: str, values: tuple[str, ...]) -> str:
+    shown = f"`{name.replace('.', '_')}`"
+    if not values or len(values) > MOST_VALUES:
+        return shown
+    return f"{shown}: {', '.join(values)}"
+
+
+def _bounds() -> Iterator[str]:
+    yield from (f"- `{name}`" for name in catalog.BOUNDS)
+
+
+def _settings() -> Iterator[str]:
+    yield "| setting | default | accepted | what |"
+    yield "|---|---|---|---|"
+    for name, row in ROWS.items():
+        if name.startswith("telemetry."):
+            yield f"| `{name}` | `{row.reader.show(row.default)}` | {row.reader.accepted} | {row.reason} |"
+
+
+BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"metrics": _metrics, "bounds": _bounds, "settings": _settings}
+
+
+if __name__ == "__main__":
+    PAGE.write_text(remade(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

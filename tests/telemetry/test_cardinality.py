@@ -1,0 +1,89 @@
+"""However many runs, models and tools there are, the figures stay as many as they were."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import grpc
+
+from sidecar.run.calls import TrimCall
+from sidecar.run.recall_calls import ToolAnswer, ToolCall, ToolOutcome
+from sidecar.telemetry import catalog
+from sidecar.telemetry.catalog import OTHER
+from sidecar.telemetry.model_names import ModelNames
+from sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
+from sidecar.tokens.models import known_family
+from tests.server.serving import failure, runs
+from tests.telemetry.watched import Watched, prompt, watched
+
+RUNS = 10_000
+NAMES = 1_000
+
+
+def _series(server: Watched) -> set[tuple[str, frozenset[str]]]:
+    return {(each.name, frozenset(each.labels.values())) for each in server.scrape().samples}
+
+
+def _call(channel: grpc.Channel, path: str) -> object:
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(path)
+    return call(b"")
+
+
+def test_ten_thousand_runs_and_a_thousand_names() -> None:
+    """Told straight to the observer, as a server tells it: ten thousand calls by wire would take a minute."""
+    with watched() as server:
+        answer = server.served.stub.TrimPrompt(prompt(3, model="gpt-4o"))
+        assert answer.fits
+        before = _series(server)
+        core = runs()
+        observer = server.served.server.observer
+        sample = core.trim(TrimCall("local", "run", "openai_chat", b'[{"role":"user","content":"a"}]'), lambda: None)
+        for number in range(RUNS):
+            call = TrimCall("local", f"run {number}", "openai_chat", model=f"made-up-{number % NAMES}")
+            observer.trimmed(call, sample, 0)
+        for number in range(NAMES):
+            observer.tool_called(
+                ToolCall("local", "run", f"tool_{number}", "{}"), ToolAnswer(ToolOutcome.UNKNOWN_TOOL, ""), 0
+            )
+            failure(partial(_call, server.served.channel, f"/made.Up{number}/Call"))
+        figures = server.scrape()
+        new = _series(server) - before
+    assert RUNS + 1 == figures.of(catalog.PROMPTS)
+    assert NAMES == figures.of(catalog.TOOL_CALLS, tool=OTHER)
+    assert NAMES == figures.of(catalog.RPC_DURATION, **{"rpc.method": OTHER})
+    # The one method that is not served, as one more series of the histogram of calls.
+    assert {catalog.RPC_DURATION.name.replace(".", "_")} == {name.rpartition("_seconds")[0] for name, _ in new}
+
+
+def test_models_are_told_apart_up_to_a_bound() -> None:
+    """Known families under their own names, the operator's as they are, at most so many, the rest as one."""
+    models = ModelNames(["our-own", "claude-3-5"])
+    assert ["our-own", OTHER, "gpt-4o", "gpt-4o", "claude-3-5"] == [
+        models.label(name)
+        for name in ("our-own", "our-own-2", "gpt-4o", "openai/gpt-4o-2024-08-06", "claude-3-5-sonnet-20241022")
+    ]
+    many = [f"{family}-{number:03}" for family in ("gpt-4o", "o3") for number in range(NAMES)]
+    assert {"gpt-4o", "o3"} == {models.label(name) for name in many}
+
+
+def test_the_bound_on_models_holds_whoever_comes_first() -> None:
+    """All known families are more than are told apart; which came first stay."""
+    from sidecar.tokens import models as table
+
+    names = list(table._WINDOWS)  # noqa: SLF001 - the table itself is what is bounded
+    assert len(names) > MOST_MODELS
+    models = ModelNames(["mine"])
+    labels = [models.label(name) for name in names]
+    assert MOST_MODELS - 1 == len(set(labels) - {OTHER})
+    assert labels == [models.label(name) for name in names]
+    assert "mine" == models.label("mine")
+    assert [known_family(name) for name in names[: MOST_MODELS - 1]] == labels[: MOST_MODELS - 1]
+
+
+def test_the_operators_models_are_told_apart() -> None:
+    """By the setting, over the wire."""
+    with watched(TelemetryOptions(models=("our-own",))) as server:
+        for model in ("our-own", "theirs", ""):
+            server.served.stub.TrimPrompt(prompt(1, run_id=f"run {model}", model=model))
+        figures = server.scrape()
+    assert (1, 2) == (figures.of(catalog.PROMPTS, model="our-own"), figures.of(catalog.PROMPTS, model=OTHER))

@@ -1,0 +1,289 @@
+"""The figures agree with what agents were told: a counter is the sum of the answers' own facts, to the last token."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import grpc
+
+from sidecar.run.limits import Limits
+from sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
+from sidecar.telemetry import catalog
+from sidecar.telemetry.catalog import Metric
+from sidecar.v1 import (
+    policy_pb2,
+    retrieve_pb2,
+    run_pb2,
+    search_pb2,
+    task_pb2,
+    tool_pb2,
+    trim_pb2,
+    usage_pb2,
+)
+from tests.server.serving import Serving, failure
+from tests.telemetry.watched import Figures, messages, prompt, prompt_of, watched
+
+
+def _told(figures: Figures, metric: Metric, label: str) -> dict[str, float]:
+    """A counter by one of its labels, without what is at zero."""
+    found = {value: figures.of(metric, **{label: value}) for value in metric.labels[label]}
+    return {value: count for value, count in found.items() if count}
+
+
+def test_prompts_and_their_tokens() -> None:
+    """Tokens before and after, the sidecar's own, kept and rewritten ones, and sizes by kind are the answers' sums."""
+    sums: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    with watched() as server:
+        for run_id in ("one", "two"):
+            for iterations in range(1, 25):
+                answer = server.served.stub.TrimPrompt(prompt(iterations, run_id=run_id, model="gpt-4o"))
+                tokens, cache = answer.tokens, answer.cache
+                sums.update(before=tokens.before, after=tokens.after, own=tokens.own_text, prompts=1)
+                sums.update(kept=cache.kept_prefix_tokens, rewritten=cache.rewritten_tokens)
+                sums.update(trimmed=bool(answer.trims), crossings=len(answer.crossed_percent))
+                for kind in answer.history_size.kinds:
+                    name = trim_pb2.SizeKind.Name(kind.kind).removeprefix("SIZE_KIND_").lower()
+                    kinds[f"{name} before"] += kind.tokens_sent
+                    kinds[f"{name} after"] += kind.tokens_returned
+        figures = server.scrape()
+    assert sums["trimmed"] > 10
+    assert {"before": sums["before"], "after": sums["after"]} == _told(figures, catalog.PROMPT_TOKENS, "state")
+    assert {"kept": sums["kept"], "rewritten": sums["rewritten"]} == _told(figures, catalog.PREFIX_TOKENS, "state")
+    assert sums["own"] == figures.of(catalog.OWN_TEXT_TOKENS)
+    outcomes = {"trimmed": sums["trimmed"], "untouched": sums["prompts"] - sums["trimmed"]}
+    assert outcomes == _told(figures, catalog.PROMPTS, "outcome")
+    assert sums["prompts"] == figures.of(catalog.PROMPTS, format="openai_chat", model="gpt-4o")
+    assert 2 * sums["prompts"] == figures.of(catalog.PROMPT_SIZE)
+    assert sums["prompts"] == figures.of(catalog.WINDOW_SHARE)
+    assert sums["crossings"] == figures.of(catalog.WINDOW_CROSSINGS)
+    found = {
+        f"{kind} {state}": figures.of(catalog.HISTORY_TOKENS, kind=kind, state=state)
+        for kind in catalog.HISTORY_TOKENS.labels["kind"]
+        for state in ("before", "after")
+    }
+    assert {name: count for name, count in kinds.items() if count} == {name: n for name, n in found.items() if n}
+    assert 2 == figures.of(catalog.RUNS_STARTED) == figures.of(catalog.RUNS_ACTIVE)
+
+
+def test_trims_are_counted_once() -> None:
+    """However many prompts an item stays trimmed in, trim and tokens count once: as the last answer has them."""
+    with watched() as server:
+        for iterations in range(1, 30):
+            answer = server.served.stub.TrimPrompt(prompt(iterations))
+        figures = server.scrape()
+    assert answer.trims
+    assert sum(trim.tokens_saved for trim in answer.trims) == figures.of(catalog.TRIMMED_TOKENS)
+    words = Counter(trim_pb2.TrimReason.Name(trim.reason).removeprefix("TRIM_REASON_").lower() for trim in answer.trims)
+    assert words.keys() == _told(figures, catalog.TRIMS, "reason").keys()
+    assert figures.of(catalog.TRIMS) >= len(answer.trims)
+    assert figures.of(catalog.ADVERTISED) >= len(answer.stash_entries) > 0
+    assert answer.cache.batch_points == figures.of(catalog.CACHE_BREAKS, cause="batch_point")
+    assert 0 == figures.of(catalog.CACHE_BREAKS, cause="agent")
+
+
+def test_an_agent_that_changes_its_history_breaks_the_cache() -> None:
+    """Such a break is told apart from those that the sidecar makes; a longer prompt is none."""
+    sent = messages(5)
+    changed = [{"role": "user", "content": "Another task."}, *sent[1:]]
+    with watched() as server:
+        for each in (sent, sent + messages(1)[1:], changed, changed, [{"role": "system", "content": "New."}, *changed]):
+            server.served.stub.TrimPrompt(prompt_of(each, context_window=100_000))
+        figures = server.scrape()
+    assert {"agent": 2} == _told(figures, catalog.CACHE_BREAKS, "cause")
+
+
+def test_prompts_that_change_nothing_count_nowhere_else() -> None:
+    """Dry runs and side calls have a counter of their own."""
+    with watched() as server:
+        server.served.stub.TrimPrompt(prompt(9))
+        before = server.scrape()
+        for _ in range(3):
+            server.served.stub.TrimPrompt(prompt(30, dry_run=True))
+        server.served.stub.TrimPrompt(prompt(9, side_call=True))
+        figures = server.scrape()
+    assert {"dry_run": 3, "side_call": 1} == _told(figures, catalog.PROMPTS_ASIDE, "mode")
+    for metric in (catalog.PROMPTS, catalog.PROMPT_TOKENS, catalog.TRIMS, catalog.PREFIX_TOKENS, catalog.PROMPT_SIZE):
+        assert before.of(metric) == figures.of(metric)
+
+
+def test_refused_prompts_and_the_bounds_that_refused_them() -> None:
+    """An error counts as a refused prompt; where a bound was reached its name is told."""
+    with watched(limits=Limits(run_messages=10)) as server:
+        stub = server.served.stub
+        assert "TOO_LARGE" == failure(lambda: stub.TrimPrompt(prompt(20))).reason
+        assert "TOO_LARGE" == failure(lambda: stub.TrimPrompt(prompt(4, accept_bytes=1_024))).reason
+        assert "INVALID_JSON" == failure(lambda: stub.TrimPrompt(prompt_of({"messages": 1}))).reason
+        channel = server.served.channel
+        assert "INVALID_REQUEST" == failure(lambda: _raw(channel, "TrimPrompt", b"\xff")).reason
+        figures = server.scrape()
+    assert {"refused": 4} == _told(figures, catalog.PROMPTS, "outcome")
+    assert 1 == figures.of(catalog.PROMPTS, format="other")
+    assert {"limits.run_messages": 1, "accept_bytes": 1} == _told(figures, catalog.BOUND_HITS, "bound")
+    assert 2 == figures.of(catalog.RPC_DURATION, **{"rpc.response.status_code": "INVALID_ARGUMENT"})
+
+
+def test_a_prompt_that_stays_too_large() -> None:
+    """It counts as over its budget, with what kept it there."""
+    with watched() as server:
+        answer = server.served.stub.TrimPrompt(
+            prompt_of([{"role": "user", "content": "word " * 2_000}], context_window=500)
+        )
+        figures = server.scrape()
+    assert not answer.fits
+    assert {"over_budget": 1} == _told(figures, catalog.PROMPTS, "outcome")
+    assert {"protected_text": 1} == _told(figures, catalog.UNFIT, "reason")
+
+
+def test_retrievals_and_searches_by_whoever_asked() -> None:
+    """Programs and models are told apart; what was not there counts too."""
+    with watched() as server:
+        stub = server.served.stub
+        for iterations in range(1, 25):
+            answer = stub.TrimPrompt(prompt(iterations))
+        known = answer.trims[0].stash_id
+        for run_id, stash_id in (("run", known), ("run", "AAAAAAAAAA"), ("none", known)):
+            stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id=run_id, stash_id=stash_id))
+        for run_id, query in (("run", "module_3"), ("run", "xylophone"), ("none", "module")):
+            found = stub.SearchHistory(search_pb2.SearchHistoryRequest(run_id=run_id, query=query))
+            snippets = len(found.snippets) or 0
+        for name, arguments in (
+            (RECALL, {"id": known}),
+            (RECALL, {"id": "BBBBBBBBBB"}),
+            (RECALL, {}),
+            (SEARCH, {"query": "module_4"}),
+            ("made_up", {}),
+        ):
+            _tool(server.served, name, arguments)
+        for _ in range(3):
+            _tool(server.served, RECALL, {"id": known})
+        figures = server.scrape()
+    assert 0 == snippets
+    by_rpc = {outcome: figures.of(catalog.RETRIEVALS, outcome=outcome, via="rpc") for outcome in ("hit", "not_found")}
+    assert {"hit": 1, "not_found": 1} == by_rpc
+    assert {"hit": 4, "not_found": 2, "run_unknown": 1} == _told(figures, catalog.RETRIEVALS, "outcome")
+    assert {"found": 2, "nothing_found": 1, "run_unknown": 1} == _told(figures, catalog.SEARCHES, "outcome")
+    assert 3 == figures.of(catalog.SEARCH_DURATION)
+    assert {"ok": 5, "invalid_arguments": 1, "unknown_tool": 1, "repeated": 1} == _told(
+        figures, catalog.TOOL_CALLS, "outcome"
+    )
+    assert 1 == figures.of(catalog.TOOL_CALLS, tool="other")
+    assert 1 == figures.of(catalog.BOUND_HITS, bound="recall.repeats")
+
+
+def test_tasks() -> None:
+    """Created and completed ones, by programs and by the model, and those that a run ended with."""
+    with watched() as server:
+        stub = server.served.stub
+        stub.CreateTasks(task_pb2.CreateTasksRequest(run_id="run", items=["a", "b", "c"]))
+        for _ in range(2):
+            stub.UpdateTask(task_pb2.UpdateTaskRequest(run_id="run", id=1, status=task_pb2.TASK_STATUS_COMPLETED))
+        _tool(server.served, CREATE_TASKS, {"tasks": ["d"], "mode": "append"})
+        _tool(server.served, UPDATE_TASK, {"id": 2, "status": "completed"})
+        ended = stub.EndRun(run_pb2.EndRunRequest(run_id="run"))
+        failure(lambda: stub.CreateTasks(task_pb2.CreateTasksRequest(run_id="x", items=["a"] * 51)))
+        figures = server.scrape()
+    unfinished = len(ended.run.unfinished_tasks)
+    assert {"created": 4, "completed": 2} == _told(figures, catalog.TASKS, "event")
+    assert unfinished == figures.of(catalog.UNFINISHED_TASKS) > 0
+    assert {"tasks.count": 1} == _told(figures, catalog.BOUND_HITS, "bound")
+    assert {"ended": 1} == _told(figures, catalog.RUNS_FORGOTTEN, "cause")
+    assert 0 == figures.of(catalog.RUNS_ACTIVE)
+
+
+def test_reports() -> None:
+    """What the provider counted, what its cache made of the prefix, and what it refused."""
+    with watched() as server:
+        stub = server.served.stub
+        real = 0
+        for iterations in range(10, 14):
+            answer = stub.TrimPrompt(prompt(iterations, model="gpt-4o"))
+            real += answer.tokens.after + 7
+            told = stub.ReportUsage(
+                usage_pb2.ReportUsageRequest(
+                    run_id="run", input_tokens=answer.tokens.after + 7, cached_tokens=100, output_tokens=11
+                )
+            )
+        stub.ReportUsage(usage_pb2.ReportUsageRequest(run_id="run", input_tokens=1))  # on the same prompt
+        stub.TrimPrompt(prompt(14, model="gpt-4o"))
+        refusal = usage_pb2.PromptRefusal(message="prompt is too long: 9000 tokens > 8000 maximum")
+        stub.ReportUsage(usage_pb2.ReportUsageRequest(run_id="run", refusal=refusal))
+        figures = server.scrape()
+    assert told.real_tokens
+    assert {"recorded": 5, "repeated": 1} == _told(figures, catalog.USAGE_REPORTS, "outcome")
+    sums = _told(figures, catalog.REPORTED_TOKENS, "kind")
+    assert (real, 400, 44) == (sums["input"], sums["cached"], sums["output"])
+    assert 4 == figures.of(catalog.ESTIMATE_RATIO, model="gpt-4o")
+    assert {"named": 1} == _told(figures, catalog.PROVIDER_REFUSALS, "limit")
+
+
+def test_losses_are_those_of_the_runs() -> None:
+    """What a budget evicts counts by cause and by bound, as the run's own figures tell."""
+    with watched(limits=Limits(stash_bytes=4_000, run_stash_bytes=3_000)) as server:
+        stub = server.served.stub
+        for iterations in range(1, 40):
+            stub.TrimPrompt(prompt(iterations))
+        run = stub.GetRun(run_pb2.GetRunRequest(run_id="run")).run
+        figures = server.scrape()
+    assert run.stash.evicted > 0
+    assert run.stash.evicted == figures.of(catalog.STASH_LOSSES) - run.stash.expired
+    assert run.stash.evicted == figures.of(catalog.BOUND_HITS, bound="limits.run_stash_bytes")
+    assert run.stash.entries == figures.of(catalog.STASH_ENTRIES)
+    assert run.stash.original_bytes == figures.of(catalog.STASH_SIZE, state="original")
+    assert 4_000 == figures.of(catalog.STASH_LIMIT)
+
+
+def test_runs_that_are_one_too_many() -> None:
+    """The one that goes is counted, by cause and by bound; those started less those gone are active."""
+    with watched(limits=Limits(runs=3)) as server:
+        for number in range(8):
+            server.served.stub.TrimPrompt(prompt(1, run_id=f"run {number}"))
+        figures = server.scrape()
+    assert (8, 3) == (figures.of(catalog.RUNS_STARTED), figures.of(catalog.RUNS_ACTIVE))
+    assert {"too_many": 5} == _told(figures, catalog.RUNS_FORGOTTEN, "cause")
+    assert {"limits.runs": 5} == _told(figures, catalog.BOUND_HITS, "bound")
+
+
+def test_given_up_memory_makes_no_news() -> None:
+    """A run that forgot its caches decides all of it once more; its trims and ids count once all the same."""
+
+    def counted(limits: Limits) -> dict[str, float]:
+        with watched(limits=limits) as server:
+            for iterations in range(1, 25):
+                for run_id in ("one", "two"):
+                    sent = prompt_of(messages(iterations) + messages(1)[1:], run_id=run_id)
+                    sent.policy.preset = policy_pb2.PRESET_CACHE_FIRST
+                    server.served.stub.TrimPrompt(sent)
+            figures = server.scrape()
+        assert (limits.memory_bytes == 1) == (figures.of(catalog.BOUND_HITS, bound="limits.memory_bytes") > 0)
+        metrics = (catalog.TRIMS, catalog.TRIMMED_TOKENS, catalog.ADVERTISED)
+        return {metric.name: figures.of(metric) for metric in metrics}
+
+    assert counted(Limits()) == counted(Limits(memory_bytes=1))
+
+
+def test_repeated_calls_by_what_was_left_of_the_older_result() -> None:
+    """The model asks again for what it still has, or for what was trimmed: the second is what trimming costs."""
+    long = messages(12)
+    again = long[3:5]
+    with watched() as server:
+        server.served.stub.TrimPrompt(prompt_of(messages(2), run_id="whole"))
+        server.served.stub.TrimPrompt(prompt_of([*messages(2), *messages(2)[1:3]], run_id="whole"))
+        trimmed = server.served.stub.TrimPrompt(prompt_of(long))
+        server.served.stub.TrimPrompt(prompt_of([*long, *again]))
+        server.served.stub.TrimPrompt(prompt_of([*long, *again]))
+        figures = server.scrape()
+    assert 4 in {trim.message_index for trim in trimmed.trims}
+    assert {"whole": 1, "trimmed": 1} == _told(figures, catalog.REPEATED_CALLS, "older")
+
+
+def _tool(served: Serving, name: str, arguments: dict[str, Any]) -> tool_pb2.CallToolResponse:
+    asked = tool_pb2.CallToolRequest(run_id="run", name=name, arguments_json=json.dumps(arguments))
+    return served.stub.CallTool(asked)
+
+
+def _raw(channel: grpc.Channel, method: str, raw: bytes) -> object:
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/sidecar.v1.SidecarService/{method}")
+    return call(raw)

@@ -1,0 +1,32 @@
+"""The timer that tells how late it woke up."""
+
+from __future__ import annotations
+
+import threading
+
+from sidecar.telemetry.lag import LagMeter
+
+
+def test_it_tells_how_late_it_was_until_it_is_ended() -> None:
+    """Never less than nothing; nothing before it has begun, nothing after its end."""
+    told: list[float] = []
+    heard = threading.Event()
+
+    def late(seconds: float) -> None:
+        told.append(seconds)
+        heard.set()
+
+    meter = LagMeter(late)
+    assert not told
+    meter.begin()
+    assert heard.wait(20)
+    meter.end()
+    count = len(told)
+    assert min(told) >= 0
+    assert not any(thread.name == "lag" and thread.is_alive() for thread in threading.enumerate())
+    assert count == len(told)
+
+
+def test_one_that_never_began_can_be_ended() -> None:
+    """A start that fails ends what it has made."""
+    LagMeter(lambda _: None).end()
