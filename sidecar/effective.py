@@ -108,7 +108,10 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
     yield f"Up to {high} nothing is trimmed to make room. Above that, this is done in turn, down to {low}:"
     steps = []
     if policy.age_stage is not AgeStage.OFF:
-        steps.append("old items are clipped, oldest first, arguments and text before results")
+        steps.append(
+            "old items are clipped, oldest first, arguments and text before results; a result that holds more than must "
+            "go is elided instead"
+        )
         steps.append(
             f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "
             f"iterations are dropped whole, until it takes {_share(policy.fit_residue_low)}"

@@ -37,7 +37,7 @@ GUIDES: Final[Mapping[str, Guide]] = {
     "cache_first": Guide(
         "keeps the provider's prompt cache warm: what was trimmed keeps its bytes, and old items go in batches.",
         "for most agents, and for long runs with a provider that bills cached input at less than new input.",
-        "a prompt is anywhere between half and nine tenths of its limit; lean sends smaller ones.",
+        "a prompt is anywhere between two fifths of its limit and nearly all of it; lean sends smaller ones.",
         {},
     ),
     "lean": Guide(

@@ -16,7 +16,7 @@ from dashboards.generate.names import (
 )
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
-from dashboards.generate.promql import PANEL, SPAN, Not, or_zero
+from dashboards.generate.promql import PANEL, SPAN, Not, or_zero, short_methods
 from sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
@@ -124,7 +124,7 @@ CALLS: Final = Row(
             "Calls by method",
             Look.STACKED,
             Unit.CALLS_PER_SECOND,
-            (Query(PANEL.rate(RPC_DURATION, by=("rpc_method",)), "{{rpc_method}}"),),
+            (Query(short_methods(PANEL.rate(RPC_DURATION, by=("rpc_method",))), "{{rpc_method}}"),),
             "Calls a second, health checks and reflection included.",
             "`other` are methods that the sidecar does not serve: a client of another version, or of another service.",
             UNSEEN,
@@ -154,15 +154,17 @@ CALLS: Final = Row(
             Unit.CALLS_PER_SECOND,
             (
                 Query(
-                    PANEL.rate(
-                        RPC_DURATION,
-                        by=("rpc_method", "rpc_response_status_code"),
-                        where={"rpc_response_status_code": (*figures.FAULTS, *figures.REFUSALS)},
+                    short_methods(
+                        PANEL.rate(
+                            RPC_DURATION,
+                            by=("rpc_method",),
+                            where={"rpc_response_status_code": (*figures.FAULTS, *figures.REFUSALS)},
+                        )
                     ),
-                    "{{rpc_method}} {{rpc_response_status_code}}",
+                    "{{rpc_method}}",
                 ),
             ),
-            "Calls that failed by the sidecar's fault, or that a bound refused.",
+            "Calls that failed by the sidecar's fault, or that a bound refused; the panel beside this says how.",
             "DEADLINE_EXCEEDED: the client's deadline is shorter than “Time by method (p99)”. RESOURCE_EXHAUSTED: see "
             "“Bounds that "
             "bit”. INTERNAL: report it, with the line of the log.",
@@ -175,7 +177,9 @@ CALLS: Final = Row(
             Unit.SECONDS,
             (
                 Query(
-                    PANEL.quantile(0.99, RPC_DURATION, by=("rpc_method",), where={"rpc_method": figures.METHODS}),
+                    short_methods(
+                        PANEL.quantile(0.99, RPC_DURATION, by=("rpc_method",), where={"rpc_method": figures.METHODS})
+                    ),
                     "{{rpc_method}}",
                     exemplars=True,
                 ),

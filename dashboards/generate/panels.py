@@ -29,6 +29,8 @@ class Unit(StrEnum):
     """Units, by Grafana's ids."""
 
     COUNT = "short"
+    WHOLE = "locale"
+    """As COUNT, to the last one: for large figures that stand alone."""
     PER_MINUTE = "cpm"
     """For what an agent does now and then: by the second it would be hundredths."""
     CALLS_PER_SECOND = "reqps"

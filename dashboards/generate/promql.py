@@ -130,6 +130,11 @@ def ratio(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
+def short_methods(query: str) -> str:
+    """Return the query with methods by their own names, as legends have no room for their service's."""
+    return f'label_replace({query}, "rpc_method", "$1", "rpc_method", ".*/(.*)")'
+
+
 def or_zero(query: str) -> str:
     """Return the query, or one 0 where it finds nothing: for series that begin with the first event."""
     return f"({query}) or vector(0)"

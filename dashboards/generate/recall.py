@@ -39,7 +39,7 @@ SUMMARY: Final = Row(
         Panel(
             "Ids shown to models",
             Look.STAT,
-            Unit.COUNT,
+            Unit.WHOLE,
             (Query(SPAN.increase(ADVERTISED), "", instant=True),),
             "Ids of originals that were newly shown in markers and registry.",
             "0 with items trimmed: agents say `recall_unavailable`, so models are told no ids.",
@@ -53,7 +53,7 @@ SUMMARY: Final = Row(
         Panel(
             "Originals asked for",
             Look.STAT,
-            Unit.COUNT,
+            Unit.WHOLE,
             (Query(SPAN.increase(RETRIEVALS), "", instant=True),),
             "Originals that models and programs asked for by id.",
             "Nearly as many as ids shown: too much is trimmed that is still needed; raise the limit or "
@@ -112,7 +112,7 @@ SUMMARY: Final = Row(
         Panel(
             "Same tool called again",
             Look.STAT,
-            Unit.COUNT,
+            Unit.WHOLE,
             (Query(SPAN.increase(REPEATED_CALLS, where={"older": "trimmed"}), "", instant=True),),
             "Tool calls that repeat one whose result had been trimmed: the model did the work again rather than recall "
             "it.",
@@ -143,7 +143,7 @@ FUNNEL: Final = Row(
         Panel(
             "From shown to found",
             Look.FUNNEL,
-            Unit.COUNT,
+            Unit.WHOLE,
             tuple(Query(query, name, instant=True) for name, query in _STEPS),
             "How many ids models were shown in the time shown, how many originals were asked for, what came of it, and "
             "how "

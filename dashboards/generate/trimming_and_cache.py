@@ -50,7 +50,7 @@ SUMMARY: Final = Row(
         Panel(
             "Items trimmed",
             Look.STAT,
-            Unit.COUNT,
+            Unit.WHOLE,
             (Query(SPAN.increase(TRIMS), "", instant=True),),
             "Items (results, calls' arguments, texts, images) that were newly trimmed, or trimmed further.",
             "Very many for few prompts: the preset may be `lean`, which trims at every call.",

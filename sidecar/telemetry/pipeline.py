@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
@@ -72,12 +73,17 @@ class Running:
             _log.warning("the collector did not take the last figures and spans in time; they are lost")
 
 
+ExporterMaker = Callable[[MeterProvider], SpanExporter]
+"""Makes an exporter that tells the meter provider what the collector took and what it did not."""
+ProcessorMaker = Callable[[MeterProvider], SpanProcessor]
+
+
 @dataclass(frozen=True, slots=True)
 class Push:
     """What is pushed to a collector."""
 
     metrics: MetricExporter | None = None
-    spans: SpanExporter | None = None
+    spans: ExporterMaker | None = None
 
 
 def start(
@@ -123,12 +129,9 @@ def start(
     )
 
 
-ProcessorMaker = Callable[[MeterProvider], SpanProcessor]
-
-
-def partial_processor(exporter: SpanExporter) -> ProcessorMaker:
+def partial_processor(make: ExporterMaker) -> ProcessorMaker:
     """A processor that exports in batches, and tells the meter provider what it drops."""
-    return lambda meters: BatchSpanProcessor(exporter, meter_provider=meters)
+    return lambda meters: BatchSpanProcessor(make(meters), meter_provider=meters)
 
 
 def assemble(
@@ -179,7 +182,7 @@ def exporters(options: TelemetryOptions, environment: Mapping[str, str]) -> Push
     traces = _signal("TRACES", options, environment)
     return Push(
         metrics=None if metrics is None else _metric_exporter(metrics),
-        spans=None if traces is None else _span_exporter(traces),
+        spans=None if traces is None else partial(_span_exporter, traces),
     )
 
 
@@ -216,10 +219,10 @@ def _metric_exporter(signal: _Signal) -> MetricExporter:
     return GrpcMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)
 
 
-def _span_exporter(signal: _Signal) -> SpanExporter:
+def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:
     if signal.http:
-        return HttpSpans(signal.endpoint, timeout=signal.timeout)
-    return GrpcSpans(signal.endpoint, timeout=signal.timeout)
+        return HttpSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+    return GrpcSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
 def _told(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:

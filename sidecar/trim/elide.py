@@ -120,6 +120,17 @@ def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> st
     return f"{first}{before}{marker(stash_id, size - kept.head - kept.tail)}{after}{last}"
 
 
+def water_level(sizes: list[int], budget: int) -> int:
+    """The level to which the larger sizes must come down so that all together fit the budget."""
+    left = budget
+    for position, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - position)
+        if size > share:
+            return share
+        left -= size
+    return budget
+
+
 def _cut_head(head: bytes, want: int) -> int:
     """Move a cut after `want` bytes back to a line end if one is near, else to the start of a character."""
     if want >= len(head):

@@ -79,7 +79,7 @@ class Policy:
     feedback_repetition: tuple[str, ...] = ("Repetition warning:", "[repetition warning]")
     fit_high: float = 0.95
     """High-water mark. A twentieth is left for what an estimate may be wrong by; reports bring that below 3 %."""
-    fit_low: float = 0.45
+    fit_low: float = 0.40
     """Low-water mark: deeper costs less and keeps less text; see docs/when-to-cut.md."""
     fit_head_share: float = 0.5
     fit_residue_high: float = 0.10

@@ -10,7 +10,8 @@ and above the high-water mark the steps below are taken in order, each going no 
     oldest_first (cache_first)                      largest_first (fit_only)
     1  clip old items, oldest first, down to        elide results, largest first, down to the
        the low-water mark: arguments and text       low-water mark
-       before results
+       before results; the last is elided if it
+       holds more than must go
     2  drop the oldest iterations if what clipping  as 1 and 2 of cache_first
        left takes too much
     3  elide the largest of the rest, down to       -
@@ -150,7 +151,7 @@ class Evaluation:
         cap = self._policy.cap_text_bytes
         if sum(entry.size for entry in entries) <= cap:
             return
-        level = _water_level([entry.size for entry in entries], cap)
+        level = elide.water_level([entry.size for entry in entries], cap)
         for entry in entries:
             if entry.size <= level:
                 continue
@@ -226,8 +227,7 @@ class Evaluation:
         if not self._policy.age_repeats:
             return
         for entry, iteration in self._ledger.take_repeated():
-            record = self._ledger.records[entry.message]
-            if record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED:
+            if self._done(entry):
                 continue
             tokens = self._count(elide.repeated(self._label(entry), entry.size, iteration))
             if entry.tokens - tokens >= MIN_SAVING:
@@ -250,7 +250,8 @@ class Evaluation:
             self._elide_largest(low)
         if self.used > high:
             self._clip_old(high, keep=1)
-            self._drop_old(high)
+            while self.used > high and self._drop_next(len(self._ledger.groups) - 1, Reason.FIT):
+                pass
             self._clip_newest(high)
 
     def _clip_old(self, target: float, keep: int | None = None, *, drop: bool = False) -> None:
@@ -263,12 +264,27 @@ class Evaluation:
                 queue = self._oldest(kinds, keep, least)
                 if queue is None:
                     break
-                self._count_ahead(queue)
                 entry = queue.entries[queue.done]
+                if drop and self._shorten(entry, target):
+                    break
+                self._count_ahead(queue)
                 queue.done += 1
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
                     self._drop_residue()
+
+    def _shorten(self, entry: Entry, target: float) -> bool:
+        """Elide a result that holds more than is still to be freed; whether that met the target.
+
+        It stays in its queue and is clipped in the next batch. Clipped at once, one of a quarter of the limit would
+        take the prompt as far below its low-water mark.
+        """
+        wanted = entry.tokens - max(int(self.used - target) + 1, MIN_SAVING)
+        if entry.kind is not ItemKind.RESULT or wanted < ELIDE_FLOOR or self._done(entry):
+            return False
+        if self._elide(entry, wanted):
+            self._ledger.offer(entry)
+        return self.used <= target
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
         """The queue whose next entry is old, and older than those of the other kinds."""
@@ -362,10 +378,6 @@ class Evaluation:
                 break
             self._residue -= before - ledger.total
 
-    def _drop_old(self, target: float) -> None:
-        while self.used > target and self._drop_next(len(self._ledger.groups) - 1, Reason.FIT):
-            pass
-
     def _drop_next(self, bound: int, reason: Reason) -> bool:
         """Pass the next group that may be dropped, with those that answer its calls; False at the bound."""
         ledger = self._ledger
@@ -396,8 +408,7 @@ class Evaluation:
     # -- one item ----------------------------------------------------------------------------------------------------
 
     def _clip(self, entry: Entry, reason: Reason, least: int = MIN_SAVING) -> None:
-        record = self._ledger.records[entry.message]
-        if record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED:
+        if self._done(entry):
             return
         text = self._placeholder(entry)
         known = self._clipped_tokens.pop((entry.message, entry.item), None)
@@ -406,6 +417,11 @@ class Evaluation:
             return
         self._decide(entry, Action.CLIPPED, None, tokens, reason)
         self._changed |= reason is not Reason.CAP
+
+    def _done(self, entry: Entry) -> bool:
+        """Whether an item is clipped or gone, or may not be touched."""
+        record = self._ledger.records[entry.message]
+        return record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED
 
     def _placeholder(self, entry: Entry) -> str | None:
         """What an entry's text becomes when it is clipped."""
@@ -432,14 +448,3 @@ class Evaluation:
     def _label(self, entry: Entry) -> str:
         advertised = entry.advertised if entry.action is not None else self._inputs.recall
         return entry.stash_id if advertised else ""
-
-
-def _water_level(sizes: list[int], budget: int) -> int:
-    """The level to which the larger sizes must come down so that all together fit the budget."""
-    left = budget
-    for position, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - position)
-        if size > share:
-            return share
-        left -= size
-    return budget

@@ -54,7 +54,7 @@ def _metrics(*more: MetricReader, spans: bool = False) -> Running:
         TelemetryOptions(),
         resource=Resource.get_empty(),
         readers=[Reader(CollectorRegistry()), *more],
-        processor=partial_processor(_Nowhere()) if spans else None,
+        processor=partial_processor(lambda _: _Nowhere()) if spans else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.clients import test_agents as table
-from tests.clients.test_agents import LOG
+from tests.clients.conftest import LOG
 
 AGENT = Path(__file__).parents[1] / "clients" / "python" / "agent.py"
 

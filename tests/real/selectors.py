@@ -32,7 +32,9 @@ def _of(node: promql.Expr, named: frozenset[str]) -> Iterator[Selector]:
         case promql.VectorSelector():
             matchers = node.matchers.matchers
             metric = node.name or next(each.value for each in matchers if each.name == "__name__")
-            own = frozenset(each.name for each in matchers) - {"__name__"}
+            # `error_type=""` asks for series that do not have the label.
+            asked = [each for each in matchers if each.value or str(each.op) != "MatchOp.Equal"]
+            own = frozenset(each.name for each in asked) - {"__name__"}
             yield Selector(metric, _text(node), own | named)
         case promql.MatrixSelector():
             yield from _of(node.vector_selector, named)

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -33,7 +34,7 @@ from tests.observe import components, stack
 from tests.observe.processes import Programs
 from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
-from tests.server.serving import Gate, failure, runs
+from tests.server.serving import LATE, Gate, failure, outlasted, runs
 
 SERVICE = "sidecar.v1.SidecarService"
 SECRET = "s3cr3t" + "-zanzibar-" + "8412"
@@ -194,12 +195,9 @@ def test_a_bad_request_is_the_callers_fault(watched: Watched) -> None:
 def test_a_deadline_is_an_error(held: Held) -> None:
     """A call that its caller's deadline cut off is told as that."""
     trace = Trace()
-    held.gate.shut()
-    refused = failure(lambda: held.stub.TrimPrompt(prompt("late", HELLO), metadata=trace.metadata, timeout=0.5))
-    held.gate.wait_reached()
-    held.gate.open()
+    late = partial(held.stub.TrimPrompt.future, prompt("late", HELLO), metadata=trace.metadata, timeout=LATE)
 
-    assert "DEADLINE_EXCEEDED" == refused.code
+    assert "DEADLINE_EXCEEDED" == outlasted(held.gate, late).code
     expected = (f"{SERVICE}/TrimPrompt", "SERVER", "ERROR", "", "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED")
     assert expected == told(only(held.sink, trace))
 

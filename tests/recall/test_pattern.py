@@ -108,9 +108,9 @@ def test_no_match_crosses_a_line_end(expression: str) -> None:
 )
 def test_catastrophic_patterns_are_linear(expression: str, text: bytes) -> None:
     """Patterns that take a backtracking engine longer than the universe has lasted take a second at most."""
-    started = time.perf_counter()
+    started = time.thread_time()  # this thread's own work: how busy the machine is besides does not count
     matching_stretches(text, PatternMatch(expression, 0, False))
-    assert time.perf_counter() - started < 5
+    assert time.thread_time() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_work_is_refused_before_it_is_done() -> None:
     """A large expression on a large original is refused at once; each alone is not."""
     large = "[ab]*a[ab]{900}c"
     original = b"ab" * (MAX_WORK // 900 // 2)
-    started = time.perf_counter()
+    started = time.thread_time()  # as above
     with pytest.raises(InvalidRequest) as caught:
         matching_stretches(original, PatternMatch(large, 0, False))
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert "pattern.expression" == caught.value.field
     assert ([], 0) == matching_stretches(original, PatternMatch("zz", 0, False))
     assert ([], 0) == matching_stretches(original[:10_000], PatternMatch(large, 0, False))

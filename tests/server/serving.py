@@ -26,6 +26,10 @@ from sidecar.v1 import service_pb2_grpc, trim_pb2
 
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""
+LATE = 2.0
+"""Seconds after which a call that is held has missed its deadline: time enough to be at work first, on any machine."""
+ROUNDING = 0.1
+"""Seconds by which gRPC may lengthen that on its way."""
 BODY = b'[{"role":"user","content":"hello"}]'
 
 
@@ -128,6 +132,22 @@ def failure(call: Callable[[], object]) -> Failure:
     except grpc.RpcError as error:
         return told(error)
     raise AssertionError("the call did not fail")
+
+
+def outlasted(gate: Gate, begin: Callable[[], Any]) -> Failure:
+    """Hold the call that `begin` makes with the deadline LATE until both sides have seen it pass; return how it ended.
+
+    The server's own deadline counts from the call's arrival, so it passes a little later than the caller's; until then
+    the server knows of a cancellation only.
+    """
+    gate.shut()
+    call = begin()
+    gate.wait_reached()
+    passed = time.monotonic() + LATE + ROUNDING
+    ended = failure(call.result)
+    threading.Event().wait(passed - time.monotonic())
+    gate.open()
+    return ended
 
 
 def told(error: Any) -> Failure:

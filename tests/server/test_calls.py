@@ -14,7 +14,7 @@ from sidecar.server.options import ServerOptions
 from sidecar.server.wire import length_delimited, write_slices
 from sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
 from tests.server.recalling import METHODS as RECALL_METHODS
-from tests.server.serving import PATIENCE, WIDE, Failure, Serving, failure, request, serving
+from tests.server.serving import LATE, PATIENCE, WIDE, Failure, Serving, failure, outlasted, request, serving
 
 MIB = 1 << 20
 METHODS = ("TrimPrompt", "RetrieveContent", "GetRun", "EndRun", *RECALL_METHODS)
@@ -30,6 +30,11 @@ def served() -> Iterator[Serving]:
 def raw(served: Serving, method: str = "TrimPrompt") -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
     """A method of the service, without stubs."""
     return served.channel.unary_unary(f"/sidecar.v1.SidecarService/{method}")
+
+
+def health(served: Serving) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
+    """The health check, which has threads of its own."""
+    return served.channel.unary_unary("/grpc.health.v1.Health/Check")
 
 
 def test_a_prompt_comes_back_with_its_figures(served: Serving) -> None:
@@ -154,11 +159,8 @@ def test_a_failure_of_ours_leaks_nothing(caplog: pytest.LogCaptureFixture) -> No
 
 def test_a_deadline_that_passes(served: Serving) -> None:
     """A call whose deadline passes while it works ends with DEADLINE_EXCEEDED, and the server goes on."""
-    served.gate.shut()
-    late = served.stub.TrimPrompt.future(request("late"), timeout=0.2)
-    served.gate.wait_reached()
-    assert "DEADLINE_EXCEEDED" == failure(late.result).code
-    served.gate.open()
+    late = partial(served.stub.TrimPrompt.future, request("late"), timeout=LATE)
+    assert "DEADLINE_EXCEEDED" == outlasted(served.gate, late).code
     assert served.stub.TrimPrompt(request("late")).fits
 
 
@@ -169,6 +171,8 @@ def test_a_call_that_waited_past_its_deadline_is_not_run() -> None:
         first = served.stub.TrimPrompt.future(request("first"))
         served.gate.wait_reached()
         assert "DEADLINE_EXCEEDED" == failure(lambda: served.stub.TrimPrompt(request("queued"), timeout=0.2)).code
+        # On the same connection: once this is answered, the server knows that the caller of the other has gone.
+        assert b"\x08\x01" == health(served)(b"", timeout=PATIENCE)
         served.gate.open()
         assert first.result(PATIENCE).fits
         asked = run_pb2.GetRunRequest(run_id="queued")
@@ -183,8 +187,7 @@ def test_calls_past_the_bound_are_refused_at_once() -> None:
         held = [served.stub.TrimPrompt.future(request("one"))]
         served.gate.wait_reached()
         held.append(served.stub.TrimPrompt.future(request("two")))
-        health: grpc.UnaryUnaryMultiCallable[bytes, bytes] = served.channel.unary_unary("/grpc.health.v1.Health/Check")
-        assert b"\x08\x01" == health(b"", timeout=PATIENCE)
+        assert b"\x08\x01" == health(served)(b"", timeout=PATIENCE)
         expected = Failure(
             "RESOURCE_EXHAUSTED", "as many calls run or wait as server.max_calls allows; retry a little later",
             "TOO_LARGE", "",

@@ -108,7 +108,7 @@ def test_what_makes_little_sense_is_told(base: str, values: dict[str, Any], word
 
 def test_a_value_that_is_the_presets_own_is_not_blamed() -> None:
     """A file that spells out a preset is no reason to warn."""
-    given_values = {"fit_low": 0.45, "age_keep_iterations": 3}
+    given_values = {"fit_low": 0.4, "age_keep_iterations": 3}
     assert [] == list(warnings(preset("cap_only").override(given_values), given_values, "cap_only", WINDOW))
 
 

@@ -17,6 +17,7 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.sdk.metrics import MeterProvider
 
 from sidecar.telemetry.observer import Observer, Telemetry
 from sidecar.telemetry.options import TelemetryOptions
@@ -71,7 +72,7 @@ def test_the_setting_is_an_endpoint_too(monkeypatch: pytest.MonkeyPatch, protoco
         monkeypatch.setenv(name, value)
     push = exporters(TelemetryOptions(otlp_endpoint=NOBODY), environment)
     assert push.spans is not None
-    assert f".{kind}." in type(push.spans).__module__
+    assert f".{kind}." in type(push.spans(MeterProvider())).__module__
 
 
 def test_who_tells() -> None:

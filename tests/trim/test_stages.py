@@ -222,7 +222,7 @@ def test_arguments_before_results() -> None:
     messages = [USER]
     for _ in range(10):
         messages += [call("y" * 2_000), result("x" * 2_000)]
-    ledger = evaluated(messages, 9_000).ledger
+    ledger = evaluated(messages, 10_000).ledger
     clipped = {
         role: [record.group for record in ledger.records if record.role is role and record.entries[0].action]
         for role in (Role.ASSISTANT, Role.TOOL)
@@ -230,6 +230,21 @@ def test_arguments_before_results() -> None:
     assert len(clipped[Role.ASSISTANT]) > len(clipped[Role.TOOL]) > 0
     for groups in clipped.values():
         assert list(range(len(groups))) == groups
+
+
+def test_a_batch_ends_at_its_low_mark() -> None:
+    """Of a result that holds more than must go, head and tail stay, as far as there is room; the next batch clips it."""
+    messages = [USER, call("{}"), result("x" * 16_000)]
+    for _ in range(30):
+        messages += [call("{}"), result("y" * 2_400)]
+    fold = Fold(messages, 10_000)
+    low = preset("cache_first").fit_low * fold.limit
+    steps = iter(range(1, len(messages) + 1))
+    for batches, expected in ((1, Action.ELIDED), (2, Action.CLIPPED)):
+        while fold.ledger.batches < batches:
+            fold.take(next(steps))
+        assert low - MIN_SAVING < fold.used() <= low
+        assert expected is fold.ledger.records[2].entries[0].action
 
 
 @pytest.mark.parametrize("name", ["cache_first", "fit_only"])
