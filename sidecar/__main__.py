@@ -26,6 +26,8 @@ EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C: 128 and the signal's number, as shells count."""
 
+_HIGHEST_PRICE = 1_000.0
+"""Plain input tokens; a price of a million tokens in place of one is a mistake."""
 _LONGEST_WAIT = 86_400.0
 _INSTALL = "pip install 'prompt-sidecar[server]'"
 """Without the extra there is the client alone."""
@@ -145,9 +147,23 @@ def _parser() -> argparse.ArgumentParser:
         default="30%",
         help="tokens that a prompt may have, or a share of the run's last prompt (default: 30%%)",
     )
-    replay.add_argument("--format", help="the messages' format, if the file does not say: openai_chat, anthropic")
+    replay.add_argument(
+        "--format",
+        help="the messages' format, if the file does not say and it cannot be seen: openai_chat, gemini and so on",
+    )
     replay.add_argument("--model", default="", help="the model that the prompts are for; it chooses the vocabulary")
     replay.add_argument("--timeout", type=_positive, default=60.0, metavar="SECONDS", help="of one call (default: 60)")
+    for name, price, what in (
+        ("cached", 0.1, "that the provider's cache holds"),
+        ("written", 1.25, "that it does not"),
+    ):
+        replay.add_argument(
+            f"--price-{name}",
+            type=_price,
+            default=price,
+            metavar="PRICE",
+            help=f"of a token {what}, in plain input tokens (default: {price})",
+        )
     replay.add_argument("--json", action="store_true", help="print one JSON object a turn, and one for the whole")
     replay.set_defaults(command=_replay)
     return parser
@@ -258,14 +274,15 @@ def _check_config(asked: argparse.Namespace) -> int:
 
 
 def _replay(asked: argparse.Namespace) -> int:
-    from sidecar.server.replay import Plan, ReplayError, ReplayFailed, read_limit, read_run, replay, show
+    from sidecar.server.replay import Plan, Prices, ReplayError, ReplayFailed, read_limit, read_run, replay, show
 
     settings = _settings(asked)
     try:
         run = read_run(asked.file, asked.format)
         plan = Plan(run, read_limit(asked.limit), asked.preset or "", asked.model, asked.timeout)
         with _server(asked.address, settings) as address:
-            show(replay(plan, address), len(run.prompts), as_json=asked.json, out=sys.stdout, progress=sys.stderr)
+            turns, prices = replay(plan, address), Prices(asked.price_cached, asked.price_written)
+            show(turns, len(run.prompts), prices, as_json=asked.json, out=sys.stdout, progress=sys.stderr)
     except ReplayError as error:
         raise _Refused(str(error)) from None
     except ReplayFailed as error:
@@ -303,6 +320,13 @@ def _start_errors() -> Iterator[None]:
         yield
     except (StartError, TokensError, VocabularyError) as error:
         raise _Refused(str(error)) from None
+
+
+def _price(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= _HIGHEST_PRICE:
+        raise ValueError(text)
+    return value
 
 
 def _positive(text: str) -> float:

@@ -109,8 +109,8 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
     steps = []
     if policy.age_stage is not AgeStage.OFF:
         steps.append(
-            "old items are clipped, oldest first, arguments and text before results; a result that holds more than must "
-            "go is elided instead"
+            "old items are clipped, oldest first, arguments and text before results; one of these that holds more than "
+            "must go is elided"
         )
         steps.append(
             f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "

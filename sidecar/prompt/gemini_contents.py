@@ -155,12 +155,12 @@ class _Reader:
         """A part of a result, which holds media: an image, a plain text file, or what nobody knows."""
         if (found := _plain(part)) is not None:
             (kind, member), text = found
-            self.items.append(replace(of, path=(*path, kind, member), text=text))
+            self.items.append(of._replace(path=(*path, kind, member), text=text))
             self.rest(part, frozenset({kind}))
             self.rest(part[kind], _KNOWN_OF_PLAIN)
         elif _is_image(part):
             text = canonical(part).decode()
-            self.items.append(replace(of, kind=ItemKind.IMAGE, path=path, text=text, raw_json=True))
+            self.items.append(of._replace(kind=ItemKind.IMAGE, path=path, text=text, raw_json=True))
         else:
             self.rest(part, _NOTHING)
 

@@ -9,7 +9,6 @@ many items as it had before.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -37,11 +36,11 @@ def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
     if value is None or value == {}:
         return []
     if type(value) is dict and len(value) <= MOST_TEXTS and all(type(member) is str for member in value.values()):
-        return [replace(of, path=(*path, name), text=text) for name, text in value.items() if text]
+        return [of._replace(path=(*path, name), text=text) for name, text in value.items() if text]
     if type(value) is dict and len(value) == 1:
         ((name, value),) = value.items()
         path = (*path, name)
-    return [replace(of, path=path, text=shown_json(value, field), raw_json=True)]
+    return [of._replace(path=path, text=shown_json(value, field), raw_json=True)]
 
 
 def result_value(text: str, *, whole: bool) -> bytes:

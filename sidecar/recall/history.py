@@ -19,9 +19,9 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -114,14 +114,19 @@ class History:
 
     def record(self, item: HistoryItem) -> None:
         """Note an item and queue its text. An id that is known changes nothing."""
+        self.record_all((item,))
+
+    def record_all(self, items: Iterable[HistoryItem]) -> None:
+        """Note items, in their order, as `record` does each. The caller bounds how many: 1 us each, under the lock."""
         with self._record_lock:
-            if self._record.number(item.stash_id) >= 0:
-                return
-            self._append(item)
-            if len(self._record) > RECORDED_ITEMS:
-                oldest = self._record.oldest()
-                self._discard(oldest)
-                self._record.forget(oldest)
+            for item in items:
+                if self._record.number(item.stash_id) >= 0:
+                    continue
+                self._append(item)
+                if len(self._record) > RECORDED_ITEMS:
+                    oldest = self._record.oldest()
+                    self._discard(oldest)
+                    self._record.forget(oldest)
 
     def record_again(self, stash_id: str) -> None:
         """An item was stored again after it had expired, perhaps in another spelling: index its text anew."""
@@ -311,7 +316,7 @@ class History:
             with self._record_lock:
                 if self._record.item(number) is not None:
                     self._recorded_bytes += len(original) - item.size
-                    self._record.correct(number, replace(item, size=len(original)))
+                    self._record.correct(number, item._replace(size=len(original)))
         self._current_left = len(original)
         self._current_start = self._index.bytes
         self._steps = self._index.add(number, original, item.content_type)

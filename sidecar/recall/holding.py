@@ -121,6 +121,22 @@ class RunEntries:
         """The entry last used before all others: the first to die and the first to be evicted."""
         return next(iter(self.entries.values()))
 
+    def without(self, stash_id: str) -> Outcome:
+        """Why an id has no entry here."""
+        if stash_id in self.expired:
+            return Outcome.EXPIRED
+        return Outcome.EVICTED if stash_id in self.evicted else Outcome.NOT_FOUND
+
+    def figures(self) -> StashFigures:
+        """What is here, and what became of the rest."""
+        return StashFigures(
+            entries=len(self.entries),
+            held_bytes=self.held,
+            original_bytes=self.original,
+            lost=dict(self.lost),
+            retrievals=dict(self.retrievals),
+        )
+
 
 def squeeze(raw: bytes) -> bytes:
     """Zstandard level 1, where it makes the bytes at least an eighth shorter; else the bytes themselves."""

@@ -117,7 +117,7 @@ class _Shown:
             self.gone += not self.full
             return False
         if len(original) != item.size:
-            item = replace(item, size=len(original))
+            item = item._replace(size=len(original))
         best = self._best(candidate, original)
         passage = original[slice(*best)]
         known = None

@@ -26,7 +26,7 @@ import heapq
 import itertools
 import math
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -119,28 +119,36 @@ class Stash:
         The same id again keeps the first bytes and renews their time to live, so that a retry changes nothing. An id
         that expired or was evicted is stored anew.
         """
-        if not self.can_hold(len(original)):
-            return False
-        data = original
-        if len(original) >= COMPRESS_AT_ONCE:
+        return self.put_all(run_key, owner, ((stash_id, original, content_type),))[0]
+
+    def put_all(self, run_key: str, owner: str, originals: Sequence[tuple[str, bytes, str]]) -> list[bool]:
+        """Store originals (id, bytes, media type) in their order, as `put` does each; for each what `put` returns.
+
+        The lock is held for many: the caller bounds how many, 1 us each, 2 us where each evicts another.
+        """
+        held = [self.can_hold(len(original)) for _, original, _ in originals]
+        left = deque(original for original, fits in zip(originals, held, strict=True) if fits)
+        packed: bytes | None = None
+        while left:
             with self._lock:
-                run = self._runs.get(run_key)
-                known = run is not None and stash_id in run.entries
-            data = original if known else squeeze(original)
-        with self._lock:
-            now = self._now()
-            run = self._run(run_key)
-            self._expire_due(now, PUT_SLICE)
-            entry = self._living(run, stash_id, now)
-            if entry is not None:
-                self._use(entry, now)
-                return True
-            self._insert(owner, Entry(run, stash_id, data, size=len(original), content_type=content_type, used=now))
-            self._make_room(run, now)
-            excess = self._waiting_bytes - WAITING_BYTES
-        if excess > 0:
-            self.compress_some(excess)
-        return True
+                now, run = self._now(), self._run(run_key)
+                while left:
+                    stash_id, data, content_type = left[0]
+                    size = len(data)
+                    if packed is not None:
+                        data, packed = packed, None
+                    elif size >= COMPRESS_AT_ONCE and stash_id not in run.entries:
+                        break
+                    left.popleft()
+                    self._keep(owner, Entry(run, stash_id, data, size=size, content_type=content_type, used=now), now)
+                    if self._waiting_bytes > WAITING_BYTES:
+                        break
+                excess = self._waiting_bytes - WAITING_BYTES
+            if excess > 0:
+                self.compress_some(excess)
+            elif left:
+                packed = squeeze(left[0][1])
+        return held
 
     def get(self, run_key: str, stash_id: str) -> Held | Outcome:
         """An original, or why there is none: any outcome but HIT. A hit renews its time to live."""
@@ -155,12 +163,8 @@ class Stash:
                 outcome = Outcome.HIT
                 self._use(entry, now)
                 data, size, content_type = entry.data, entry.size, entry.content_type
-            elif stash_id in run.expired:
-                outcome = Outcome.EXPIRED
-            elif stash_id in run.evicted:
-                outcome = Outcome.EVICTED
             else:
-                outcome = Outcome.NOT_FOUND
+                outcome = run.without(stash_id)
             run.retrievals[outcome] += 1
             self._retrievals[outcome] += 1
         if outcome is not Outcome.HIT:
@@ -250,13 +254,7 @@ class Stash:
         with self._lock:
             run = self._runs.get(run_key) or RunEntries(run_key)
             self._expire_run(run, self._now())
-            return StashFigures(
-                entries=len(run.entries),
-                held_bytes=run.held,
-                original_bytes=run.original,
-                lost=dict(run.lost),
-                retrievals=dict(run.retrievals),
-            )
+            return run.figures()
 
     def totals(self) -> StashTotals:
         """What the whole stash holds. Counts what has died only once it is swept."""
@@ -297,7 +295,8 @@ class Stash:
             done += len(raw)
             with self._lock:
                 if entry.data is raw:  # else it went while we worked
-                    self._weigh(entry.run, len(packed) - len(raw))
+                    entry.run.held += len(packed) - len(raw)
+                    self._held += len(packed) - len(raw)
                     entry.data = packed
         return done
 
@@ -331,28 +330,38 @@ class Stash:
             self._idle.move_to_end(run.key)
             self._owners[run.owner].move_to_end(run.key)
 
+    def _keep(self, owner: str, new: Entry, now: float) -> None:
+        """Take a new entry, or renew the one that has its id."""
+        run = new.run
+        if self._due and self._due[0][0] <= now:
+            self._expire_due(now, PUT_SLICE)
+        if new.stash_id in run.entries and (known := self._living(run, new.stash_id, now)) is not None:
+            self._use(known, now)
+            return
+        self._insert(owner, new)
+        self._make_room(run, now)
+
     def _insert(self, owner: str, entry: Entry) -> None:
-        run = entry.run
+        run, size, held = entry.run, entry.size, len(entry.data)
         if not run.entries:
             run.owner = owner
             self._idle[run.key] = run
             self._owners.setdefault(owner, OrderedDict())[run.key] = run
-        run.expired.pop(entry.stash_id, None)
-        run.evicted.pop(entry.stash_id, None)
+        if run.expired or run.evicted:
+            run.expired.pop(entry.stash_id, None)
+            run.evicted.pop(entry.stash_id, None)
         run.entries[entry.stash_id] = entry
-        run.original += entry.size
-        self._original += entry.size
+        run.original += size
+        self._original += size
         self._entries += 1
-        self._weigh(run, len(entry.data))
-        if COMPRESS_FROM <= entry.size < COMPRESS_AT_ONCE:
+        run.held += held
+        self._held += held
+        if COMPRESS_FROM <= size < COMPRESS_AT_ONCE:
             self._waiting[entry] = None
-            self._waiting_bytes += entry.size
+            self._waiting_bytes += size
         self._stir(run)
-        self._time(run)
-
-    def _weigh(self, run: RunEntries, change: int) -> None:
-        run.held += change
-        self._held += change
+        if not run.timed:
+            self._time(run)
 
     def _remove(self, entry: Entry) -> None:
         run = entry.run
@@ -360,7 +369,8 @@ class Stash:
         if entry in self._waiting:
             del self._waiting[entry]
             self._waiting_bytes -= entry.size
-        self._weigh(run, -len(entry.data))
+        run.held -= len(entry.data)
+        self._held -= len(entry.data)
         entry.data = b""
         run.original -= entry.size
         self._original -= entry.size

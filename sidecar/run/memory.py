@@ -19,6 +19,7 @@ from typing import Final
 from sidecar.prompt.body import equal_slice
 from sidecar.prompt.format import Format
 from sidecar.prompt.items import Role
+from sidecar.recall.item import HistoryItem
 from sidecar.run.calls import Trim
 from sidecar.run.frame import Places, frame
 from sidecar.run.history import align
@@ -41,6 +42,8 @@ from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation
 
 NEVER: Final = sys.maxsize
+RECORD_AT_ONCE: Final = 128
+"""New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
 
 
 @dataclass(slots=True)
@@ -201,6 +204,8 @@ class Memory:
     def _append(self, work: Work, received: Received, first_new: int, count: Count, store: Store) -> list[Record]:
         """Make records of the messages that are new, and places for them; their items go into the run's history."""
         pending: list[Record] = []
+        recorded: list[tuple[HistoryItem, bytes]] = []
+        plain = Said(work.inputs.policy)
         iteration, last = len(self.ledger.groups), self.ledger.records[-1].role if len(self.ledger) else None
         tokens = received.tokens[-1] if received.tokens else 0
         whole = received.whole[-1] if received.whole else 0
@@ -222,7 +227,8 @@ class Memory:
                 chain = pending[-1].chain if pending else self.ledger.chain
                 iteration += read.role is Role.ASSISTANT and last is not Role.ASSISTANT
                 last = read.role
-                said = Said(work.inputs.policy, index in work.pinned, work.annotations.get(index))
+                pinned, annotation = index in work.pinned, work.annotations.get(index)
+                said = Said(work.inputs.policy, pinned, annotation) if pinned or annotation else plain
                 assert read.message is not None
                 assert read.weight is not None
                 repeated = self.recorder.repeated.observe(read.message, read.weight.items, place, max(iteration, 1))
@@ -230,8 +236,10 @@ class Memory:
                 self.repetitions += repeated
                 record, items = self.recorder.record(read, raw, place, chain, max(iteration, 1), said=said)
                 pending.append(record)
-                for of_history, item in items:
-                    store.record(of_history, work.format.original(raw, item))
+                recorded += [(of_history, work.format.original(raw, item)) for of_history, item in items]
+                if len(recorded) >= RECORD_AT_ONCE:
+                    store.record(recorded)
+                    recorded = []
                 self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
@@ -240,6 +248,8 @@ class Memory:
             received.nexts.append(len(self.rendered.slices))
             received.tokens.append(tokens)
             received.whole.append(whole)
+        if recorded:
+            store.record(recorded)
         for index in range(received.split.same, len(received.reads)):
             read = received.reads[index]
             if read.message is not None:  # its text is not kept

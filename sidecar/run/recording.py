@@ -34,6 +34,7 @@ _FEEDBACK: Final = {
 }
 _SEPARATORS: Final = "_.-/:"
 """What stands between a prefix and a tool's name where an agent serves several sources of tools."""
+_TOOLS: Final = tuple(TOOLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +78,26 @@ class Recorder:
             iteration: the one that it belongs to.
             said: what the agent or its policy say of it.
         """
-        message, weight = read.message, read.weight
+        message, weight, role, identity = read.message, read.weight, read.role, read.identity
         assert message is not None
         assert weight is not None
         entries: list[Entry] = []
         items: list[tuple[HistoryItem, Item]] = []
         for number, item in enumerate(message.items):
-            entry, ours = self._entry(item, index, number, weight.items[number], read.identity, len(raw))
-            if read.role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
+            entry, ours = self._entry(item, index, number, weight.items[number], identity, len(raw))
+            if role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
                 entry.feedback = said.feedback(item.text)
                 entry.annotated = said.annotation is not None
                 if said.annotation is Annotation.SNAPSHOT:
                     entry.kind = ItemKind.SNAPSHOT
             entries.append(entry)
-            if ours is None and entry.holdable and item.kind in _RECORDED and read.role in _SPEAKERS:
-                role = Role.TOOL if item.kind is ItemKind.RESULT else read.role
-                items.append((_history_item(entry, item, role, iteration), item))
+            if ours is None and entry.holdable and item.kind in _RECORDED and role in _SPEAKERS:
+                speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
+                items.append((_history_item(entry, item, speaker, iteration), item))
         made = Record(
-            role=read.role,
-            identity=read.identity,
-            chain=digest(before + read.identity),
+            role=role,
+            identity=identity,
+            chain=digest(before + identity),
             entries=tuple(entries),
             full_tokens=weight.total,
             tokens=weight.total,
@@ -130,13 +131,13 @@ class Recorder:
             size = whole
         recalled = ours is not None and ours.kind is AnswerKind.RECALLED
         entry = Entry(
-            message=index,
-            item=number,
-            kind=item.kind,
-            size=size,
-            full_tokens=tokens,
-            tokens=tokens,
-            stash_id=ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, identity),
+            index,
+            number,
+            item.kind,
+            size,
+            tokens,
+            tokens,
+            ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, identity),
             tool=tool,
             arguments=arguments,
             result=item.result,
@@ -150,6 +151,8 @@ class Recorder:
 
 def is_own_tool(name: str) -> bool:
     """Whether a tool is one of ours, perhaps under a prefix that tells an agent's sources of tools apart."""
+    if not name.endswith(_TOOLS):
+        return False
     return name in TOOLS or any(
         name.endswith(own) and name[-len(own) - 1 : -len(own)] in _SEPARATORS for own in TOOLS if len(name) > len(own)
     )
@@ -157,13 +160,13 @@ def is_own_tool(name: str) -> bool:
 
 def _history_item(entry: Entry, item: Item, role: Role, iteration: int) -> HistoryItem:
     return HistoryItem(
-        stash_id=entry.stash_id,
-        role=role,
-        kind=item.kind,
-        tool=entry.tool,
-        call_id=item.call_id[:CALL_ID_CHARACTERS],
-        iteration=iteration,
-        message=entry.message,
-        size=entry.size,
-        content_type=item.content_type,
+        entry.stash_id,
+        role,
+        item.kind,
+        entry.tool,
+        item.call_id[:CALL_ID_CHARACTERS],
+        iteration,
+        entry.message,
+        entry.size,
+        item.content_type,
     )

@@ -29,7 +29,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from operator import attrgetter
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -41,6 +42,8 @@ from sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 MOST_TOLD: Final = 100
 """Repetitions that one answer lists, the newest: a process that takes over a long run finds all of them at once, and
 the run's figures count them. A prompt brings rarely more than the results of one iteration."""
+
+_CALL_ID: Final = attrgetter("call_id")
 
 Place = tuple[int, int]
 """A message's index in the history, and an item's in the message."""
@@ -75,8 +78,11 @@ class RepeatedFigures:
     """Of their results, untrimmed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+# What a step keeps is a tuple: two of them and a call are made for each call of a run, and a frozen dataclass is three
+# times as dear to make.
+
+
+class _Call(NamedTuple):
     """A call that was made; `known` is None where it is not compared."""
 
     call_id: str
@@ -87,8 +93,7 @@ class _Call:
     """Their start, for the registry."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     """A result that a call had."""
 
     iteration: int
@@ -97,8 +102,7 @@ class _Seen:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """What to undo: a call was opened, or (`answered`) taken from the open ones; `key` is where its result is noted."""
 
     message: int
@@ -137,7 +141,8 @@ class RepeatedCalls:
             index: its place in the history: larger than that of every message before it.
             iteration: the one that it belongs to; assistant messages of one block have the same.
         """
-        self._open_calls(message, index, iteration)
+        if message.calls:
+            self._open_calls(message, index, iteration)
         self._answered = []
         if not message.answers:
             return []
@@ -149,7 +154,7 @@ class RepeatedCalls:
             if call is None:
                 continue
             key = None if call.known is None else results.key(call.known, number)
-            self._journal.append(_Step(index, call, answered=True, key=key))
+            self._journal.append(_Step(index, call, True, key))
             if key is None:
                 continue
             items = results.items.get(number, ())
@@ -186,26 +191,18 @@ class RepeatedCalls:
     # -- pairing -----------------------------------------------------------------------------------------------------
 
     def _open_calls(self, message: Message, index: int, block: int) -> None:
-        arguments: dict[str, deque[Item]] = {}
-        for item in message.items:
-            if item.kind is ItemKind.ARGUMENTS:
-                arguments.setdefault(item.call_id, deque()).append(item)
-        # A call of a kind that no reader knows has no item. Which of several calls with its id it is cannot be told.
-        made = Counter(message.calls)
-        for call_id in message.calls:
-            clear = len(arguments.get(call_id, ())) == made[call_id]
-            call = _Call(call_id, block, "", None)
-            if clear:
-                item = arguments[call_id].popleft()
-                made[call_id] -= 1
+        for call_id, item in zip(message.calls, arguments_of(message), strict=True):
+            if item is None:
+                call = _Call(call_id, block, "", None)
+            else:
                 known = None if self.is_own_tool(item.tool) else known_call(item)
-                start = item.text[:ARGUMENTS_CHARACTERS]
-                call = _Call(call_id, block, item.tool[: NAME_CHARACTERS + 1], known, start)
+                tool, start = item.tool[: NAME_CHARACTERS + 1], item.text[:ARGUMENTS_CHARACTERS]
+                call = _Call(call_id, block, tool, known, start)
             blocks = self._open.setdefault(call_id, [])
             if not blocks or blocks[-1].block != block:
                 blocks.append(_Block(block))
             blocks[-1].calls.append(call)
-            self._journal.append(_Step(index, call, answered=False))
+            self._journal.append(_Step(index, call, False))
 
     def _take(self, call_id: str) -> _Call | None:
         blocks = self._open.get(call_id)
@@ -236,6 +233,21 @@ class RepeatedCalls:
         self.figures = RepeatedFigures(self.figures.calls + sign, self.figures.tokens + sign * seen.tokens)
 
 
+def arguments_of(message: Message) -> Sequence[Item | None]:
+    """For each call of a message the item of its arguments; None where it cannot be told.
+
+    A call of a kind that no reader knows has no item. Which of several calls with its id it is cannot be told.
+    """
+    items = [item for item in message.items if item.kind is ItemKind.ARGUMENTS]
+    if tuple(map(_CALL_ID, items)) == message.calls:  # as nearly always: each call has its own, in order
+        return items
+    by_id: dict[str, deque[Item]] = {}
+    for item in items:
+        by_id.setdefault(item.call_id, deque()).append(item)
+    clear = {call_id for call_id, made in Counter(message.calls).items() if len(by_id.get(call_id, ())) == made}
+    return [by_id[call_id].popleft() if call_id in clear else None for call_id in message.calls]
+
+
 def known_call(call: Item) -> bytes:
     """What tells a call from others: its tool and its arguments, however they are spelled."""
     return digest(orjson.dumps(call.tool) + _canonical_arguments(call.text))
@@ -243,12 +255,13 @@ def known_call(call: Item) -> bytes:
 
 def _canonical_arguments(text: str) -> bytes:
     """Arguments in one spelling; those that are not strict JSON, which models write too, as they are."""
-    if not text.strip():
+    if not text or text.isspace():
         return b"{}"  # some clients send no text where a tool takes no arguments
+    raw = text.encode()
     try:
-        return canonical(load(text.encode(), "arguments"), "arguments")
+        return canonical(load(raw, "arguments"), "arguments")
     except InvalidJson:
-        return text.encode()
+        return raw
 
 
 class _Results:
@@ -257,13 +270,14 @@ class _Results:
     def __init__(self, message: Message) -> None:
         self.items: dict[int, list[int]] = {}
         """For each result the places of its items."""
+        self._message = message
+        self._other = b""
+        """Of blocks that no reader knows: each of them may belong to any of the results."""
         for place, item in enumerate(message.items):
             if item.result >= 0:
                 self.items.setdefault(item.result, []).append(place)
-        self._message = message
-        opaque = any(item.kind is ItemKind.OPAQUE for item in message.items)
-        self._other = digest(message.other.encode()) if opaque else b""
-        """Of blocks that no reader knows: each of them may belong to any of the results."""
+            if item.kind is ItemKind.OPAQUE and not self._other:
+                self._other = digest(message.other.encode())
 
     def key(self, known: bytes, number: int) -> bytes:
         """Digest of a call and all that its result holds."""

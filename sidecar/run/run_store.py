@@ -19,10 +19,11 @@ class RunStore:
         self._run = run
         self._caller = caller
 
-    def record(self, item: HistoryItem, original: bytes) -> None:
-        """Keep an item that is new."""
-        if self._stash.put(self._run.stash_key, self._caller, item.stash_id, original, item.content_type):
-            self._run.history.record(item)
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
+        """Keep items that are new, with their originals."""
+        originals = [(item.stash_id, original, item.content_type) for item, original in items]
+        kept = self._stash.put_all(self._run.stash_key, self._caller, originals)
+        self._run.history.record_all([item for (item, _), held in zip(items, kept, strict=True) if held])
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original from which something is taken now."""
@@ -51,9 +52,9 @@ class LaterStore(RunStore):
         super().__init__(stash, run, caller)
         self._held: list[Callable[[], None]] = []
 
-    def record(self, item: HistoryItem, original: bytes) -> None:
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
         """Remember to record."""
-        self._held.append(partial(super().record, item, original))
+        self._held.append(partial(super().record, items))
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Remember to store."""

@@ -40,7 +40,6 @@ from sidecar.run.received import read
 from sidecar.run.repeated import MOST_TOLD
 from sidecar.run.run_store import LaterStore, RunStore
 from sidecar.run.single import Single, body_of, trim_single
-from sidecar.run.size_facts import HistorySize
 from sidecar.run.slice import trim_slice
 from sidecar.run.splitting import arrived
 from sidecar.run.stopwatch import Stopwatch
@@ -49,7 +48,7 @@ from sidecar.run.tasks import open_lines
 from sidecar.run.tools import definitions
 from sidecar.run.totals import Event, Totals
 from sidecar.run.usage import told_cache, told_figures, told_tokens
-from sidecar.run.usage_calls import InForce, Returned, UsageAnswer, UsageCall
+from sidecar.run.usage_calls import Returned, UsageAnswer, UsageCall
 from sidecar.run.work import Work
 from sidecar.tokens import Counter, encoding_for
 from sidecar.tokens.calibration import Calibration
@@ -206,8 +205,13 @@ class Runs:
         size = result.size
         assert size is not None
         raw, kept = answer.tokens.after, answer.cache.kept
+        tokens = told_figures(answer.tokens, in_force, factor)
         answer = replace(
-            _told(answer, size, in_force, factor),
+            answer,
+            tokens=tokens,
+            cache=told_cache(answer.cache, tokens),
+            # A factor of one leaves every figure as it is.
+            size=size if factor == 1 else size.scaled(partial(told_tokens, factor=factor)),
             phases=watch.phases(),
             crossed=run.marks.crossing(size, in_force.raw),
             repeated=result.repetitions[-MOST_TOLD:],
@@ -308,7 +312,9 @@ class Runs:
     def _policy_of(self, call: TrimCall) -> Policy:
         policy = self._policy
         if call.preset:
-            policy = preset(call.preset).override(self._overrides)
+            policy = preset(call.preset)
+            if self._overrides:
+                policy = policy.override(self._overrides)
         return policy.override(call.policy) if call.policy else policy
 
     # -- recall ------------------------------------------------------------------------------------------------------
@@ -411,10 +417,3 @@ class Runs:
 
 def _nonce() -> str:
     return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
-
-
-def _told(answer: TrimAnswer, size: HistorySize, in_force: InForce, factor: float) -> TrimAnswer:
-    """An answer's figures as the agent is told them: corrected by the factor."""
-    tokens = told_figures(answer.tokens, in_force, factor)
-    scaled = size.scaled(partial(told_tokens, factor=factor))
-    return replace(answer, tokens=tokens, cache=told_cache(answer.cache, tokens), size=scaled)

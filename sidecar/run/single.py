@@ -59,9 +59,9 @@ class _AtIteration(LaterStore):
         super().__init__(stash, run, caller)
         self._iteration = iteration
 
-    def record(self, item: HistoryItem, original: bytes) -> None:
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
         """Remember to record."""
-        super().record(replace(item, iteration=self._iteration), original)
+        super().record([(item._replace(iteration=self._iteration), original) for item, original in items])
 
 
 def body_of(call: TrimCall) -> Split:

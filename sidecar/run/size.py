@@ -21,7 +21,7 @@ kind that the message is mostly there for; with blocks that no reader knows, rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, sub
 from typing import Final
@@ -59,6 +59,10 @@ _BY_ITEM: Final = {
     ItemKind.OPAQUE: SizeKind.OTHER,
 }
 """Items of other kinds are text, which belongs to its speaker."""
+_PLACE_BY_ROLE: Final = {role: _PLACE[kind] for role, kind in _BY_ROLE.items()}
+_PLACE_BY_ITEM: Final = {kind: _PLACE[_BY_ITEM[kind]] for kind in _BY_ITEM}
+
+_CALLS, _RESULTS, _OTHER = _PLACE[SizeKind.CALLS], _PLACE[SizeKind.RESULTS], _PLACE[SizeKind.OTHER]
 
 Sums = tuple[int, ...]
 """A number for each kind, in the order of `SizeKind`."""
@@ -159,18 +163,22 @@ class SizeTracker:
         for index in ledger.dirty:
             if index < len(mine):
                 self._count_again(index)
-        for index in range(len(mine), len(records)):
-            self._count(index, records[index])
+        if len(mine) < len(records):
+            self._count(records[len(mine) :])
 
-    def _count(self, index: int, record: Record) -> None:
-        sent, items = as_sent(record)
-        self._records.append(record)
+    def _count(self, new: Sequence[Record]) -> None:
+        """Take in records at the end; what they come as is added up in one go, as an unseen prompt brings thousands."""
+        sent, items = list(_NOTHING), list(_NOTHING)
+        first = len(self._records)
+        for record in new:
+            _add_sent(record, sent, items)
+        self._records += new
         self._sent = _sum(self._sent, sent)
         self._items = _sum(self._items, items)
         self._returned = _sum(self._returned, sent)
-        if record.touched:
-            self._changed[index] = sent
-            self._count_again(index)
+        for index, record in enumerate(new, first):
+            if record.touched:
+                self._count_again(index)
 
     def _count_again(self, index: int) -> None:
         record = self._records[index]
@@ -197,14 +205,26 @@ class SizeTracker:
 def as_sent(record: Record) -> tuple[Sums, Sums]:
     """A record's tokens by kind as it first came, and its items."""
     tokens, items = list(_NOTHING), list(_NOTHING)
+    _add_sent(record, tokens, items)
+    return tuple(tokens), tuple(items)
+
+
+def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:
+    """Add what a record came as to the sums of tokens and items."""
+    speaker = home = _PLACE_BY_ROLE[record.role]
+    if record.calls:
+        home = _CALLS
+    elif record.answers:
+        home = _RESULTS
     around = record.full_tokens
     for entry in record.entries:
-        at = _PLACE[kind_of(entry, record)]
+        at = _PLACE_BY_ITEM.get(entry.kind, speaker)
         tokens[at] += entry.full_tokens
         items[at] += 1
         around -= entry.full_tokens
-    tokens[_PLACE[_home(record)]] += around
-    return tuple(tokens), tuple(items)
+        if entry.kind is ItemKind.OPAQUE:
+            home = _OTHER
+    tokens[home] += around
 
 
 def as_returned(record: Record) -> Sums:
@@ -284,7 +304,7 @@ def _stands(split: Split, name: str) -> bool:
     return split.field(name) not in {None, b"null"}
 
 
-def _sum(one: Sums, other: Sums) -> Sums:
+def _sum(one: Sums, other: Sequence[int]) -> Sums:
     return tuple(map(add, one, other))
 
 

@@ -7,8 +7,8 @@ not published in full; the constants follow the figures that are, and are the sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from sidecar.prompt.items import ItemKind, Message
 
@@ -26,8 +26,7 @@ BINARY_TOKENS: Final = 1_600
 """Tokens that such a run is taken for, for each 100,000 characters or part of them: about a page of a document."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weight:
+class Weight(NamedTuple):
     """Tokens of a message and of each of its items."""
 
     items: tuple[int, ...]
@@ -38,18 +37,21 @@ def weigh(messages: Sequence[Message], count_many: Callable[[Sequence[str]], Seq
     """Count messages. `count_many` counts each of some texts, and may raise, to stop when the caller is gone."""
     texts: list[str] = []
     binary: list[int] = []
+    image = ItemKind.IMAGE
     for message in messages:
-        texts += ["" if item.kind is ItemKind.IMAGE else item.text for item in message.items]
+        texts += ["" if item.kind is image else item.text for item in message.items]
         plain, tokens = without_binary(message.other)
         texts.append(plain)
         binary.append(tokens)
     counts = iter(count_many(texts))
     weights: list[Weight] = []
     for message, tokens in zip(messages, binary, strict=True):
-        items = tuple(
-            IMAGE_TOKENS * (item.kind is ItemKind.IMAGE) + counted
-            for item, counted in zip(message.items, counts, strict=False)
-        )
+        items = tuple(islice(counts, len(message.items)))
+        if message.media:
+            items = tuple(
+                IMAGE_TOKENS * (item.kind is image) + counted
+                for item, counted in zip(message.items, items, strict=True)
+            )
         around = PER_MESSAGE + PER_CALL * (len(message.calls) + len(message.answers)) + tokens + next(counts)
         weights.append(Weight(items, around + sum(items)))
     return weights

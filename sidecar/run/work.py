@@ -24,8 +24,11 @@ Count = Callable[[str], int]
 class Store(Protocol):
     """Where a run's originals go: the stash, and the history that is searched."""
 
-    def record(self, item: HistoryItem, original: bytes) -> None:
-        """Keep an item that is new, before any stage touches it. Its absence later is no fault: a budget may evict."""
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
+        """Keep items that are new, before any stage touches them. Their absence later is no fault: a budget may evict.
+
+        `items` and their originals are not changed afterwards.
+        """
         ...
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:

@@ -2,8 +2,8 @@
 
 The prompt of a turn is the messages before an assistant message, as an agent sends its whole history again at each
 call; the last prompt is all of them. Each goes through a real server, and what comes back is told turn by turn. What a
-prompt costs a provider that caches prefixes is taken as 0.1 for a token that the last prompt began with as well, and
-1.25 for any other.
+prompt costs where prefixes are cached is one price for a token that the last prompt began with as well, and another for
+any other; where nothing is cached both are 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import secrets
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import quantiles
@@ -23,10 +23,6 @@ import grpc
 import msgspec
 
 from sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
-
-CACHED_COST = 0.1
-WRITTEN_COST = 1.25
-"""Costs of a token, in input tokens, as providers with prompt caches commonly price them."""
 
 _MESSAGE_BYTES = 1 << 29
 _WIDE = 2_000_000_000
@@ -44,8 +40,35 @@ class ReplayFailed(Exception):
     """The server did not answer a call, or refused it."""
 
 
-class _Role(msgspec.Struct):
-    role: str
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of a token of the prompt, in plain input tokens. The defaults: Anthropic's five-minute cache."""
+
+    cached: float = 0.1
+    written: float = 1.25
+
+    def of(self, kept: int, rest: int) -> float:
+        """What a prompt costs of which so many tokens are cached and so many are not."""
+        return self.cached * kept + self.written * rest
+
+
+class _Head(msgspec.Struct):
+    """What tells whose a message is. Items of OpenAI's responses have a type, and a role only if they are messages."""
+
+    role: str = ""
+    type: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be a message."""
+        return bool(self.role or self.type)
+
+    @property
+    def of_model(self) -> bool:
+        """Whether the model made it."""
+        if self.role:
+            return self.role in {"assistant", "model"}
+        return not self.type.endswith("_output")
 
 
 class _File(msgspec.Struct):
@@ -104,6 +127,7 @@ class Summary:
     tokens_before: int
     tokens_after: int
     batch_points: int
+    prices: Prices
     cost: float
     untrimmed_cost: float
     p50_milliseconds: float
@@ -124,7 +148,9 @@ def read_run(path: str, form: str | None) -> Run:
             _File(msgspec.json.decode(text, type=list[msgspec.Raw])) if told else msgspec.json.decode(text, type=_File)
         )
         messages = [bytes(message) for message in file.messages]
-        roles = [msgspec.json.decode(message, type=_Role).role for message in messages]
+        heads = [msgspec.json.decode(message, type=_Head) for message in messages]
+        if not all(head.known for head in heads):
+            raise msgspec.ValidationError("neither role nor type")
     except OSError as error:
         raise ReplayError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
     except (EOFError, zlib.error):
@@ -133,7 +159,11 @@ def read_run(path: str, form: str | None) -> Run:
         raise ReplayError(
             f'{path} is not a run: it must be JSON, {{"format": …, "messages": […]}} or an array of messages with roles'
         ) from None
-    prompts = [index for index, role in enumerate(roles) if role == "assistant" and index]
+    prompts = [
+        index
+        for index, head in enumerate(heads)
+        if index and head.of_model and (head.role or not heads[index - 1].of_model)
+    ]
     if not messages:
         raise ReplayError(f"{path} holds no messages")
     return Run(_format(path, form or file.format or _guess(text)), messages, (*prompts, len(messages)))
@@ -177,7 +207,7 @@ def replay(plan: Plan, address: str) -> Iterator[Turn]:
             raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
 
 
-def show(turns: Iterable[Turn], total: int, *, as_json: bool, out: TextIO, progress: TextIO) -> Summary:
+def show(turns: Iterable[Turn], total: int, prices: Prices, *, as_json: bool, out: TextIO, progress: TextIO) -> Summary:
     """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
     if not as_json:
         out.write(_HEADER + "\n")
@@ -191,17 +221,17 @@ def show(turns: Iterable[Turn], total: int, *, as_json: bool, out: TextIO, progr
             progress.flush()
     if moving:
         progress.write("\n")
-    summary = summarise(told)
+    summary = summarise(told, prices)
     out.write((json.dumps({"summary": asdict(summary)}) if as_json else _summary_lines(summary)) + "\n")
     out.flush()
     return summary
 
 
-def summarise(turns: Sequence[Turn]) -> Summary:
+def summarise(turns: Sequence[Turn], prices: Prices) -> Summary:
     """Sum up a replay of at least one turn."""
     untrimmed, last = 0.0, 0
     for turn in turns:
-        untrimmed += CACHED_COST * min(last, turn.before) + WRITTEN_COST * max(0, turn.before - last)
+        untrimmed += prices.of(min(last, turn.before), max(0, turn.before - last))
         last = turn.before
     times = [turn.milliseconds for turn in turns]
     cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
@@ -212,7 +242,8 @@ def summarise(turns: Sequence[Turn]) -> Summary:
         tokens_before=sum(turn.before for turn in turns),
         tokens_after=sum(turn.after for turn in turns),
         batch_points=sum(turn.batch_point for turn in turns),
-        cost=sum(CACHED_COST * turn.kept + WRITTEN_COST * (turn.after - turn.kept) for turn in turns),
+        prices=prices,
+        cost=sum(prices.of(turn.kept, turn.after - turn.kept) for turn in turns),
         untrimmed_cost=untrimmed,
         p50_milliseconds=cuts[49],
         p99_milliseconds=cuts[98],
@@ -271,8 +302,8 @@ def _summary_lines(summary: Summary) -> str:
         f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
         f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
         f"{summary.batch_points} batch points\n"
-        f"cost with a prompt cache: {share:.2f} of never trimming "
-        f"({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
+        f"cost at {summary.prices.cached:g} for a cached token and {summary.prices.written:g} for any other: "
+        f"{share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
         f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
     )
 
@@ -285,6 +316,18 @@ def _format(path: str, form: str) -> trim_pb2.Format.ValueType:
     return found[0]
 
 
+_SIGNS: Mapping[str, tuple[bytes, ...]] = {
+    "anthropic_messages": (b'"tool_use"', b'"tool_result"'),
+    "openai_responses": (b'"function_call_output"', b'"custom_tool_call_output"'),
+    "gemini_contents": (b'"functionCall"', b'"functionResponse"', b'"function_response"'),
+    "bedrock_converse": (b'"toolUse"', b'"toolResult"'),
+    "ai_sdk": (b'"tool-call"', b'"tool-result"'),
+}
+"""What stands in the messages of one format that call tools, and hardly in another's."""
+
+
 def _guess(text: bytes) -> str:
-    """Anthropic's blocks have types that no other format's messages have."""
-    return "anthropic" if b'"tool_use"' in text or b'"tool_result"' in text else "openai_chat"
+    """The format whose signs are most frequent; OpenAI's chat where there are none."""
+    counts = {name: sum(map(text.count, signs)) for name, signs in _SIGNS.items()}
+    most = max(counts, key=lambda name: counts[name])
+    return most if counts[most] > text.count(b'"tool_calls"') else "openai_chat"

@@ -1,7 +1,7 @@
 """The histograms, as plain numbers that calls add to and that `/metrics` and pushes read.
 
 OpenTelemetry's histogram takes 5 to 15 us for one record, and a prompt has five of them: half of what telemetry took.
-Here a record is a bisection and some additions under one lock, about one microsecond. What is kept is what OpenTelemetry
+Here a record is a bisection and some additions under one lock: about a microsecond. What is kept is what OpenTelemetry
 itself would keep: the catalogue's buckets for Prometheus, exponential ones for OTLP if anything is pushed, and for each
 bucket the newest value that was recorded in a trace.
 """

@@ -1,8 +1,8 @@
 """The histograms as OpenTelemetry's data, added to each collection that is pushed.
 
-An exporter around an exporter: what it is given is what OpenTelemetry collected, and the histograms, which are not
-OpenTelemetry's instruments for the sake of speed, are put beside the rest, as its own would be: exponential, within the
-same scope and resource, cumulative or since the last push, whichever the variables ask for.
+OpenTelemetry collects counters and gauges. The histograms, which for the sake of speed are not its instruments, are put
+beside them as its own would be: exponential, within the same scope and resource, cumulative or since the last push,
+whichever the variables ask for.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from opentelemetry.sdk.metrics.export import (
     ExponentialHistogram,
     ExponentialHistogramDataPoint,
     MetricExporter,
-    MetricExportResult,
     MetricsData,
+    PeriodicExportingMetricReader,
 )
 from opentelemetry.sdk.metrics.export import Metric as Collected
 
@@ -88,27 +88,18 @@ class Points:
         )
 
 
-class WithHistograms(MetricExporter):
-    """Exports what it is given, and the histograms with it."""
+class PushReader(PeriodicExportingMetricReader):
+    """OpenTelemetry's reader that pushes, which pushes the histograms too."""
 
-    def __init__(self, inner: MetricExporter, points: Points, scope: str) -> None:
+    def __init__(self, exporter: MetricExporter, points: Points, scope: str) -> None:
         """`scope` is the name of the instruments' own, among which they are put."""
-        super().__init__(inner._preferred_temporality, inner._preferred_aggregation)  # noqa: SLF001 - readers ask so
-        self._inner = inner
         self._points = points
         self._scope = scope
+        super().__init__(exporter)
 
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
-        """Export."""
-        return self._inner.export(self._completed(metrics_data), timeout_millis, **more)
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Pass on."""
-        return self._inner.force_flush(timeout_millis)
-
-    def shutdown(self, timeout_millis: float = 30_000, **more: Any) -> None:
-        """Pass on."""
-        self._inner.shutdown(timeout_millis, **more)
+    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
+        """Take a collection's data: the one method that every reader has to have."""
+        super()._receive_metrics(self._completed(metrics_data), timeout_millis, **kwargs)
 
     def _completed(self, data: MetricsData) -> MetricsData:
         found = self._points.collect()

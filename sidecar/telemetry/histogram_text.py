@@ -7,11 +7,11 @@ byte for byte; a test holds the two against each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.utils import floatToGoString
+from prometheus_client import utils
 
 from sidecar.telemetry.catalog import Metric
 from sidecar.telemetry.distributions import HISTOGRAMS, Distributions, Reading, Traced
@@ -19,6 +19,7 @@ from sidecar.telemetry.tallies import Values
 
 _INFINITY: Final = "+Inf"
 _UNITS: Final = {"s": "seconds", "By": "bytes"}
+_number: Final[Callable[[float], str]] = utils.floatToGoString
 _ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -50,9 +51,9 @@ class HistogramText:
         number, count = "0.0", 0
         for bucket, up_to in enumerate(accumulate(reading.counts)):
             if up_to != count:  # buckets share their number with the one before more often than not
-                number, count = floatToGoString(up_to), up_to
+                number, count = _number(up_to), up_to
             yield f"{beginnings[bucket]}{number}{_exemplar(traced[bucket]) if bucket in traced else ''}\n"
-        yield f"{beginnings[-2]}{number}\n{beginnings[-1]}{floatToGoString(reading.total)}\n"
+        yield f"{beginnings[-2]}{number}\n{beginnings[-1]}{_number(reading.total)}\n"
 
 
 def family(metric: Metric) -> str:
@@ -76,4 +77,4 @@ def _labels(labels: dict[str, str]) -> str:
 
 def _exemplar(traced: Traced) -> str:
     trace, span = traced.ids
-    return f' # {{trace_id="{trace:032x}",span_id="{span:016x}"}} {floatToGoString(traced.value)} {traced.at / 1e9}'
+    return f' # {{span_id="{span:016x}",trace_id="{trace:032x}"}} {_number(traced.value)} {traced.at / 1e9}'

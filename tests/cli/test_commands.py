@@ -112,6 +112,26 @@ def test_replay_tells_each_turn(tmp_path: Path, *, zipped: bool) -> None:
     assert (3, 0) == (summary["summary"]["turns"], summary["summary"]["over_limit"])
 
 
+def test_replay_takes_prices(tmp_path: Path) -> None:
+    """Where nothing is cached, a token costs what it costs, and the sum is of what was sent."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(MESSAGES))
+    ended = run("replay", str(path), "--limit", "4000", "--json", "--price-cached", "1", "--price-written", "1")
+    assert 0 == ended.returncode, ended.stderr
+    summary = json.loads(ended.stdout.splitlines()[-1])["summary"]
+    assert {"cached": 1.0, "written": 1.0} == summary["prices"]
+    assert (summary["tokens_before"], summary["tokens_after"]) == (summary["untrimmed_cost"], summary["cost"])
+
+
+@pytest.mark.parametrize("price", ["-0.1", "nan", "cheap", "1e9"])
+def test_replay_refuses_bad_prices(price: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A price that is none ends with exit code 2."""
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", "run.json", f"--price-cached={price}"])
+    assert 2 == ended.value.code
+    assert "--price-cached" in capsys.readouterr().err
+
+
 def test_replay_prints_a_table(tmp_path: Path) -> None:
     """Without --json there is a line for each turn and a summary; a bare array needs no format."""
     path = tmp_path / "run.json"
@@ -122,6 +142,7 @@ def test_replay_prints_a_table(tmp_path: Path) -> None:
     assert lines[0].startswith("turn")
     assert ["1", "2", "3"] == [line.split()[0] for line in lines[1:4]]
     assert "3 turns, limit" in lines[5]
+    assert lines[7].startswith("cost at 0.1 for a cached token and 1.25 for any other: ")
 
 
 @pytest.mark.parametrize(
@@ -198,3 +219,29 @@ def test_replay_of_recorded_runs(name: str) -> None:
     *turns, summary = (json.loads(line) for line in ended.stdout.splitlines())
     assert len(turns) == summary["summary"]["turns"]
     assert turns[-1]["limit"] == pytest.approx(0.3 * turns[-1]["before"], rel=0.01, abs=256)
+
+
+RESPONSES = [
+    {"role": "user", "content": "How is the weather?"},
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "sunny " * 40},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Sunny."}]},
+]
+GEMINI = [
+    {"role": "user", "parts": [{"text": "How is the weather?"}]},
+    {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]},
+    {"role": "user", "parts": [{"functionResponse": {"name": "look", "response": {"result": "sunny " * 40}}}]},
+    {"role": "model", "parts": [{"text": "Sunny."}]},
+]
+
+
+@pytest.mark.parametrize(("messages", "turns"), [(RESPONSES, [1, 4, 5]), (GEMINI, [1, 3, 4])])
+def test_replay_reads_other_formats(messages: list[object], turns: list[int], tmp_path: Path) -> None:
+    """The format is seen from the messages; a turn ends where the model's next block begins."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(messages))
+    ended = run("replay", str(path), "--limit", "4000", "--json")
+    assert 0 == ended.returncode, ended.stderr
+    *told, _ = (json.loads(line) for line in ended.stdout.splitlines())
+    assert turns == [turn["messages"] for turn in told]

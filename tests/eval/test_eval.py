@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -318,10 +319,24 @@ def test_as_a_program(tmp_path: Path) -> None:
     assert KEY not in out + err + file.read_text()
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Programs that are started meanwhile heed Ctrl-C, also where these tests were started to ignore it.
+
+    A shell has what it runs in the background ignore it, and a program that is started by such a one does so as well.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_interrupted() -> None:
     """Ctrl-C ends a wait at once, and what was done so far is told."""
     with (
         Endpoint(Rules(), troubles=(400, 429), retry_after="60") as endpoint,
+        interruptible(),
         program(endpoint, "--limit", "4") as started,
     ):
         assert started.stderr is not None

@@ -51,6 +51,16 @@ def rotel() -> Path:
     Raises:
         Missing: see there.
     """
+    agent = _rotel()
+    tried = subprocess.run([agent, "--version"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise Missing(
+            f"the collector rotel does not start ({tried.stderr.strip()}); on Debian, see .ci/install-clients"
+        )
+    return agent
+
+
+def _rotel() -> Path:
     if installed := shutil.which("rotel-agent"):
         return Path(installed)
     found = importlib.util.find_spec("rotel")

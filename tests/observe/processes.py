@@ -7,6 +7,7 @@ ended in order, the newest first, and what they say at their end is still heard.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,6 +23,8 @@ START_SECONDS = 60.0
 """All of them start in a second or two; a starved machine may need many times that."""
 STOP_SECONDS = 15.0
 _LOOK_EVERY = 0.05
+_PORTS = range(12_000, 32_000)
+"""Below what Linux (from 32,768) and others (from 49,152) give out, above most that services are known by."""
 
 
 class NotStarted(Exception):
@@ -110,11 +113,16 @@ class Programs:
 
 
 def free_port() -> int:
-    """A port of loopback on which nothing listens now."""
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        port: int = asked.getsockname()[1]
-        return port
+    """A port of loopback on which nothing listens now.
+
+    Who is given it binds it a little later. So it is none of those that a system gives to whoever asks for any: another
+    test's server or connection could be given it meanwhile.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as asked, suppress(OSError):
+            asked.bind(("127.0.0.1", port))
+            return port
 
 
 def listens(port: int) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from sidecar.run.weigh import PRIMING
 from tests.peers.accounting import Figures, figures
 from tests.peers.contenders import CONTROL, NEVER, OURS, SLIDING, Outcome, control, never, ours, sliding
-from tests.peers.environments import Environment, Unavailable, prepared
+from tests.peers.environments import Environment, Unavailable, prepared, vocabularies
 from tests.peers.floor import floor, shape_of
 from tests.peers.material import Material
 from tests.peers.peers import Peer, run_peer
@@ -100,6 +100,7 @@ def add_peers(cells: Sequence[Cell], peers: Sequence[Peer], cache: Path) -> None
         return
     progress("making the peers' environments")
     homes = prepared(dict.fromkeys(peer.key for peer in peers), cache)
+    vocabularies(cache)  # once, ahead of the threads, of which each would make them
     with ThreadPoolExecutor(PROCESSES) as pool:
         work = [(cell, pool.submit(_measured, peer, homes[peer.key], cell)) for cell in cells for peer in peers]
         for number, (cell, row) in enumerate(work, 1):

@@ -14,7 +14,7 @@ from tests.oracle.runs import Run
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 from tests.peers import environments
 from tests.peers.adapters.chat import Back, to_chat
-from tests.peers.cells import Cell, Line, cell_of, row_of
+from tests.peers.cells import Cell, Line, add_peers, cell_of, row_of
 from tests.peers.contenders import Outcome
 from tests.peers.environments import (
     REQUIREMENTS,
@@ -75,6 +75,12 @@ def test_an_unfinished_adapter_is_noticed(material: Material) -> None:
     assert read_prompts([first], material) is None
     with pytest.raises(ValueError, match="1 prompts of 2"):
         read_prompts([first, _line(end=END)], material)
+
+
+def test_vocabularies_are_made_ahead_of_the_threads(material: Material, tmp_path: Path) -> None:
+    """Peers are measured at the same time: none has to make, or find half made, what all of them read."""
+    add_peers([cell_of(material, 0.5)], [NOBODY], tmp_path)
+    assert 2 == len(list((tmp_path / "tiktoken").iterdir()))
 
 
 def test_a_peer_that_was_not_installed(material: Material) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import ItemKind, Message, Role
+from sidecar.prompt.items import Item, ItemKind, Message, Role
 from sidecar.run.recording import is_own_tool
-from sidecar.run.repeated import RepeatedCalls, RepeatedFigures, Repetition
+from sidecar.run.repeated import RepeatedCalls, RepeatedFigures, Repetition, arguments_of
 from tests.oracle.runs import recorded, recorded_paths
 
 OPENAI, ANTHROPIC = "openai_chat", "anthropic_messages"
@@ -338,3 +338,27 @@ def test_recorded_runs(path: Any) -> None:
     assert recount(messages) == [repetition for repetitions in each for repetition in repetitions]
     calls.rewind(len(messages) // 2)
     assert each[len(messages) // 2 :] == observed(messages, calls, len(messages) // 2)
+
+
+def _paired(calls: Sequence[str], items: Sequence[Item]) -> list[Item | None]:
+    """Each call's arguments the slow way: the one among those with its id that stands where it does among the calls."""
+    paired: list[Item | None] = []
+    for place, call_id in enumerate(calls):
+        of_id = [item for item in items if item.kind is ItemKind.ARGUMENTS and item.call_id == call_id]
+        told = len(of_id) == calls.count(call_id)
+        paired.append(of_id[calls[:place].count(call_id)] if told else None)
+    return paired
+
+
+_some_ids = st.lists(_ids, max_size=4)
+
+
+@given(_some_ids, _some_ids, st.booleans())
+def test_which_arguments_are_whose(calls: list[str], ids: list[str], same: bool) -> None:
+    """Calls and arguments pair by id and order; where a call has none, none with its id is paired."""
+    items = [
+        Item(ItemKind.ARGUMENTS if number % 3 or same else ItemKind.TEXT, (number,), "{}", call_id=call_id)
+        for number, call_id in enumerate(calls if same else ids)
+    ]
+    message = Message(Role.ASSISTANT, tuple(items), b"", calls=tuple(calls))
+    assert _paired(calls, items) == list(arguments_of(message))

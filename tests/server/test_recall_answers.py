@@ -112,13 +112,13 @@ def test_nothing_found_has_no_snippets() -> None:
 )
 def test_a_tools_name_is_shown_only_if_it_is_plain(tool: str, expected: str) -> None:
     """A name that a tool's author or a model made up does not reach whoever prints the snippet."""
-    found = replace(FOUND, snippets=(replace(SNIPPET, item=replace(ITEM, tool=tool)),))
+    found = replace(FOUND, snippets=(replace(SNIPPET, item=ITEM._replace(tool=tool)),))
     assert expected == search_response(found).snippets[0].tool
 
 
 def test_a_role_that_the_wire_has_no_word_for_is_unspecified() -> None:
     """A role that no reader knew is passed on as such."""
-    found = replace(FOUND, snippets=(replace(SNIPPET, item=replace(ITEM, role=Role.OTHER)),))
+    found = replace(FOUND, snippets=(replace(SNIPPET, item=ITEM._replace(role=Role.OTHER)),))
     assert conversation_pb2.ROLE_UNSPECIFIED == search_response(found).snippets[0].role
 
 

@@ -91,7 +91,7 @@ def test_plain_presets_make_sense(name: str) -> None:
         ("cache_first", {"age_stage": "off", "fit_stage": "off"}, "neither age nor fit trims anything"),
         ("cache_first", {"fit_stage": "off"}, "neither age nor fit trims anything"),
         ("cache_first", {"age_repeats": True}, "policy.age_repeats is set and changes nothing: age_stage is pressure"),
-        ("cap_only", {"fit_low": 0.4}, "policy.fit_low is set and changes nothing: fit_stage is off"),
+        ("cap_only", {"fit_low": 0.3}, "policy.fit_low is set and changes nothing: fit_stage is off"),
         ("cap_only", {"age_stage": "pressure"}, "there is no pressure while fit_stage is off"),
         ("cache_first", {"note_place": "off", "note_max_tokens": 90}, "note_max_tokens is set and changes nothing"),
         ("cache_first", {"note_place": "off", "registry_share": 0.0}, "only from markers"),

@@ -233,8 +233,8 @@ def test_arguments_before_results() -> None:
 
 
 def test_a_batch_ends_at_its_low_mark() -> None:
-    """Of a result that holds more than must go, head and tail stay, as far as there is room; the next batch clips it."""
-    messages = [USER, call("{}"), result("x" * 16_000)]
+    """Of a result that holds more than must go head and tail stay, while there is room; the next batch clips it."""
+    messages = [USER, call("{}"), result("x" * 28_000)]
     for _ in range(30):
         messages += [call("{}"), result("y" * 2_400)]
     fold = Fold(messages, 10_000)
@@ -243,7 +243,7 @@ def test_a_batch_ends_at_its_low_mark() -> None:
     for batches, expected in ((1, Action.ELIDED), (2, Action.CLIPPED)):
         while fold.ledger.batches < batches:
             fold.take(next(steps))
-        assert low - MIN_SAVING < fold.used() <= low
+        assert 0.95 * low < fold.used() <= low  # a cut moves to a line's end, and the marker takes its part
         assert expected is fold.ledger.records[2].entries[0].action
 
 
