@@ -54,8 +54,8 @@ class Gathered:
                 continue
             if last is None:
                 entry = record.entries[trim.item_index]
-                # What is dropped now may have been clipped before the memory was given up.
-                told = entry.full_tokens - entry.tokens if 0 < entry.decided <= self.since else 0
+                # What is dropped or clipped now may have been trimmed less before the memory was given up.
+                told = entry.full_tokens - entry.tokens_at(self.since)
                 new.append(replace(trim, tokens_saved=trim.tokens_saved - told) if told else trim)
             elif trim.tokens_saved > last.tokens_saved or trim.action is not last.action:
                 new.append(replace(trim, tokens_saved=max(0, trim.tokens_saved - last.tokens_saved)))

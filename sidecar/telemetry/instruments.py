@@ -1,8 +1,7 @@
 """The catalogue's rows as OpenTelemetry instruments.
 
-Counters and gauges are observable: they read numbers that are kept anyway. All instruments of one collection read the
-same totals, which are fetched when the first of them is asked. Histograms are elsewhere (`distributions.py`), as
-OpenTelemetry has no observable ones.
+Counters and gauges are observable: they read numbers that are kept anyway. Histograms are recorded as calls happen, a
+few for each. All instruments of one collection read the same totals, which are fetched when the first of them is asked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
 from sidecar.run.totals import Totals
@@ -26,7 +25,7 @@ FIRST: Final = catalog.BUILD_INFO
 
 
 class Instruments:
-    """All counters and gauges. `totals` and `active` are asked once a collection, once `watch` has said whom to ask."""
+    """All instruments. `totals` and `active` are asked once a collection, once `watch` has said whom to ask."""
 
     def __init__(self, meter: Meter, tallies: Tallies) -> None:
         self._tallies = tallies
@@ -34,15 +33,27 @@ class Instruments:
         self._active: Callable[[], int] = int
         self._told: dict[str, Series] = {}
         self._attributes: dict[tuple[str, Values], Attributes] = {}
+        self._histograms: dict[str, Histogram] = {}
         for metric in sorted(CATALOG, key=lambda metric: metric is not FIRST):
-            if metric.kind is not Kind.HISTOGRAM:
-                self._make(meter, metric)
+            self._make(meter, metric)
 
     def watch(self, totals: Callable[[], Totals], active: Callable[[], int]) -> None:
         """Tell what these return: what the core holds, and how many calls are at work."""
         self._totals, self._active = totals, active
 
+    def record(self, metric: Metric, value: float, values: Values = ()) -> None:
+        """Record into a histogram."""
+        self._histograms[metric.name].record(value, self._named(metric, values))
+
     def _make(self, meter: Meter, metric: Metric) -> None:
+        if metric.kind is Kind.HISTOGRAM:
+            self._histograms[metric.name] = meter.create_histogram(
+                metric.name,
+                metric.unit,
+                metric.description,
+                explicit_bucket_boundaries_advisory=metric.boundaries,
+            )
+            return
         make = meter.create_observable_counter if metric.kind is Kind.COUNTER else meter.create_observable_gauge
 
         def observe(_: CallbackOptions) -> Iterable[Observation]:

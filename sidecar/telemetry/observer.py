@@ -22,7 +22,6 @@ from sidecar.run.totals import Totals
 from sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from sidecar.telemetry import catalog, changes
 from sidecar.telemetry.catalog import OTHER, Kind
-from sidecar.telemetry.distributions import Distributions, Record
 from sidecar.telemetry.instruments import Instruments
 from sidecar.telemetry.lag import LagMeter
 from sidecar.telemetry.model_names import ModelNames
@@ -110,21 +109,12 @@ def _harmless(tell: Callable[P, None]) -> Callable[P, None]:
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What figures are added to."""
-
-    tallies: Tallies
-    distributions: Distributions
-
-
 class Telemetry(Observer):
     """Turns what the server tells into figures and spans. Thread-safe."""
 
-    def __init__(self, instruments: Instruments, numbers: Numbers, spans: Spans, models: ModelNames) -> None:
+    def __init__(self, instruments: Instruments, tallies: Tallies, spans: Spans, models: ModelNames) -> None:
         self._instruments = instruments
-        self._tallies = numbers.tallies
-        self._distributions = numbers.distributions
+        self._tallies = tallies
         self._spans = spans
         self._models = models
         self.lag = LagMeter(self.late)
@@ -145,37 +135,40 @@ class Telemetry(Observer):
         if isinstance(error, SidecarError) and error.bound:
             self._tallies.add([changes.bound(error.bound)])
         took = perf_counter() - called.arrived
-        record = catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code)
-        self._distributions.record([record], self._spans.ids())
+        self._instruments.record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
         if called.span is not None:
             self._spans.end(called.span, code)
 
     @_harmless
     def waited(self, seconds: float) -> None:
         """Record how long a call waited."""
-        self._distributions.record([(catalog.QUEUE_WAIT, seconds, ())])
+        self._instruments.record(catalog.QUEUE_WAIT, seconds)
 
     @_harmless
     def late(self, seconds: float) -> None:
         """Record how late a timer was."""
-        self._distributions.record([(catalog.SCHEDULER_LAG, seconds, ())])
+        self._instruments.record(catalog.SCHEDULER_LAG, seconds)
 
     @_harmless
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """Count a prompt."""
         model = self._models.label(answer.model)
         self._tallies.add(changes.prompt(call, answer, model))
-        if self._spans.inside:
+        if self._spans.on:
             self._spans.trimmed(call, answer, model, began)
         if changes.aside(call):
             return
-        self._distributions.record(_sizes(answer), self._spans.ids())
+        instruments, tokens = self._instruments, answer.tokens
+        instruments.record(catalog.PROMPT_SIZE, tokens.before, ("before",))
+        instruments.record(catalog.PROMPT_SIZE, tokens.after, ("after",))
+        if answer.size is not None:
+            instruments.record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
         if answer.crossed:
             _log.info(
                 "run %s: its prompts have reached %d %% of their limit of %s tokens",
                 _shown(call.run_id),
                 max(answer.crossed),
-                f"{answer.tokens.limit:,}",
+                f"{tokens.limit:,}",
             )
 
     @_harmless
@@ -187,7 +180,7 @@ class Telemetry(Observer):
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
         """Count a retrieval."""
         self._tallies.add(changes.retrieval(answer, changes.RPC))
-        if self._spans.inside:
+        if self._spans.on:
             self._spans.retrieved(call.run_id, call.stash_id, answer, changes.RPC, began)
 
     @_harmless
@@ -203,7 +196,7 @@ class Telemetry(Observer):
             self._search(call.run_id, answer.found, counted, changes.TOOL, began)
             return
         self._tallies.add(counted)
-        if answer.recalled is not None and self._spans.inside:
+        if answer.recalled is not None and self._spans.on:
             self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
 
     @_harmless
@@ -212,31 +205,19 @@ class Telemetry(Observer):
         self._tallies.add(changes.report(call, answer))
         if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
             ratio = answer.estimated_tokens / answer.real_tokens
-            record = catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),)
-            self._distributions.record([record], self._spans.ids())
+            self._instruments.record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)
         if found.seconds:  # else nothing was searched, as the run is not known
-            self._distributions.record([(catalog.SEARCH_DURATION, found.seconds, ())], self._spans.ids())
-        if self._spans.inside:
+            self._instruments.record(catalog.SEARCH_DURATION, found.seconds)
+        if self._spans.on:
             self._spans.searched(run_id, found, via, began)
 
 
 def counters() -> Tallies:
     """The numbers of all counters, at zero."""
     return Tallies(metric for metric in catalog.CATALOG if metric.kind is Kind.COUNTER)
-
-
-def _sizes(answer: TrimAnswer) -> list[Record]:
-    """What a prompt adds to histograms; a single result has no share of a limit."""
-    records: list[Record] = [
-        (catalog.PROMPT_SIZE, answer.tokens.before, ("before",)),
-        (catalog.PROMPT_SIZE, answer.tokens.after, ("after",)),
-    ]
-    if answer.size is not None:
-        records.append((catalog.WINDOW_SHARE, answer.size.share_of_limit, ()))
-    return records
 
 
 def _shown(run_id: str) -> str:

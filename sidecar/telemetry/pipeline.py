@@ -1,8 +1,8 @@
 """From options to running telemetry: one meter provider with two readers, one tracer provider, and their ends.
 
-    calls ──► Telemetry ─┬► counters ──► instruments ─┬► Prometheus's reader ──► /metrics
-                         ├► histograms ───────────────┴► OTLP's reader ─────┐
-                         └► spans ──► batch processor ──────────────────────┴──► collector
+    calls ──► Telemetry ──► instruments ──► Prometheus's reader ──► /metrics
+                       │               └──► OTLP's reader ─────┐
+                       └──► spans ──► batch processor ─────────┴──► collector
 
 Nothing here is global, so that several servers in one process do not share figures. What a collector that is down can
 cost is bounded: an export may take two seconds, calls never wait for one, and the end waits for all together only a
@@ -27,19 +27,17 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import Aggregation, ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client import CollectorRegistry
 
-from sidecar.telemetry.distributions import Distributions
-from sidecar.telemetry.exposition import Exposition, reader, registry
-from sidecar.telemetry.histogram_points import Points, PushReader
+from sidecar.telemetry.exposition import Exposition, Reader, registry
 from sidecar.telemetry.instruments import Instruments
 from sidecar.telemetry.model_names import ModelNames
-from sidecar.telemetry.observer import Numbers, Observer, Telemetry, counters
+from sidecar.telemetry.observer import Observer, Telemetry, counters
 from sidecar.telemetry.options import TelemetryOptions
 from sidecar.telemetry.readings import version
 from sidecar.telemetry.spans import Spans
@@ -49,8 +47,6 @@ EXPORT_SECONDS: Final = 2.0
 END_SECONDS: Final = 2.25
 """That the end waits for the last exports: one that has just begun, and a little."""
 SCOPE: Final = "prompt_sidecar"
-_FOLLOWS: Final = "remoteParentNotSampled:AlwaysOffSampler"
-"""What a sampler says of itself that leaves out what the agent leaves out."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,21 +108,20 @@ def start(
         return Running(told=["telemetry is off: OTEL_SDK_DISABLED is true"])
     os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # else nobody sees what queues drop
     push = exporters(options, environment)
-    distributions = Distributions(methods, fine=push.metrics is not None)
     readers: list[MetricReader] = []
     exposition = None
     if address is not None:
         inner = CollectorRegistry()
-        exposition = Exposition(address, registry(inner), distributions)
-        readers.append(reader(inner))
+        reader = Reader(inner)
+        exposition = Exposition(address, registry(inner, reader, methods))
+        readers.append(reader)
     if push.metrics is not None:
-        readers.append(PushReader(push.metrics, Points(distributions, delta=_delta(environment)), SCOPE))
+        readers.append(PeriodicExportingMetricReader(push.metrics))
     if not readers and push.spans is None:
         return Running(told=["telemetry is off: nobody asks for it"])
     return assemble(
         options,
         resource=resource(environment),
-        distributions=distributions,
         readers=readers,
         processor=None if push.spans is None else partial_processor(push.spans),
         exposition=exposition,
@@ -143,27 +138,26 @@ def assemble(
     options: TelemetryOptions,
     *,
     resource: Resource,
-    distributions: Distributions,
     readers: Sequence[MetricReader],
     processor: ProcessorMaker | None = None,
     exposition: Exposition | None = None,
     told: Sequence[str] = (),
 ) -> Running:
     """Put readers, processor and instruments together."""
-    # Its instruments are read outside of any call, so that there is nothing that an exemplar could lead to.
-    meters = MeterProvider(readers, resource, shutdown_on_exit=False, exemplar_filter=AlwaysOffExemplarFilter())
+    # Without spans there is nothing that an exemplar could lead to, so none are looked for.
+    exemplars = AlwaysOffExemplarFilter() if processor is None else None
+    meters = MeterProvider(readers, resource, shutdown_on_exit=False, exemplar_filter=exemplars)
     ends: list[Callable[[], object]] = [meters.shutdown]
-    spans = Spans(None)
+    tracer = None
     if processor is not None:
         # Its own figures cost more than the spans; of interest is what the processor drops.
         traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
         traces.add_span_processor(processor(meters))
-        follows = _FOLLOWS in traces.sampler.get_description()
-        spans = Spans(traces.get_tracer(SCOPE, version()), follows=follows)
+        tracer = traces.get_tracer(SCOPE, version())
         ends.append(traces.shutdown)
     tallies = counters()
     instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
-    observer = Telemetry(instruments, Numbers(tallies, distributions), spans, ModelNames(options.models))
+    observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models))
     if exposition is not None:
         ends.append(exposition.close)
     return Running(observer, told, exposition, [observer.lag.end, *ends])
@@ -217,14 +211,8 @@ def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]
     return _Signal(http, endpoint, None if said("TIMEOUT") else EXPORT_SECONDS)
 
 
-def _delta(environment: Mapping[str, str]) -> bool:
-    """Whether histograms are pushed as what came since the last push; for its own, the exporter reads it itself."""
-    said = environment.get("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "")
-    return said.strip().upper() in {"DELTA", "LOWMEMORY"}
-
-
 def _metric_exporter(signal: _Signal) -> MetricExporter:
-    # Of OpenTelemetry's own histograms, as ours are. Prometheus's reader cannot take them: so here, and not in a view.
+    # Exponential histograms need no boundaries, but Prometheus's reader cannot take them: so here, and not in a view.
     aggregation: dict[type, Aggregation] = {Histogram: ExponentialBucketHistogramAggregation()}
     if signal.http:
         return HttpMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)

@@ -4,20 +4,18 @@ They hold numbers, words of closed sets, the run's id and ids of originals; neve
 model wrote. The outer span follows OpenTelemetry's conventions for RPC; its status is an error only where the server is
 at fault, as they say. The inner ones are written when their work is done, from the core's facts.
 
-Without an exporter there are no spans at all: `on` says so, and nobody then pays for one. A call that is not sampled
-has no inner ones: `inside` says so.
+Without an exporter there are no spans at all: `on` says so, and nobody then pays for one.
 """
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -25,7 +23,6 @@ from sidecar.recall.found import Found
 from sidecar.run.calls import Outcome, RetrieveAnswer, TrimAnswer, TrimCall
 from sidecar.telemetry import changes
 from sidecar.telemetry.catalog import OTHER
-from sidecar.telemetry.distributions import Ids
 
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
@@ -38,8 +35,6 @@ MOST_IDS: Final = 64
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
 """Outcomes of ids that were ours. What else is asked for may be any text."""
 _CARRIED: Final = frozenset({"traceparent", "tracestate"})
-_USUAL: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})").fullmatch
-"""What a `traceparent` is, but for later versions and mistakes. Source: W3C Trace Context, level 1."""
 
 _propagator: Final = TraceContextTextMapPropagator()
 
@@ -51,27 +46,13 @@ Attributes = Mapping[str, AttributeValue]
 class Spans:
     """Writes spans with a tracer; None: writes none. Thread-safe."""
 
-    def __init__(self, tracer: Tracer | None, *, follows: bool = False) -> None:
-        """`follows`: the tracer samples no call of which the agent says that it does not sample it."""
+    def __init__(self, tracer: Tracer | None) -> None:
         self._tracer = tracer
-        self._follows = follows
 
     @property
     def on(self) -> bool:
-        """Whether anybody gets spans."""
+        """Whether anybody gets the spans."""
         return self._tracer is not None
-
-    @property
-    def inside(self) -> bool:
-        """Whether the thread's call has a span that somebody gets, so that inner ones are worth their while."""
-        return self._tracer is not None and trace.get_current_span().is_recording()
-
-    def ids(self) -> Ids | None:
-        """The trace and the span that the thread works for, if somebody gets them."""
-        if self._tracer is None:
-            return None
-        found = trace.get_current_span().get_span_context()
-        return (found.trace_id, found.span_id) if found.trace_flags.sampled else None
 
     def begin(self, method: str, metadata: Iterable[Any], ago: float) -> object:
         """Begin a call's span in its agent's trace, and make it the thread's current one.
@@ -82,12 +63,9 @@ class Spans:
             ago: seconds since the call arrived.
         """
         assert self._tracer is not None
-        parent = remote(metadata)
-        if self._follows and not _wanted(parent):  # nobody would see a span: the log still tells the agent's own
-            return trace.get_current_span(parent), context.attach(parent)
         span = self._tracer.start_span(
             method or "grpc",
-            parent,
+            _remote(metadata),
             SpanKind.SERVER,
             {"rpc.system.name": "grpc", "rpc.method": method or UNKNOWN_METHOD},
             start_time=time.time_ns() - int(ago * 1e9),
@@ -100,13 +78,12 @@ class Spans:
         assert isinstance(begun, tuple)
         span: Span = begun[0]
         token: _Token = begun[1]
-        if span.is_recording():
-            span.set_attribute("rpc.response.status_code", code)
-            if code != "OK":
-                span.set_attribute("error.type", code)
-            if code in FAULTS:
-                span.set_status(Status(StatusCode.ERROR))
-            span.end()
+        span.set_attribute("rpc.response.status_code", code)
+        if code != "OK":
+            span.set_attribute("error.type", code)
+        if code in FAULTS:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
         context.detach(token)
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str, began: int) -> None:
@@ -190,19 +167,7 @@ def current_ids() -> tuple[str, str] | None:
     return f"{found.trace_id:032x}", f"{found.span_id:016x}"
 
 
-def _wanted(parent: Context) -> bool:
-    """Whether a trace is sampled, or new and so not decided upon."""
-    found = trace.get_current_span(parent).get_span_context()
-    return found.trace_flags.sampled or not found.is_valid
-
-
-def remote(metadata: Iterable[Any]) -> Context:
+def _remote(metadata: Iterable[Any]) -> Context:
     """The agent's trace, from its call's metadata."""
     carrier = {key: value for key, value in metadata if key in _CARRIED and isinstance(value, str)}
-    usual = _USUAL(carrier.get("traceparent", ""))
-    if usual is None or len(carrier) > 1:
-        return _propagator.extract(carrier, Context())
-    # The same in a fifth of the time, which is a tenth of what a traced call takes; invalid ids are nobody's trace.
-    trace_id, span_id, flags = (int(part, 16) for part in usual.groups())
-    found = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
-    return trace.set_span_in_context(NonRecordingSpan(found), Context()) if found.is_valid else Context()
+    return _propagator.extract(carrier, Context())

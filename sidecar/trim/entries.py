@@ -92,6 +92,8 @@ class Entry:
     reason: Reason | None = None
     decided: int = 0
     """The iteration in whose prompt the last decision was made."""
+    earlier: tuple[tuple[int, int], ...] = ()
+    """The decisions before it, if it was trimmed more than once: iteration and the tokens that were left."""
     advertised: bool = True
     """Whether its marker shows the id."""
     stored: bool = False
@@ -107,6 +109,11 @@ class Entry:
     """For the first collapsed feedback of a stretch: how many of each kind it stands for."""
     again: int = 0
     """For a result that came again: the iteration in which it did, once it is clipped to a pointer."""
+
+    def tokens_at(self, iteration: int) -> int:
+        """Tokens that it took in that iteration's prompt, by its own trims alone."""
+        steps = (*self.earlier, (self.decided, self.tokens))
+        return next((left for decided, left in reversed(steps) if 0 < decided <= iteration), self.full_tokens)
 
 
 @dataclass(slots=True)

@@ -161,6 +161,8 @@ class Ledger:
         """Write down a decision about an item."""
         record = self.records[entry.message]
         saved = entry.tokens - tokens
+        if entry.action is not None:
+            entry.earlier = (*entry.earlier, (entry.decided, entry.tokens))
         entry.action, entry.kept, entry.tokens, entry.reason = action, kept, tokens, reason
         entry.decided = self.iteration
         record.tokens -= saved

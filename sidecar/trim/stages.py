@@ -276,8 +276,7 @@ class Evaluation:
     def _shorten(self, entry: Entry, target: float) -> bool:
         """Elide a result that holds more than is still to be freed; whether that met the target.
 
-        It stays in its queue and is clipped in the next batch. Clipped at once, one of a quarter of the limit would
-        take the prompt as far below its low-water mark.
+        It is clipped in the next batch. Clipped at once, a large one would take the prompt far below its low mark.
         """
         wanted = entry.tokens - max(int(self.used - target) + 1, MIN_SAVING)
         if entry.kind is not ItemKind.RESULT or wanted < ELIDE_FLOOR or self._done(entry):
@@ -362,7 +361,8 @@ class Evaluation:
         Called after each clip of a batch, so that what dropping frees need not be clipped; each group is added once.
         """
         ledger, limit = self._ledger, self._inputs.limit
-        passed = len(ledger.groups) - max(self._policy.keep(kind) for kind in Ageing)
+        kept = max(1, *(self._policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
+        passed = len(ledger.groups) - kept
         for queue in ledger.queues.values():
             if queue.head is not None:
                 passed = min(passed, ledger.records[queue.head.message].group)

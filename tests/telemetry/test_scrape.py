@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -108,20 +107,6 @@ def test_the_scraper_chooses_the_form(accept: str, content: str) -> None:
         with urllib.request.urlopen(request, timeout=20) as response:
             assert response.headers["Content-Type"].startswith(content.partition(";")[0])
             assert b"prompt_sidecar_prompts_total" in response.read()
-
-
-def test_a_compressed_scrape() -> None:
-    """As Prometheus asks for it: all of it, and one end."""
-    with watched() as server:
-        url = f"http://127.0.0.1:{server.port}/metrics"
-        request = urllib.request.Request(url, headers={"Accept": OPENMETRICS, "Accept-Encoding": "gzip"})
-        with urllib.request.urlopen(request, timeout=20) as response:
-            assert "gzip" == response.headers["Content-Encoding"]
-            text = gzip.decompress(response.read()).decode()
-    assert text.endswith("\n# EOF\n")
-    assert 1 == text.count("# EOF\n")
-    for name in ("rpc_server_call_duration_seconds_bucket", "prompt_sidecar_prompts_total", "process_open_fds"):
-        assert name in text
 
 
 def test_scrapes_at_the_same_time() -> None:

@@ -21,8 +21,7 @@ from sidecar.run.limits import Limits
 from sidecar.server.options import ServerOptions
 from sidecar.server.servicer import METHODS, SERVICE
 from sidecar.telemetry.catalog import Kind, Metric
-from sidecar.telemetry.distributions import Distributions
-from sidecar.telemetry.exposition import Exposition, reader, registry
+from sidecar.telemetry.exposition import Exposition, Reader, registry
 from sidecar.telemetry.options import TelemetryOptions
 from sidecar.telemetry.pipeline import assemble
 from sidecar.v1 import trim_pb2
@@ -77,14 +76,14 @@ def watched(
 ) -> Iterator[Watched]:
     """Serve and watch, everything on free ports."""
     inner = CollectorRegistry()
-    distributions = Distributions([f"{SERVICE}/{name}" for name in METHODS])
-    exposition = Exposition(("127.0.0.1", 0), registry(inner), distributions)
+    reader = Reader(inner)
+    methods = [f"{SERVICE}/{name}" for name in METHODS]
+    exposition = Exposition(("127.0.0.1", 0), registry(inner, reader, methods))
     exporter = InMemorySpanExporter()
     running = assemble(
         options or TelemetryOptions(),
         resource=Resource({"service.name": "prompt-sidecar"}),
-        distributions=distributions,
-        readers=[reader(inner)],
+        readers=[reader],
         processor=lambda _: SimpleSpanProcessor(exporter),
         exposition=exposition,
     )

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sidecar.prompt.items import ItemKind
 from sidecar.trim.entries import Action, Ageing
 from sidecar.trim.ledger import Ledger
+from sidecar.trim.policy import AgeStage, Policy
 from tests.trim.histories import Decided, Fold, decisions, few, histories, limits, plain, record_of
 from tests.trim.test_ledger import candidates, partners, popped
 
@@ -59,6 +60,22 @@ def test_frontiers(data: st.DataObject) -> None:
     assert not any(record.dropped for group in range(ledger.drop_done, len(ledger.groups)) for record in (
         ledger.records[index] for index in ledger.members(group)
     ))  # fmt: skip
+
+
+@few
+@given(st.data())
+def test_the_newest_iteration_stays(data: st.DataObject) -> None:
+    """Whatever was done to it when it was not the newest, and though no iteration is to be kept, it is not dropped."""
+    messages = data.draw(histories())
+    policy = Policy(age_keep_iterations=0, age_stage=data.draw(st.sampled_from([AgeStage.PRESSURE, AgeStage.ALWAYS])))
+    fold = Fold(messages, data.draw(limits), policy)
+    fold.take()
+    fold.ledger.rewind(data.draw(st.integers(0, len(messages))))
+    fold.evaluate()
+    ledger = fold.ledger
+    assert not ledger.groups or not any(
+        ledger.records[index].dropped for index in ledger.members(len(ledger.groups) - 1)
+    )
 
 
 SHORT_FOR_A_MARKER = 128
