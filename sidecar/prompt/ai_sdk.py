@@ -20,8 +20,9 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement, SystemMember
+from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.jsontext import canonical, load, splice, value_at
 from sidecar.prompt.parts import shown_json, string, text_in_place
 from sidecar.prompt.system_member import add_block, string_member
 
@@ -45,57 +46,18 @@ _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field) if identify else load_again(raw)
-    if type(value) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
-    role_name = value.get("role")
-    if type(role_name) is not str:
-        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
-    role = _ROLES.get(role_name, Role.OTHER)
-    reader = _Reader(role)
+    value = loaded(raw, field, identify=identify)
+    reader = _Reader(role_of(value, field, _ROLES))
     reader.content(value.get("content"), field)
-    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
-    if rest:
-        reader.other.append(canonical(rest).decode())
-    if reader.other or not reader.items:
-        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    return Message(
-        role=role,
-        items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))) if identify else b"",
-        calls=tuple(reader.calls),
-        answers=tuple(reader.answers),
-        other="\n".join((*reader.names, *reader.other)),
-        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
-    )
+    reader.rest(value, _KNOWN)
+    return reader.message(identity_of(value, _comparable, identify=identify))
 
 
-class _Reader:
+class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
-    def __init__(self, role: Role) -> None:
-        self.role = role
-        self.items: list[Item] = []
-        self.calls: list[str] = []
-        self.answers: list[str] = []
-        self.names: list[str] = []
-        self.other: list[str] = []
-
-    def content(self, content: Any, field: str) -> None:
-        if type(content) is str:
-            if content:
-                self.items.append(Item(text_kind(self.role, content), ("content",), content))
-        elif type(content) is list:
-            check_parts(content, f"{field}.content")
-            for index, part in enumerate(content):
-                where = f"{field}.content[{index}]"
-                if type(part) is not dict:
-                    raise InvalidJson(f"{where} must be an object", field=where)
-                self._part(part, ("content", index), where)
-        else:
-            raise InvalidJson(f"{field}.content must be a string or an array", field=f"{field}.content")
-
-    def _part(self, part: dict[str, Any], path: Path, field: str) -> None:
+    def part(self, part: dict[str, Any], path: Path, field: str) -> None:
+        """Take one part."""
         kind = string(part.get("type"))
         if kind == "text" and type(part.get("text")) is str:
             if part["text"]:

@@ -17,8 +17,9 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.format import Format, Replacement, SystemMember
+from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.jsontext import canonical, splice, value_at
 from sidecar.prompt.parts import string
 from sidecar.prompt.structured import result_items, result_value
 from sidecar.prompt.system_member import add_block, block_texts, block_without
@@ -33,45 +34,20 @@ _SYSTEM: Final = "json.body.system"
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field) if identify else load_again(raw)
-    if type(value) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
-    role_name = value.get("role")
-    if type(role_name) is not str:
-        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
-    role = _ROLES.get(role_name, Role.OTHER)
-    reader = _Reader(role)
+    value = loaded(raw, field, identify=identify)
+    reader = _Reader(role_of(value, field, _ROLES))
     for index, block in enumerate(_array(value.get("content"), f"{field}.content")):
-        reader.block(block, ("content", index), f"{field}.content[{index}]")
-    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
-    if rest:
-        reader.other.append(canonical(rest).decode())
-    if reader.other or not reader.items:
-        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    return Message(
-        role=role,
-        items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))) if identify else b"",
-        calls=tuple(reader.calls),
-        answers=tuple(reader.answers),
-        other="\n".join((*reader.names, *reader.other)),
-        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
-    )
+        reader.part(block, ("content", index), f"{field}.content[{index}]")
+    reader.rest(value, _KNOWN)
+    return reader.message(identity_of(value, _comparable, identify=identify))
 
 
-class _Reader:
+class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
-    def __init__(self, role: Role) -> None:
-        self.role = role
-        self.items: list[Item] = []
-        self.calls: list[str] = []
-        self.answers: list[str] = []
-        self.names: list[str] = []
-        self.other: list[str] = []
-
-    def block(self, block: Any, path: Path, field: str) -> None:
-        kind, value = _kind(block, field)
+    def part(self, part: Any, path: Path, field: str) -> None:
+        """Take one block."""
+        kind, value = _kind(part, field)
         if kind == "text" and type(value) is str:
             if value:
                 self.items.append(Item(text_kind(self.role, value), (*path, "text"), value))
@@ -80,9 +56,9 @@ class _Reader:
         elif kind == "toolResult" and type(value) is dict and self.role is Role.USER:
             self._result(value, (*path, kind), f"{field}.{kind}")
         elif kind == "image":
-            self.items.append(Item(ItemKind.IMAGE, path, canonical(block).decode(), raw_json=True))
+            self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
         elif kind != _CACHE_POINT:
-            self.other.append(canonical(block).decode())
+            self.other.append(canonical(part).decode())
 
     @staticmethod
     def _is_call(use: dict[str, Any]) -> bool:
@@ -93,7 +69,7 @@ class _Reader:
         call_id, name = string(use.get("toolUseId")), string(use.get("name"))
         self.calls.append(call_id)
         self.names.append(name)
-        self._rest(use, _KNOWN_OF_USE)
+        self.rest(use, _KNOWN_OF_USE)
         text = canonical(use["input"]).decode()
         self.items.append(Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name))
 
@@ -101,7 +77,7 @@ class _Reader:
         call_id = string(of_call.get("toolUseId"))
         result = len(self.answers)
         self.answers.append(call_id)
-        self._rest(of_call, _KNOWN_OF_RESULT)
+        self.rest(of_call, _KNOWN_OF_RESULT)
         content = of_call.get("content")
         for index, part in enumerate(_array([] if content is None else content, f"{field}.content")):
             at = (*path, "content", index)
@@ -117,11 +93,6 @@ class _Reader:
                 self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
             else:
                 self.other.append(canonical(part).decode())
-
-    def _rest(self, value: dict[str, Any], known: frozenset[str]) -> None:
-        rest = {name: member for name, member in value.items() if name not in known and member is not None}
-        if rest:
-            self.other.append(canonical(rest).decode())
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:

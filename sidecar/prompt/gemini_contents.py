@@ -28,8 +28,9 @@ import orjson
 from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, Replacement, SystemMember
+from sidecar.prompt.gathering import Gathering, identity_of, loaded
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
-from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.jsontext import canonical, load, splice, value_at
 from sidecar.prompt.parts import string
 from sidecar.prompt.structured import result_items, result_value
 from sidecar.prompt.system_member import add_block, block_texts, block_without
@@ -68,38 +69,18 @@ _PLAIN: Final = "text/plain"
 
 def read(raw: bytes, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
-    value = load(raw, field) if identify else load_again(raw)
-    if type(value) is not dict:
-        raise InvalidJson(f"{field} must be an object", field=field)
+    value = loaded(raw, field, identify=identify)
     role_name = value.get("role")
     if role_name is not None and type(role_name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
     reader = _Reader(_ROLES.get(role_name or "", Role.OTHER))
     _each(value.get("parts"), ("parts",), f"{field}.parts", reader.part)
     reader.rest(value, _KNOWN)
-    if reader.other or not reader.items:
-        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
-    return Message(
-        role=reader.role,
-        items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))) if identify else b"",
-        calls=tuple(reader.calls),
-        answers=tuple(reader.answers),
-        other="\n".join((*reader.names, *reader.other)),
-        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
-    )
+    return reader.message(identity_of(value, _comparable, identify=identify))
 
 
-class _Reader:
+class _Reader(Gathering):
     """Gathers the items of one message in order."""
-
-    def __init__(self, role: Role) -> None:
-        self.role = role
-        self.items: list[Item] = []
-        self.calls: list[str] = []
-        self.answers: list[str] = []
-        self.names: list[str] = []
-        self.other: list[str] = []
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         signed = any(part.get(name) not in _NO_SIGNATURES for name in _SIGNATURES)
@@ -163,12 +144,6 @@ class _Reader:
             self.items.append(of._replace(kind=ItemKind.IMAGE, path=path, text=text, raw_json=True))
         else:
             self.rest(part, _NOTHING)
-
-    def rest(self, value: dict[str, Any], known: frozenset[str]) -> None:
-        """Take what else an object holds: it is counted, and kept as it is."""
-        rest = {name: member for name, member in value.items() if name not in known and member is not None}
-        if rest:
-            self.other.append(canonical(rest).decode())
 
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
