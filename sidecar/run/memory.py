@@ -182,6 +182,7 @@ class Memory:
         if aligned.kept < known:
             changed = aligned.kept
             self.ledger.rewind(aligned.kept)
+            self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
             self.recorder.repeated.rewind(aligned.kept)
             self.rendered.cut(aligned.kept)
             del self.sent_at[aligned.kept :]

@@ -122,3 +122,16 @@ def test_totals_add_up() -> None:
     assert {"run_started": 10, "run_too_many": 4, "run_ended": 1, "run_idle": 4} == dict(totals.events)
     assert 1 == totals.runs == len(core)
     assert 4 == totals.bounds["limits.runs"]
+
+
+def test_branching_for_ever_keeps_no_ids() -> None:
+    """Ids that an abandoned branch was shown go with it: what a run keeps of them follows its history's length."""
+    core = runs()
+    for seed in range(4):
+        *_, sent = _history(seed, 30)
+        sent = [{"role": "user", "content": f"Do it, try {seed}."}, *sent[1:]]
+        assert core.trim(_call(sent), _check).news.advertised > 0
+        run = core._table.known("local", "run")  # noqa: SLF001 - what is kept shows nowhere else
+        assert run is not None
+        assert run.memory.shown
+        assert run.memory.shown <= set(run.memory.ledger.by_id)
