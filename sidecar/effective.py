@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 NARROW: Final = 0.2
 """Marks nearer than this are told: on recorded runs, marks 0.2 apart cost a fifth more than marks 0.4 apart."""
-NO_MARGIN: Final = 0.97
-"""A high-water mark above this is told: once corrected, estimates are held to 3 %, and before that they err by more."""
+NO_MARGIN: Final = 0.99
+"""A high-water mark above this is told: of estimates that reports have corrected, 95 of 100 err by 0.7 % at most."""
 BYTES_PER_TOKEN: Final = 4
 """About what English text has; for a warning, not for a count."""
 SHORT_PREFIX: Final = 4
@@ -95,8 +95,8 @@ def _age(policy: Policy) -> Iterator[str]:
     )
     if policy.age_hard_cap_iterations:
         yield (
-            f"Iterations older than the newest {policy.age_hard_cap_iterations:,} are dropped whole {when}, and one "
-            "placeholder counts them."
+            f"Iterations older than the newest {policy.age_hard_cap_iterations:,} are dropped whole {when}, but for "
+            "one, clipped, that counts them."
         )
 
 
@@ -112,9 +112,14 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
             "old items are clipped, oldest first, arguments and text before results; one of these that holds more than "
             "must go is elided"
         )
+        if not no_oldest(policy):
+            steps[-1] += (
+                f". The results of the oldest iterations stay, up to {_share(policy.oldest_share)} of the limit, as "
+                "their prefix is cached"
+            )
         steps.append(
             f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "
-            f"iterations are dropped whole, until it takes {_share(policy.fit_residue_low)}"
+            f"iterations are dropped whole, until it takes {_share(policy.fit_residue_low)}; one stays that counts them"
         )
     elide = f"the largest tool results are elided, {_share(policy.fit_head_share)} of what is kept being head"
     steps.insert(0 if policy.fit_stage is FitStage.LARGEST_FIRST else len(steps), elide)
@@ -150,6 +155,19 @@ def _own_text(policy: Policy, limit: int) -> Iterator[str]:
         yield "The sidecar adds no text of its own but placeholders that count; markers carry their ids all the same."
 
 
+def no_oldest(policy: Policy) -> str:
+    """Why the oldest iterations' results do not stay; empty where they do."""
+    if policy.fit_stage is FitStage.OFF:
+        return "fit_stage is off"
+    if policy.age_stage is not AgeStage.PRESSURE:
+        return f"age_stage is {policy.age_stage}"
+    if policy.age_hard_cap_iterations:
+        return "age_hard_cap_iterations is set"
+    if not policy.fit_keep_oldest:
+        return "fit_keep_oldest is 0"
+    return "" if policy.oldest_share else "cached input has no discount"
+
+
 def inert(policy: Policy) -> Mapping[str, str]:
     """The fields that change nothing under this policy, with the reason."""
     found: dict[str, str] = {}
@@ -159,6 +177,12 @@ def inert(policy: Policy) -> Mapping[str, str]:
         found |= dict.fromkeys(names, "fit_stage is off")
     elif policy.age_stage is AgeStage.OFF:
         found |= dict.fromkeys(("fit_residue_high", "fit_residue_low"), "age_stage is off")
+    why = no_oldest(policy)
+    names = ("fit_keep_oldest", "price_cached", "price_written")
+    if why in ("fit_keep_oldest is 0", "cached input has no discount"):
+        names = names[1:] if policy.fit_keep_oldest == 0 else names[:1]
+    if why:
+        found |= dict.fromkeys(names, why)
     kinds = [f"age_keep_{kind}" for kind in Ageing]
     if not ages(policy):
         why = "age_stage is off"

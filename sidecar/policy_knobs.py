@@ -64,7 +64,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         _AS_GENERAL,
     ),
     "age_hard_cap_iterations": Knob(
-        "Iterations that a prompt may hold; older ones are dropped whole, and a placeholder counts them. 0: any.",
+        "Iterations that a prompt may hold; older ones are dropped whole, but for one that counts them. 0: any.",
         "No number: what clipping leaves of an old iteration still tells the model that it took that step. "
         "10 suits browser agents, whose old steps tell nothing.",
     ),
@@ -86,11 +86,12 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "fit_high": Knob(
         "High-water mark, a share of the limit.",
-        "A twentieth of the limit is left for what an estimate may be wrong by; reports of usage bring that below 3 %.",
+        "A hundredth of the limit is left for what an estimate may be wrong by: once usage has been reported, 95 of "
+        "100 were wrong by 0.7 % at most.",
     ),
     "fit_low": Knob(
         "Low-water mark, a share of the limit.",
-        "Deeper costs less and keeps less text: on recorded long runs 0.45 cost 4 % more and kept 2 points more of it.",
+        "Deeper costs less and keeps less text; beside this the oldest results stay. See docs/when-to-cut.md.",
     ),
     "fit_head_share": Knob(
         "As cap_head_share, for results elided to fit.",
@@ -102,7 +103,21 @@ KNOBS: Final[Mapping[str, Knob]] = {
     ),
     "fit_residue_low": Knob(
         "Share of the limit that dropping old iterations goes down to.",
-        "Far below fit_residue_high, so that drops are rare: in some formats each writes the prompt anew.",
+        "All of it, so that drops are rare: what follows is written anew in any case.",
+    ),
+    "fit_keep_oldest": Knob(
+        "Share of the limit that the oldest iterations' results may take and stay whole, times the discount on cached "
+        "input (1 - price_cached / price_written); less where the newest need the room.",
+        "With the discount a quarter of the limit: the prefix up to there stays cached from cut to cut, and agents "
+        "read first what the task is about. 0 gives all the room to what is newest.",
+    ),
+    "price_cached": Knob(
+        "Price of an input token that the provider has cached, in plain input tokens.",
+        "Anthropic's and most others' price for a cached token; 0.25 and 0.5 are met as well.",
+    ),
+    "price_written": Knob(
+        "Price of an input token that is written to the provider's cache, in plain input tokens.",
+        "Anthropic's five-minute cache; 1 where writing costs nothing extra.",
     ),
     "own_text_max_tokens": Knob(
         "Room for the sidecar's own text; 4 % of the limit is the other bound.",
@@ -131,7 +146,7 @@ _GROUPS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
     ("Age", "items of old iterations", ("age_",)),
     ("Feedback", "what the agent tells the model about its last step; old feedback collapses", ("feedback_",)),
     ("Fit", "the whole prompt, near its limit", ("fit_",)),
-    ("When to cut", "whether a batch pays for the cache that it rewrites", ("price_", "pay_", "payoff_", "cut_")),
+    ("Prices", "what the provider's cache is worth", ("price_",)),
     ("Own text", "what the sidecar adds", ("own_text_", "note_", "registry_")),
     ("Further knobs", "", ("",)),
 )

@@ -37,7 +37,8 @@ GUIDES: Final[Mapping[str, Guide]] = {
     "cache_first": Guide(
         "keeps the provider's prompt cache warm: what was trimmed keeps its bytes, and old items go in batches.",
         "for most agents, and for long runs with a provider that bills cached input at less than new input.",
-        "a prompt is anywhere between two fifths of its limit and nearly all of it; lean sends smaller ones.",
+        "a prompt is anywhere between nine twentieths of its limit and all of it; lean sends smaller ones. Of what is "
+        "shown the oldest results are up to a quarter of the limit (fit_keep_oldest).",
         {},
     ),
     "lean": Guide(
@@ -49,6 +50,8 @@ GUIDES: Final[Mapping[str, Guide]] = {
             "age_stage": "Old observations go as soon as they are old: that is what this preset is for.",
             "age_repeats": "The prefix changes at every call as it is, so pointing to the newer of two equal results "
             "costs nothing more.",
+            "fit_residue_high": "What is left of old steps is all that the model has of them: more of it stays.",
+            "fit_residue_low": "Low enough for drops to be rare: each rewrites what follows.",
             "registry_share": "A registry would change at every call and, in formats where it stands ahead of all "
             "messages, leave nothing cached. Markers keep their ids, and search finds the rest.",
         },
@@ -70,6 +73,9 @@ GUIDES: Final[Mapping[str, Guide]] = {
             "fit_stage": "What is largest gives most for one edit, and no step vanishes while results can give.",
             "fit_high": "It trims at every call at its limit: a tenth is left, as the rule it follows has it.",
             "fit_low": "No further down than needed: as much as can stays verbatim.",
+            "fit_keep_oldest": "Results are elided by size, wherever they stand.",
+            "fit_residue_high": "Iterations are dropped late: what is large has given before them.",
+            "fit_residue_low": "Low enough for drops to be rare: each rewrites what follows.",
         },
     ),
 }

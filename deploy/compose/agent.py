@@ -128,17 +128,16 @@ def begin(stub: service_pb2_grpc.SidecarServiceStub, number: int, dice: random.R
     return run
 
 
-def finish(run: Run) -> None:
-    """End a run as agents do: most say so, some send one more prompt that is not valid, some just stop."""
-    dice = run.random.random()
-    if dice < 0.1:
+def finish(run: Run, number: int) -> None:
+    """End a run as agents do: most say so, every tenth sends one more prompt that is not valid, some just stop."""
+    if number % 10 == 1:
         broken = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=b"not JSON")
         try:
             run.stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id=run.name, json=broken), timeout=DEADLINE)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-    if dice < 0.8:
+    if run.random.random() < 0.8:
         run.stub.EndRun(run_pb2.EndRunRequest(run_id=run.name), timeout=DEADLINE)
 
 
@@ -162,7 +161,7 @@ def main() -> int:
                 for _ in range(dice.randint(20, 60)):
                     run.step()
                     time.sleep(options.pause)
-                finish(run)
+                finish(run, number)
             except grpc.RpcError as error:
                 # The sidecar restarts or is stopped: a real agent would send its prompt untrimmed meanwhile.
                 sys.stderr.write(f"agent: {error.code().name}; trying again\n")

@@ -96,6 +96,11 @@ class Format:
     """The format that a body really is in, where what else it says decides that; it has the same name."""
 
     @property
+    def in_history(self) -> bool:
+        """Whether a message of ours may stand inside the history."""
+        return self.system_message is not None and not self.only_leading
+
+    @property
     def messages_path(self) -> str:
         """The request field that holds the messages."""
         return f"{FIELD}.{self.messages_field}" if self.is_json else "conversation.messages"

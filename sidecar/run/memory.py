@@ -96,6 +96,7 @@ class Memory:
         dirty = self.ledger.dirty
         batch_point = self.ledger.batches != self.batches and applied is not True
         self._store(sources, store)
+        self.ledger.drop_again([index for index in dirty if self.sent(index) is None], count)
         rewritten, changed_from = changed_from < known, min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:
@@ -185,6 +186,7 @@ class Memory:
             self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
             self.recorder.repeated.rewind(aligned.kept)
             self.rendered.cut(aligned.kept)
+            self.told = {index: trims for index, trims in self.told.items() if index < aligned.kept}
             del self.sent_at[aligned.kept :]
         self.received = received
         self.repetitions = []
@@ -342,9 +344,7 @@ class Memory:
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue
             came = self.sent(index)
-            if came is None:  # a rewind brought it back, but the agent no longer has it
-                ledger.drop_record(index, record.dropped_in, record.dropped_for)
-                continue
+            assert came is not None, "what the agent no longer has is dropped"
             raw = sources.render(index, came[0]) if record.touched else came[0]
             if index in ledger.dirty:
                 rendered.known_forms(index, work.format)  # the form that goes: a slow agent may still send it
@@ -372,6 +372,7 @@ class Memory:
             recall=work.inputs.recall,
             closing=own_text.closing(work.told, room, count) if room else ("", ""),
             lists=lists,
+            until=None if work.format.in_history else self.ledger.listed,
             registry_room=then.registry_room if then is not None else None,
         )
         self.gathered.show(new, self.own.entries if lists else (), self.ledger, self.shown)
@@ -386,8 +387,7 @@ class Memory:
 
     @staticmethod
     def _has_tail(work: Work) -> bool:
-        legal = work.format.system_message is not None and not work.format.only_leading
-        return legal and work.inputs.policy.note_place is NotePlace.TAIL
+        return work.format.in_history and work.inputs.policy.note_place is NotePlace.TAIL
 
     def _tell_trims(self) -> Sequence[Trim]:
         """List every item that is trimmed; those of records that have not changed are the same objects as before.
@@ -397,8 +397,6 @@ class Memory:
         """
         told = self.told
         new: list[Trim] = []
-        for index in [index for index in told if index >= len(self.ledger)]:
-            del told[index]
         for index in self.ledger.dirty:
             record = self.ledger.records[index]
             trims = trims_of(record)
@@ -409,7 +407,7 @@ class Memory:
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts
-        places = Places(0, 0) if work.format.only_leading else self._places()
+        places = self._places() if work.format.in_history else Places(0, 0)
         framed = frame(
             work.split,
             self.system,
@@ -439,7 +437,6 @@ class Memory:
         return Result(framed, own.tokens, tokens[-1] if tokens else 0, after, first, kept)
 
     def _places(self) -> Places:
-        groups = self.ledger.groups
-        opening = self.rendered.position(groups[0].start if groups else len(self.ledger))
-        batch = self.ledger.batch_group
-        return Places(opening, self.rendered.position(groups[batch].start) if 0 <= batch < len(groups) else opening)
+        groups, batch, held = self.ledger.groups, self.ledger.batch_group, max(self.ledger.held, 0)
+        gap = self.rendered.position(groups[held].start if held < len(groups) else len(self.ledger))
+        return Places(gap, max(gap, self.rendered.position(groups[batch].start)) if 0 <= batch < len(groups) else gap)

@@ -74,6 +74,7 @@ class OwnState:
         recall: bool,
         closing: tuple[str, str],
         lists: bool,
+        until: int | None = None,
         registry_room: int | None = None,
     ) -> None:
         """Write what depends on decisions: all but the note.
@@ -86,6 +87,7 @@ class OwnState:
             recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
             closing: what the registry ends with where there is no note; see `own_text.closing`.
             lists: whether registry and placeholder are written anew, as the prefix changes anyway.
+            until: the last iteration whose trims the registry tells; None: all.
             registry_room: tokens that the registry may take, where it is that of an earlier call.
         """
         before = self.texts
@@ -97,7 +99,9 @@ class OwnState:
             written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
             self.registry_room = room.registry if registry_room is None else registry_room
             registry, lines = (
-                own_text.registry(ledger, self.registry_room, dead(), count, written=written, closing=closing)
+                own_text.registry(
+                    ledger, self.registry_room, dead(), count, written=written, closing=closing, until=until
+                )
                 if recall
                 else ("", [])
             )

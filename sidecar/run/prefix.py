@@ -40,6 +40,7 @@ class Prefix:
     """Its tokens, the note not counted."""
     places: Places = field(default_factory=lambda: Places(0, 0))
     registry: str = ""
+    dropped: str = ""
 
     def place(self) -> Place:
         """What of it tells later whether, and why, the next prompt begins otherwise."""
@@ -98,23 +99,26 @@ class Prefix:
         in_member = () if in_messages else (own.texts.dropped, own.texts.registry)
         head = (fields, member, tuple(system), own.texts.directives, in_member)
         same_head = bool(known) and head == self.head
+        recounted = in_messages and own.texts.dropped != self.dropped
         registry_moved = in_messages and (
             own.texts.registry != self.registry
             or (bool(own.texts.registry) and places.registry != self.places.registry)
         )
         before, last = self.tokens, self.places
         had_registry = bool(self.registry)
-        self.head, self.places, self.registry = head, places, own.texts.registry
+        self.head, self.places, self.registry, self.dropped = head, places, own.texts.registry, own.texts.dropped
         self.tokens = overhead + ledger.total + own.tokens - own.note_tokens
         if not same_head:
             return -1, 0
         framing = len(system) + (bool(own.texts.directives) if in_messages else 0)
-        if changed_from >= known and not registry_moved:
+        if changed_from >= known and not registry_moved and not recounted:
             shown = bool(own.texts.dropped) + bool(own.texts.registry) if in_messages else 0
             return framing + shown + rendered.position(known), before
         position = rendered.position(changed_from)
         if registry_moved:
             position = min(position, places.registry, last.registry if had_registry else position)
+        if recounted:
+            position = min(position, places.dropped, last.dropped)
         kept = overhead + sum(ledger.records[index].tokens for index in rendered.live[:position])
         kept += own_tokens(OwnTexts(directives=own.texts.directives), count)
         if in_messages and own.texts.dropped and position > places.dropped:

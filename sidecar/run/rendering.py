@@ -172,7 +172,8 @@ class Sources:
                 return elide.repeated(label, entry.size, entry.again)
             if entry.kind is ItemKind.SNAPSHOT:
                 return elide.clipped_snapshot(text, label, entry.size)
-            return elide.placeholder(entry.kind, label, entry.size)
+            shown = elide.placeholder(entry.kind, label, entry.size)
+            return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
         head, tail = self.ends(entry)
         return elide.elided(head, tail, entry.size, entry.kept, label)
 

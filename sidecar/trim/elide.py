@@ -47,6 +47,13 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
     return f"[{_CLIPPED.get(kind, 'content clipped')} — {label}{size:,} bytes]"
 
 
+def carrier(label: str, dropped: int) -> str:
+    """A clipped item's label that counts the iterations dropped beside its own as well."""
+    if not dropped or not label.endswith("]"):
+        return label
+    return f"{label[:-1]}; {dropped:,} other iteration{'' if dropped == 1 else 's'} dropped]"
+
+
 def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
     """A user's text with what stands between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest stay.
 

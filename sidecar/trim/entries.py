@@ -92,6 +92,8 @@ class Entry:
     reason: Reason | None = None
     decided: int = 0
     """The iteration in whose prompt the last decision was made."""
+    first: int = 0
+    """The iteration in whose prompt the first one was."""
     earlier: tuple[tuple[int, int], ...] = ()
     """The decisions before it, if it was trimmed more than once: iteration and the tokens that were left."""
     advertised: bool = True
@@ -106,7 +108,8 @@ class Entry:
     stretch: int = -1
     """For feedback: users' other texts before it; feedback between two of them is one stretch."""
     counts: tuple[int, ...] = ()
-    """For the first collapsed feedback of a stretch: how many of each kind it stands for."""
+    """For the first collapsed feedback of a stretch: how many of each kind it stands for. For the ledger's carrier,
+    which is clipped: the iterations dropped."""
     again: int = 0
     """For a result that came again: the iteration in which it did, once it is clipped to a pointer."""
 

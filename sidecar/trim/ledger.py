@@ -17,7 +17,7 @@ call with its results. What comes before the first assistant block (the opening)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from sidecar.prompt.items import ItemKind, Role
@@ -25,6 +25,7 @@ from sidecar.trim import elide
 from sidecar.trim.elide import Kept
 from sidecar.trim.entries import (
     FEEDBACK_PLACES,
+    HEAVY,
     LIGHT,
     QUEUE_OF,
     Action,
@@ -56,6 +57,14 @@ class Ledger:
         """Heap of results by tokens, largest first; an item of it is out of date once its entry has other tokens."""
         self.drop_done = 0
         """Groups that dropping has passed."""
+        self.held = -1
+        """Oldest groups whose results stay whole, so that the prefix up to there stays; -1: not chosen yet."""
+        self.carrier: Entry | None = None
+        """The clipped item whose label counts the dropped groups; None: there are none, or none of their items do."""
+        self.carried = 0
+        """Tokens that the count takes, beside those of the item."""
+        self.gone = 0
+        """Groups of which something was dropped."""
         self.total = 0
         """Tokens of all records as they are now."""
         self.media = 0
@@ -67,6 +76,10 @@ class Ledger:
         self.batch_group = -1
         """The group before which the registry stands, in formats that allow it."""
         self.batches = 0
+        self.listed = 0
+        """The iteration whose trims the registry lists, where it stands before the history; 0: none yet."""
+        self.changed_from = 0
+        """The first record that the evaluation in hand has changed."""
         self.dirty: set[int] = set()
         """Records whose rendering has changed since the caller last cleared this."""
         self.by_id: dict[str, Entry] = {}
@@ -165,25 +178,32 @@ class Ledger:
             entry.earlier = (*entry.earlier, (entry.decided, entry.tokens))
         entry.action, entry.kept, entry.tokens, entry.reason = action, kept, tokens, reason
         entry.decided = self.iteration
+        entry.first = entry.first or entry.decided
         record.tokens -= saved
-        record.touched += 1
         self.total -= saved
-        self.dirty.add(entry.message)
+        self._mark(entry.message)
+
+    def _mark(self, index: int) -> None:
+        """A record's rendering has changed."""
+        self.records[index].touched += 1
+        self.dirty.add(index)
+        self.changed_from = min(self.changed_from, index)
 
     def drop(self, group: int, reason: Reason = Reason.RESIDUE) -> bool:
         """Drop a group's messages but the system's; whether there was anything to drop."""
-        any_dropped = False
+        any_dropped, counted = False, False
         for index in self.members(group):
             record = self.records[index]
             if record.dropped and record.dropped_for is Reason.FEEDBACK:
                 # Its stretch's label goes too, and from now on the placeholder of dropped iterations counts it.
                 record.dropped_for, record.dropped_in = reason, self.iteration
-                record.touched += 1
-                self.dirty.add(index)
+                counted = True
+                self._mark(index)
             if record.dropped or record.role in (Role.SYSTEM, Role.OTHER):
                 continue
             any_dropped = True
             self.drop_record(index, self.iteration, reason)
+        self.gone += any_dropped or counted
         return any_dropped
 
     def drop_record(self, index: int, iteration: int, reason: Reason = Reason.RESIDUE) -> None:
@@ -192,9 +212,48 @@ class Ledger:
         record.dropped = True
         record.dropped_in = iteration
         record.dropped_for = reason
-        record.touched += 1
         self.total -= record.tokens
-        self.dirty.add(index)
+        self._mark(index)
+
+    def drop_again(self, indices: Sequence[int], count: Callable[[str], int]) -> None:
+        """Drop what a rewind brought back and the agent no longer has."""
+        for index in indices:
+            if not self.records[index].dropped:
+                self.drop_record(index, self.records[index].dropped_in, self.records[index].dropped_for)
+                self.count_gone()
+        self.count_dropped(count)
+
+    def count_dropped(self, count: Callable[[str], int]) -> None:
+        """Have the carrier's label say how many groups are dropped, if it does not already."""
+        entry = self.carrier
+        counts = (self.gone,) if self.gone else ()
+        if entry is None or entry.counts == counts or self.records[entry.message].pinned:
+            return
+        entry.counts = counts
+        label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
+        carried = max(0, count(elide.carrier(label, self.gone)) - entry.tokens)
+        self.records[entry.message].tokens += carried - self.carried
+        self.total += carried - self.carried
+        self.carried = carried
+        self._mark(entry.message)
+
+    def hold(self, groups: int) -> None:
+        """Keep the results of the oldest groups, so many."""
+        self.held = groups
+        self.drop_done = max(self.drop_done, groups)
+        for ageing in HEAVY:
+            queue = self.queues[ageing]
+            while queue.head is not None and self.records[queue.head.message].group < groups:
+                queue.done += 1
+
+    def release(self) -> bool:
+        """Keep none of the oldest groups any more; whether any was kept."""
+        any_held, self.held = self.held > 0, 0
+        if any_held:
+            self.drop_done = 0
+            for ageing in HEAVY:
+                self.queues[ageing].done = 0
+        return any_held
 
     def members(self, group: int) -> range:
         """Indices of a group's records."""
@@ -228,6 +287,9 @@ class Ledger:
         self.gather_stretches()
         self.repeated = [each for each in self.repeated if each[0].message < length and each[1] < self.iteration]
         self.drop_done = min(self.drop_done, len(self.groups))
+        self.held = min(self.held, len(self.groups))
+        if self.carrier is not None and self.carrier.message >= length:
+            self.carrier, self.carried = None, 0
         self.evaluated = min(self.evaluated, length)
         self.batch_end = min(self.batch_end, length)
         self.batch_group = min(self.batch_group, len(self.groups) - 1)
@@ -236,7 +298,13 @@ class Ledger:
         self._revive_last_unit()
         self.total = sum(record.tokens for record in self.records if not record.dropped)
         self.media = sum(record.media for record in self.records)
+        self.count_gone()
         self.rebuild_largest()
+
+    def count_gone(self) -> None:
+        """Count the dropped groups anew."""
+        whole = (record for record in self.records if record.dropped and record.dropped_for is not Reason.FEEDBACK)
+        self.gone = len({record.group for record in whole})
 
     def rebuild_largest(self) -> None:
         """Make the heap of results anew, after entries came or went otherwise than at the end."""
@@ -320,7 +388,7 @@ class Ledger:
         for record in self.records:
             for entry in record.entries:
                 self.user_texts = max(self.user_texts, entry.stretch)
-                if entry.counts:
+                if entry.counts and entry.action is Action.COLLAPSED:
                     self.stretches[entry.stretch] = entry
                 elif entry.feedback is not None and record.group >= 0 and entry.action is None and not record.pinned:
                     self.feedback.append(entry)
@@ -344,8 +412,7 @@ class Ledger:
                 record = self.records[index]
                 if record.dropped:
                     record.dropped = False
-                    record.touched += 1
-                    self.dirty.add(index)
+                    self._mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))
 
     def _pair_again(self) -> None:

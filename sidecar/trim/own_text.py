@@ -67,12 +67,12 @@ class Room:
 
 def room(limit: int, own_text_max: int, note_max: int, registry_share: float, count: Callable[[str], int]) -> Room:
     """Share out the room for own text under a limit."""
-    total = min(own_text_max, int(SHARE_OF_LIMIT * limit))
-    directives = DIRECTIVES if total >= _FULL_FROM else SHORT_DIRECTIVES if total >= _SHORT_FROM else ""
-    left = total - DROPPED_TOKENS - FRAMING_TOKENS - (count(directives) if directives else 0)
-    note = max(0, min(note_max, left // 2))
-    registry = max(0, min(int(registry_share * limit), left - note))
-    return Room(total, directives, registry, note)
+    most = min(own_text_max, int(SHARE_OF_LIMIT * limit))
+    directives = DIRECTIVES if most >= _FULL_FROM else SHORT_DIRECTIVES if most >= _SHORT_FROM else ""
+    fixed = DROPPED_TOKENS + FRAMING_TOKENS + (count(directives) if directives else 0)
+    note = max(0, min(note_max, (most - fixed) // 2))
+    registry = max(0, min(int(registry_share * limit), most - fixed - note))
+    return Room(min(most, fixed + note + registry), directives, registry, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,7 @@ def registry(
     *,
     written: Mapping[str, RegistryLine] | None = None,
     closing: tuple[str, str] = ("", ""),
+    until: int | None = None,
 ) -> tuple[str, list[RegistryLine]]:
     """Write the registry of what was trimmed up to the last batch point: the largest first, of equals the newest.
 
@@ -141,6 +142,7 @@ def registry(
         count: counts tokens.
         written: lines that were written before, by id; an entry's line never changes.
         closing: what stands after the lines, and what stands there even without lines; they have room of their own.
+        until: the last iteration whose trims it tells; None: all that there are.
 
     Returns:
         The text (empty if there is nothing to list or no room, and nothing to close with) and the lines that it shows.
@@ -153,6 +155,7 @@ def registry(
         and not entry.recalled
         and entry.kind is not ItemKind.OPAQUE
         and entry.stash_id not in dead
+        and (until is None or _trimmed_in(record, entry) <= until)
     ]
     lines: list[RegistryLine] = []
     room = tokens * CHARACTERS_PER_TOKEN
@@ -173,6 +176,11 @@ def registry(
             return "\n".join(filter(None, (text, *closing))), lines
         del lines[min(len(lines) - 1, len(lines) * tokens // taken) :]
     return closing[1], []
+
+
+def _trimmed_in(record: Record, entry: Entry) -> int:
+    """The iteration in whose prompt an item was first shown trimmed, or not at all."""
+    return min(entry.first or record.dropped_in, record.dropped_in if record.dropped else entry.first)
 
 
 def is_cut(written: str) -> bool:
@@ -243,7 +251,9 @@ _COUNTED: Final[Sequence[tuple[Role, str]]] = (
 
 
 def dropped(ledger: Ledger) -> str:
-    """The placeholder that stands for all dropped iterations; empty if none is."""
+    """The placeholder that stands for all dropped iterations; empty if none is, or the ledger's carrier counts them."""
+    if ledger.carrier is not None:
+        return ""
     # A feedback message that went is counted by its stretch's label.
     gone = [record for record in ledger.records if record.dropped and record.dropped_for is not Reason.FEEDBACK]
     if not gone:

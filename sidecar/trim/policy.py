@@ -77,20 +77,31 @@ class Policy:
     """How a user's text begins that rejects what the model took for done; no person's text begins so by chance."""
     feedback_error: tuple[str, ...] = ("Step error:", "[step error]")
     feedback_repetition: tuple[str, ...] = ("Repetition warning:", "[repetition warning]")
-    fit_high: float = 0.95
-    """High-water mark. A twentieth is left for what an estimate may be wrong by; reports bring that below 3 %."""
-    fit_low: float = 0.40
+    fit_high: float = 0.99
+    """High-water mark. The rest is for what an estimate may be wrong by: mostly below 0.7 %, once usage is reported."""
+    fit_low: float = 0.45
     """Low-water mark: deeper costs less and keeps less text; see docs/when-to-cut.md."""
     fit_head_share: float = 0.5
-    fit_residue_high: float = 0.10
+    fit_residue_high: float = 0.04
     """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
-    fit_residue_low: float = 0.02
+    fit_residue_low: float = 0.0
+    fit_keep_oldest: float = 0.27
+    """What the oldest iterations' results may take and stay whole, times the discount on cached input."""
+    price_cached: float = 0.1
+    """Price of an input token that the provider has cached, in plain input tokens."""
+    price_written: float = 1.25
+    """Price of one that it writes to the cache; both as in Anthropic's price list for the five-minute cache."""
     own_text_max_tokens: int = 1_200
     """Room for our own text, with 4 % of the limit as the other bound."""
     note_max_tokens: int = 150
     note_place: NotePlace = NotePlace.TAIL
     registry_share: float = 0.0075
     """Share of the limit that the registry may take; at 0.01 own text was 2.2 % of the longest recorded run's cost."""
+
+    @property
+    def oldest_share(self) -> float:
+        """Share of the limit of what is held at the beginning: the less a cached token is favoured, the smaller."""
+        return self.fit_keep_oldest * max(0.0, 1.0 - self.price_cached / self.price_written)
 
     def keep(self, ageing: Ageing | None) -> int:
         """Newest iterations of which entries of a queue are not clipped; None: feedback."""
@@ -145,6 +156,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "fit_head_share": (0.0, 1.0),
     "fit_residue_high": (0.0, 1.0),
     "fit_residue_low": (0.0, 1.0),
+    "fit_keep_oldest": (0.0, 1.0),
+    "price_cached": (0.0, 100.0),
+    "price_written": (0.01, 100.0),
     "own_text_max_tokens": (0, 8_000),
     "note_max_tokens": (0, 1_000),
     "registry_share": (0.0, 0.02),
@@ -159,9 +173,22 @@ PREFIX_LISTS = frozenset(f"feedback_{kind}" for kind in Feedback)
 
 PRESETS: Mapping[str, Policy] = {
     "cache_first": Policy(),
-    "lean": Policy(age_stage=AgeStage.ALWAYS, age_repeats=True, registry_share=0.0),
+    "lean": Policy(
+        age_stage=AgeStage.ALWAYS,
+        age_repeats=True,
+        registry_share=0.0,
+        fit_residue_high=0.10,
+        fit_residue_low=0.02,
+    ),
     "cap_only": Policy(fit_stage=FitStage.OFF, age_stage=AgeStage.OFF),
-    "fit_only": Policy(fit_stage=FitStage.LARGEST_FIRST, fit_high=0.90, fit_low=0.90),
+    "fit_only": Policy(
+        fit_stage=FitStage.LARGEST_FIRST,
+        fit_high=0.90,
+        fit_low=0.90,
+        fit_keep_oldest=0.0,
+        fit_residue_high=0.10,
+        fit_residue_low=0.02,
+    ),
 }
 """`cache_first` keeps the provider's prompt cache warm, `lean` the prompt small; `cap_only` and `fit_only` are the two
 plain rules. `lean` has no registry: it would change at every call, and stands before all messages in some formats."""

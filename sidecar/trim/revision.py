@@ -48,6 +48,7 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     tokens: int
     reason: int
     decided: int
+    first: int
     advertised: bool
     counts: list[int]
     again: int
@@ -62,6 +63,10 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     done: list[int]
     """How far clipping has passed each queue, in the order of `Ageing`."""
     drop_done: int
+    held: int
+    carrier: tuple[int, int]
+    """Message and item of the ledger's carrier; (-1, -1): there is none."""
+    listed: int
     batch_end: int
     batch_group: int
     batches: int
@@ -110,6 +115,7 @@ def pack_state(ledger: Ledger) -> bytes:
             entry.tokens,
             _REASON_NUMBERS[entry.reason or Reason.FIT],
             entry.decided,
+            entry.first,
             entry.advertised,
             entry.counts,
             entry.again,
@@ -133,6 +139,9 @@ def pack_state(ledger: Ledger) -> bytes:
         dropped,
         [ledger.queues[ageing].done for ageing in Ageing],
         ledger.drop_done,
+        ledger.held,
+        (ledger.carrier.message, ledger.carrier.item) if ledger.carrier is not None else (-1, -1),
+        ledger.listed,
         ledger.batch_end,
         ledger.batch_group,
         ledger.batches,
@@ -182,6 +191,7 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         kept = Kept(was.head, was.tail) if action is Action.ELIDED else None
         ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
         entry.decided = was.decided
+        entry.first = was.first
         entry.advertised = was.advertised
         entry.counts = tuple(was.counts)
         entry.again = was.again
@@ -191,6 +201,13 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     for ageing, done in zip(Ageing, state.done, strict=True):
         ledger.queues[ageing].done = done
     ledger.drop_done = state.drop_done
+    ledger.held = state.held
+    message, item = state.carrier
+    if message >= 0:
+        ledger.carrier = ledger.records[message].entries[item]
+        ledger.carrier.counts = ()  # the next evaluation counts
+    ledger.listed = state.listed
+    ledger.count_gone()
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches

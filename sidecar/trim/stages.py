@@ -11,7 +11,8 @@ and above the high-water mark the steps below are taken in order, each going no 
     1  clip old items, oldest first, down to        elide results, largest first, down to the
        the low-water mark: arguments and text       low-water mark
        before results; the last is elided if it
-       holds more than must go
+       holds more than must go. Results of the
+       oldest iterations stay (`oldest`)
     2  drop the oldest iterations if what clipping  as 1 and 2 of cache_first
        left takes too much
     3  elide the largest of the rest, down to       -
@@ -40,11 +41,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sidecar.prompt.items import ItemKind
+from sidecar.prompt.items import ItemKind, Role
 from sidecar.trim import elide
 from sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from sidecar.trim.ledger import Ledger
+from sidecar.trim.oldest import hold_oldest
 from sidecar.trim.policy import AgeStage, FitStage, Policy
+from sidecar.trim.residue import Residue
 
 MIN_SAVING: Final = 12
 """Tokens that an edit must save: below it the marker's loss of meaning and the rewritten cache are not worth it."""
@@ -52,12 +55,17 @@ ELIDE_FLOOR: Final = 256
 """Tokens that eliding to fit leaves of a result: head and tail of a screenful. Smaller ones are clipped if need be."""
 ELIDE_PASSES: Final = 4
 """Tries to meet a token target with a byte budget; tokens for each byte vary within a text, mostly by less than 2."""
+REGISTRY_PAYS: Final = 0.05
+"""Share of the limit that writing a registry anew may rewrite, where it stands before the history: what stands between
+the two is else kept from cut to cut, and worth more than a list that is complete."""
 NOTHING: Final = -1.0
 """A target in tokens that nothing meets: all that is old is clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
 """Arguments become `{}`; a snapshot's text is needed to tell what is left of it."""
 COUNT_AHEAD: Final = 16
 """Placeholders that are counted in one call: a batch point clips some tens of items."""
+_CARRIERS: Final = frozenset({ItemKind.RESULT, ItemKind.TEXT})
+"""Items whose label may count what was dropped."""
 EMPTY_ARGUMENTS_TOKENS: Final = 1
 """Tokens of `{}`."""
 
@@ -104,10 +112,7 @@ class Evaluation:
         self._clipped_tokens: dict[tuple[int, int], int] = {}
         """Tokens of placeholders that were counted ahead, by message and item."""
         self._changed = False
-        self._passed = 0
-        """Groups of which clipping has left what it leaves, as far as this batch has added them up."""
-        self._residue = 0
-        """Tokens of those that were not dropped."""
+        self._residue = Residue(ledger, inputs.policy, inputs.limit, self._carry)
 
     @property
     def used(self) -> int:
@@ -123,16 +128,22 @@ class Evaluation:
         for index in range(ledger.evaluated, len(ledger)):
             self._cap(index)
         ledger.evaluated = len(ledger)
-        self._changed = False
+        ledger.count_dropped(self._count)  # a rewind may have brought some back
+        self._changed, self._residue.changed = False, False
+        ledger.changed_from = len(ledger)
         if self._policy.age_stage is AgeStage.ALWAYS:
             self._age()
         high = self._policy.fit_high * self._inputs.limit
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
-        if self._changed:
+        if self._changed or self._residue.changed:
+            ledger.count_dropped(self._count)
             ledger.batches += 1
             ledger.batch_end = len(ledger)
             ledger.batch_group = len(ledger.groups) - 1
+            stays = sum(record.tokens for record in ledger.records[: ledger.changed_from] if not record.dropped)
+            if not ledger.listed or stays <= REGISTRY_PAYS * self._inputs.limit:
+                ledger.listed = ledger.iteration
 
     # -- cap ---------------------------------------------------------------------------------------------------------
 
@@ -181,17 +192,18 @@ class Evaluation:
 
     def _age(self) -> None:
         """Clip all that is old, whatever is used of the limit."""
+        self._ledger.release()
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
-        self._begin_residue()  # else what each iteration leaves would add up to the high-water mark
+        self._residue.begin()  # else what each iteration leaves would add up to the high-water mark
 
     def _settle_old(self) -> None:
         """Collapse old feedback and drop iterations past the hard cap, which batch points do whatever they need."""
         self._collapse_feedback()
         cap = self._policy.age_hard_cap_iterations
         if cap:
-            while self._drop_next(len(self._ledger.groups) - cap, Reason.AGE):
+            while self._residue.drop_next(len(self._ledger.groups) - cap, Reason.AGE):
                 pass
 
     def _collapse_feedback(self) -> None:
@@ -238,20 +250,28 @@ class Evaluation:
     # -- fit ---------------------------------------------------------------------------------------------------------
 
     def _fit(self, high: float) -> None:
-        policy = self._policy
+        policy, ledger = self._policy, self._ledger
         low = policy.fit_low * self._inputs.limit
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
+            hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
-            self._begin_residue()
+            self._residue.begin()
             self._clip_old(low, drop=True)
+            if self.used > (low + high) / 2 and ledger.release():  # rather than the newest results
+                self._residue.begin()
+                self._clip_old(low, drop=True)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             self._elide_largest(low)
         if self.used > high:
+            ledger.release()
             self._clip_old(high, keep=1)
-            while self.used > high and self._drop_next(len(self._ledger.groups) - 1, Reason.FIT):
+            newest = len(ledger.groups) - 1
+            while self.used > high and self._residue.drop_next(newest, Reason.FIT, carry=False):
                 pass
+            if self.used > high:
+                self._residue.drop_carrier()
             self._clip_newest(high)
 
     def _clip_old(self, target: float, keep: int | None = None, *, drop: bool = False) -> None:
@@ -271,7 +291,7 @@ class Evaluation:
                 queue.done += 1
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
-                    self._drop_residue()
+                    self._residue.drop()
 
     def _shorten(self, entry: Entry, target: float) -> bool:
         """Elide a result that holds more than is still to be freed; whether that met the target.
@@ -317,6 +337,9 @@ class Evaluation:
             entry = ledger.pop_largest()
             if entry is None:
                 break
+            if ledger.records[entry.message].group < ledger.held:
+                put_back.append(entry)
+                continue
             if entry.tokens <= ELIDE_FLOOR:
                 put_back.append(entry)
                 break
@@ -346,63 +369,6 @@ class Evaluation:
             return False
         self._decide(entry, Action.ELIDED, kept, tokens, Reason.FIT)
         self._changed = True
-        return True
-
-    # -- drop --------------------------------------------------------------------------------------------------------
-
-    def _begin_residue(self) -> None:
-        """Add up anew what clipping has left: a batch begins, and the limit may be another one."""
-        self._passed, self._residue = 0, 0
-        self._drop_residue()
-
-    def _drop_residue(self) -> None:
-        """Drop the oldest iterations when what clipping has left of those it has passed exceeds its share.
-
-        Called after each clip of a batch, so that what dropping frees need not be clipped; each group is added once.
-        """
-        ledger, limit = self._ledger, self._inputs.limit
-        kept = max(1, *(self._policy.keep(kind) for kind in Ageing))  # a rewind makes a clipped group the newest
-        passed = len(ledger.groups) - kept
-        for queue in ledger.queues.values():
-            if queue.head is not None:
-                passed = min(passed, ledger.records[queue.head.message].group)
-        for group in range(max(ledger.drop_done, self._passed), passed):
-            records = (ledger.records[index] for index in ledger.members(group))
-            self._residue += sum(record.tokens for record in records if not record.dropped)
-        self._passed = max(self._passed, passed)
-        if self._residue <= self._policy.fit_residue_high * limit:
-            return
-        while ledger.drop_done < passed and self._residue > self._policy.fit_residue_low * limit:
-            before = ledger.total
-            if not self._drop_next(passed, Reason.RESIDUE):
-                break
-            self._residue -= before - ledger.total
-
-    def _drop_next(self, bound: int, reason: Reason) -> bool:
-        """Pass the next group that may be dropped, with those that answer its calls; False at the bound."""
-        ledger = self._ledger
-        first = ledger.drop_done
-        if first >= bound:
-            return False
-        end = ledger.unit_end(first)
-        if end >= bound:
-            return False
-        ledger.drop_done = end + 1
-        groups = range(first, end + 1)
-        # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
-        if any(
-            ledger.groups[group].pinned or ledger.groups[group].unanswered or ledger.groups[group].back < first
-            for group in groups
-        ):
-            return True
-        if all(
-            entry.holdable
-            for group in groups
-            for index in ledger.members(group)
-            for entry in ledger.records[index].entries
-        ):
-            for group in groups:
-                self._changed |= ledger.drop(group, reason)
         return True
 
     # -- one item ----------------------------------------------------------------------------------------------------
@@ -444,6 +410,20 @@ class Evaluation:
         if entry.action is None:
             entry.advertised = self._inputs.recall
         self._ledger.set_entry(entry, action, kept, tokens, reason)
+
+    def _carry(self, entries: Sequence[Entry]) -> Entry | None:
+        """Clip an iteration's items, and choose the one of them whose label is to count what is dropped.
+
+        None if there is none, or a user's text, which is not clipped, would stay with it.
+        """
+        records = self._ledger.records
+        if any(entry.kind is ItemKind.TEXT and records[entry.message].role is not Role.ASSISTANT for entry in entries):
+            return None
+        for entry in entries:
+            if not entry.fixed:
+                self._clip(entry, Reason.RESIDUE)
+        able = [entry for entry in entries if entry.kind in _CARRIERS and entry.action is Action.CLIPPED]
+        return max(able, key=lambda entry: (entry.kind is ItemKind.RESULT, entry.size), default=None)
 
     def _label(self, entry: Entry) -> str:
         advertised = entry.advertised if entry.action is not None else self._inputs.recall

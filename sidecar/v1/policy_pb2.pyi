@@ -159,6 +159,9 @@ class Policy(_message.Message):
     FEEDBACK_VALIDATION_FIELD_NUMBER: _builtins.int
     FEEDBACK_ERROR_FIELD_NUMBER: _builtins.int
     FEEDBACK_REPETITION_FIELD_NUMBER: _builtins.int
+    FIT_KEEP_OLDEST_FIELD_NUMBER: _builtins.int
+    PRICE_CACHED_FIELD_NUMBER: _builtins.int
+    PRICE_WRITTEN_FIELD_NUMBER: _builtins.int
     preset: Global___Preset.ValueType
     """The preset that the other fields start from."""
     cap_text_bytes: _builtins.int
@@ -180,7 +183,7 @@ class Policy(_message.Message):
     fit_residue_low: _builtins.float
     """Share of the limit that dropping old iterations goes down to: 0 to fit_residue_high."""
     own_text_max_tokens: _builtins.int
-    """Tokens kept free for the sidecar's own text; the lesser of this and 4 % of the limit is reserved."""
+    """Tokens that the sidecar's own text may take; 4 % of the limit is the other bound. What it can need is kept free."""
     note_max_tokens: _builtins.int
     """Tokens that the note may take."""
     note_place: Global___NotePlace.ValueType
@@ -202,9 +205,17 @@ class Policy(_message.Message):
     age_keep_feedback: _builtins.int
     """For the agent's feedback; the newest of each kind stays whole in any case."""
     age_hard_cap_iterations: _builtins.int
-    """Iterations that a prompt may hold: older ones are dropped whole, with a placeholder that counts. 0: any number."""
+    """Iterations that a prompt may hold: older ones are dropped whole but for one, clipped, that counts them. 0: any."""
     age_repeats: _builtins.bool
     """Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one."""
+    fit_keep_oldest: _builtins.float
+    """Share of the limit that the results of the oldest iterations may take and stay whole, so that the prefix up to
+    there stays cached from batch to batch: 0 to 1, multiplied by the discount on cached input.
+    """
+    price_cached: _builtins.float
+    """Price of an input token that the provider has cached, in plain input tokens: 0 to 100."""
+    price_written: _builtins.float
+    """Price of one that it writes to its cache: 0.01 to 100. The discount is one less the first by the second."""
     @_builtins.property
     def feedback_validation(self) -> Global___Prefixes:
         """How users' texts begin that are validation feedback."""
@@ -246,10 +257,13 @@ class Policy(_message.Message):
         feedback_validation: Global___Prefixes | None = ...,
         feedback_error: Global___Prefixes | None = ...,
         feedback_repetition: Global___Prefixes | None = ...,
+        fit_keep_oldest: _builtins.float | None = ...,
+        price_cached: _builtins.float | None = ...,
+        price_written: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "registry_share", b"registry_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "registry_share", b"registry_share"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "registry_share", b"registry_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "registry_share", b"registry_share"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["age_hard_cap_iterations"]  # noqa: Y015
     _WhichOneofArgType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations"]  # noqa: Y015
@@ -279,6 +293,8 @@ class Policy(_message.Message):
     _WhichOneofArgType__fit_head_share: _TypeAlias = _typing.Literal["_fit_head_share", b"_fit_head_share"]  # noqa: Y015
     _WhichOneofReturnType__fit_high: _TypeAlias = _typing.Literal["fit_high"]  # noqa: Y015
     _WhichOneofArgType__fit_high: _TypeAlias = _typing.Literal["_fit_high", b"_fit_high"]  # noqa: Y015
+    _WhichOneofReturnType__fit_keep_oldest: _TypeAlias = _typing.Literal["fit_keep_oldest"]  # noqa: Y015
+    _WhichOneofArgType__fit_keep_oldest: _TypeAlias = _typing.Literal["_fit_keep_oldest", b"_fit_keep_oldest"]  # noqa: Y015
     _WhichOneofReturnType__fit_low: _TypeAlias = _typing.Literal["fit_low"]  # noqa: Y015
     _WhichOneofArgType__fit_low: _TypeAlias = _typing.Literal["_fit_low", b"_fit_low"]  # noqa: Y015
     _WhichOneofReturnType__fit_residue_high: _TypeAlias = _typing.Literal["fit_residue_high"]  # noqa: Y015
@@ -289,6 +305,10 @@ class Policy(_message.Message):
     _WhichOneofArgType__note_max_tokens: _TypeAlias = _typing.Literal["_note_max_tokens", b"_note_max_tokens"]  # noqa: Y015
     _WhichOneofReturnType__own_text_max_tokens: _TypeAlias = _typing.Literal["own_text_max_tokens"]  # noqa: Y015
     _WhichOneofArgType__own_text_max_tokens: _TypeAlias = _typing.Literal["_own_text_max_tokens", b"_own_text_max_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__price_cached: _TypeAlias = _typing.Literal["price_cached"]  # noqa: Y015
+    _WhichOneofArgType__price_cached: _TypeAlias = _typing.Literal["_price_cached", b"_price_cached"]  # noqa: Y015
+    _WhichOneofReturnType__price_written: _TypeAlias = _typing.Literal["price_written"]  # noqa: Y015
+    _WhichOneofArgType__price_written: _TypeAlias = _typing.Literal["_price_written", b"_price_written"]  # noqa: Y015
     _WhichOneofReturnType__registry_share: _TypeAlias = _typing.Literal["registry_share"]  # noqa: Y015
     _WhichOneofArgType__registry_share: _TypeAlias = _typing.Literal["_registry_share", b"_registry_share"]  # noqa: Y015
     @_typing.overload
@@ -320,6 +340,8 @@ class Policy(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_high) -> _WhichOneofReturnType__fit_high | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_keep_oldest) -> _WhichOneofReturnType__fit_keep_oldest | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_low) -> _WhichOneofReturnType__fit_low | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_residue_high) -> _WhichOneofReturnType__fit_residue_high | None: ...
@@ -329,6 +351,10 @@ class Policy(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__note_max_tokens) -> _WhichOneofReturnType__note_max_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__own_text_max_tokens) -> _WhichOneofReturnType__own_text_max_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__price_cached) -> _WhichOneofReturnType__price_cached | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__price_written) -> _WhichOneofReturnType__price_written | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__registry_share) -> _WhichOneofReturnType__registry_share | None: ...
 

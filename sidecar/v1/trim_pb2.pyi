@@ -316,7 +316,7 @@ class _OwnTextKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OwnTextKi
     OWN_TEXT_KIND_NOTE: _OwnTextKind.ValueType  # 3
     """The recall cue and the newest entries."""
     OWN_TEXT_KIND_DROPPED: _OwnTextKind.ValueType  # 4
-    """The placeholder that counts dropped iterations."""
+    """The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label."""
 
 class OwnTextKind(_OwnTextKind, metaclass=_OwnTextKindEnumTypeWrapper):
     """The kinds of own text."""
@@ -330,7 +330,7 @@ OWN_TEXT_KIND_REGISTRY: OwnTextKind.ValueType  # 2
 OWN_TEXT_KIND_NOTE: OwnTextKind.ValueType  # 3
 """The recall cue and the newest entries."""
 OWN_TEXT_KIND_DROPPED: OwnTextKind.ValueType  # 4
-"""The placeholder that counts dropped iterations."""
+"""The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label."""
 Global___OwnTextKind: _TypeAlias = OwnTextKind  # noqa: Y015
 
 class _EditOperation:

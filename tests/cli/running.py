@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,12 +40,17 @@ class Program:
     lines: list[str] = field(default_factory=list)
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Read the log until a line matches."""
+        """Read the log until a line matches; a program that keeps silent for too long is killed."""
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if found := re.search(pattern, line):
-                return found
+        patience = threading.Timer(PATIENCE, self.process.kill)
+        patience.start()
+        try:
+            for line in self.process.stderr:
+                self.lines.append(line)
+                if found := re.search(pattern, line):
+                    return found
+        finally:
+            patience.cancel()
         raise AssertionError(f"the program ended without {pattern}: {''.join(self.lines)}")
 
     def end(self) -> int:

@@ -131,18 +131,17 @@ def _bytes(exchange: Exchange, ours: set[int]) -> Iterable[str]:
     for own in exchange.answer.own_text:
         if own.message_index >= 0 and got.messages[own.message_index].get("content") != own.text:
             yield f"message {own.message_index} is not the own text that the answer says it is"
-    matched = alignment(OPENAI_CHAT, sent.messages, got.messages, ours)
-    if matched.strangers:
-        yield f"messages {matched.strangers} stand for none that was sent"
     trims = exchange.answer.trims
     dropped = {trim.message_index + LEADING for trim in trims if trim.action == trim_pb2.TRIM_ACTION_DROPPED}
+    matched = alignment(OPENAI_CHAT, sent.messages, got.messages, ours, dropped)
+    if matched.strangers:
+        yield f"messages {matched.strangers} stand for none that was sent"
     edited = {trim.message_index + LEADING for trim in trims} - dropped
     stays = {old: new for new, old in matched.pairs}
     for old, piece in enumerate(sent.slices):
         if old in dropped:
-            if old in stays:
-                yield f"sent message {old} is said to be dropped and is there"
-        elif old not in stays:
+            continue
+        if old not in stays:
             yield f"sent message {old} is gone, and no trim says so"
         elif old not in edited and got.slices[stays[old]] != piece:
             yield f"sent message {old} has other bytes, and no trim says so"

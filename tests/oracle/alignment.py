@@ -26,8 +26,18 @@ class Alignment:
     strangers: tuple[int, ...]
 
 
-def alignment(format: str, before: Sequence[Any], after: Sequence[Any], inserted: Collection[int] = ()) -> Alignment:
-    """Match the messages of `after` with those of `before`; `inserted` indices of `after` are left out."""
+def alignment(
+    format: str,
+    before: Sequence[Any],
+    after: Sequence[Any],
+    inserted: Collection[int] = (),
+    absent: Collection[int] = (),
+) -> Alignment:
+    """Match the messages of `after` with those of `before`.
+
+    `inserted` indices of `after` are left out, and `absent` ones of `before`, which are said to be gone: if one of them
+    is there all the same, it stands for none.
+    """
     pairs: list[tuple[int, int]] = []
     strangers: list[int] = []
     bound = len(before)
@@ -35,7 +45,7 @@ def alignment(format: str, before: Sequence[Any], after: Sequence[Any], inserted
         if place in inserted:
             continue
         for candidate in range(bound - 1, -1, -1):
-            if may_stand_for(format, before[candidate], after[place]):
+            if candidate not in absent and may_stand_for(format, before[candidate], after[place]):
                 pairs.append((place, candidate))
                 bound = candidate
                 break

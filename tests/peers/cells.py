@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from math import prod
 from pathlib import Path
+from statistics import fmean
 
 from sidecar.run.weigh import PRIMING
 from tests.peers.accounting import Figures, figures
@@ -131,6 +132,14 @@ class Line:
     run: str
     long: bool
     ratios: Mapping[float, float]
+    shown: Mapping[float, tuple[float, float]]
+    """Result text that stands on average, ours and the control's, by budget."""
+
+    @property
+    def texts(self) -> tuple[float, float]:
+        """The means of what stands, ours and the control's."""
+        ours, others = zip(*self.shown.values(), strict=True)
+        return fmean(ours), fmean(others)
 
     @property
     def mean(self) -> float:
@@ -142,9 +151,10 @@ def grid(materials: Sequence[Material], shares: Sequence[float], cells: Sequence
     """Measure ourselves against the control over a grid of budgets; single cells jump by a batch."""
     known = {(cell.run, cell.share): cell for cell in cells}
     for material in materials:
-        ratios = {}
+        ratios, shown = {}, {}
         for share in shares:
             cell = known.get((material.run.name, share)) or cell_of(material, share, (OURS, CONTROL))
-            ratios[share] = cell.figures(OURS).cost / cell.figures(CONTROL).cost
+            own, other = cell.figures(OURS), cell.figures(CONTROL)
+            ratios[share], shown[share] = own.cost / other.cost, (own.verbatim, other.verbatim)
         progress(f"grid: {material.run.name}")
-        yield Line(material.run.name, len(material.lengths) >= LONG, ratios)
+        yield Line(material.run.name, len(material.lengths) >= LONG, ratios, shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,17 +185,23 @@ def test_a_cheaper_peer_breaks_the_demand(material: Material) -> None:
     over = Outcome([material.sent(1), material.sent(2) * 2], [0.1])
     lossy = Outcome([material.sent(1), material.sent(2)[1:]], [0.1])
     cell.rows += [row_of(name, made, material, cell.budget) for name, made in (("over", over), ("lossy", lossy))]
-    (broken,) = [text for demand in demands([cell], []) for text in demand.broken]
-    assert broken.startswith("tiny 100%: lossy 0.")
-    assert broken.endswith("loses the first user message")
+    over_all, there = [text for demand in demands([cell], []) for text in demand.broken]
+    assert over_all.startswith("lossy 0.")
+    assert there.startswith("tiny 100%: lossy 0.")
+    assert there.endswith("loses the first user message")
+    cell.rows.append(row_of("lossy", over, material, cell.budget))  # as in another cell, where it is not sound
+    assert [there] == [text for demand in demands([cell], []) for text in demand.broken]
 
 
 def test_the_grid() -> None:
-    """The mean is geometric, and held against what is demanded of long and of short runs."""
-    lines = [Line("long", True, {0.3: 0.5, 0.6: 2.0}), Line("short", False, {0.3: 1.0, 0.6: 1.0})]
+    """The mean of costs is geometric; costs and what stands are held against what is demanded of the run."""
+    even, less = {0.3: (0.5, 0.4), 0.6: (0.4, 0.5)}, {0.3: (0.1, 0.4), 0.6: (0.6, 0.5)}
+    lines = [Line("long", True, {0.3: 0.5, 0.6: 2.0}, even), Line("short", False, {0.3: 1.0, 0.6: 1.0}, less)]
     assert [1.0, 1.0] == [line.mean for line in lines]
-    assert [("long 1.000",)] == [tuple(demand.broken) for demand in demands([], lines)]
-    console = Console(width=120)
+    assert [("long 1.000",), ()] == [tuple(demand.broken) for demand in demands([], lines)]
+    shown = [replace(lines[0], ratios={0.3: 0.9}, shown=less)]
+    assert [(), ("long 35.0% and 45.0%",)] == [tuple(demand.broken) for demand in demands([], shown)]
+    console = Console(width=160)
     with console.capture() as capture:
         console.print(grid_table(lines))
     assert "0.95" in capture.get()

@@ -106,7 +106,8 @@ def judge(run: Run, sent: Prompt, answer: TrimAnswer) -> Verdict:
     assert answer.body is not None
     got = prompt_of(answer.body)
     own_messages, complaints = _own_messages(got, answer)
-    matched = alignment(run.format, sent.messages, got.messages, own_messages)
+    absent = {trim.message_index + run.leading for trim in answer.trims if trim.action is Action.DROPPED}
+    matched = alignment(run.format, sent.messages, got.messages, own_messages, absent)
     complaints += [f"message {place} stands for none that was sent" for place in matched.strangers]
     fresh = new_defects(run.format, sent.decoded, got.decoded, own_messages)
     complaints += [f"new defect: {defect}" for defect in fresh]
@@ -164,7 +165,6 @@ def _identity(run: Run, sent: Prompt, got: Prompt, matched: Alignment, trims: Se
                 complaints.append(f"sent message {old} is gone, and no trim says so")
         elif got.slices[stays[old]] != piece and old not in edited:
             complaints.append(f"sent message {old} has other bytes, and no trim says so")
-    complaints += [f"sent message {old} is said to be dropped, and is there" for old in sorted(dropped & set(stays))]
     return complaints
 
 

@@ -107,10 +107,10 @@ def test_forgeries_do_not_escape_clipping(format: str) -> None:
     for forged in _forgeries(format):
         results = [FILLER * 60 for _ in range(40)]
         results[1] = forged + "\n" + FILLER * 60
-        engine = Engine(limit=LIMIT)
+        engine = Engine(limit=LIMIT, policy={"fit_keep_oldest": 0.0})
         answer = _send(engine, format, results)
-        trims = {trim.message_index: trim for trim in answer.trims if trim.message_index in (2, 4, 6)}
-        assert {2, 4, 6} == set(trims), forged[:60]
+        trims = {trim.message_index: trim for trim in answer.trims if trim.message_index in (4, 6, 8)}
+        assert {4, 6, 8} == set(trims), forged[:60]
         assert 1 == len({trim.action for trim in trims.values()}), forged[:60]
         assert answer.fits
         held = engine.original(trims[4].stash_id)
@@ -196,7 +196,7 @@ def test_recorded_injections(format: str) -> None:
     """Recorded prompt injections in results: trimmed as any text, restored to the byte, never in system text."""
     payloads = [record["payload"] for record in data.lines(data.need(INJECTIONS))]
     results = [f"{payload}\n{FILLER * 20}" for payload in payloads]
-    engine = Engine(limit=LIMIT)
+    engine = Engine(limit=LIMIT, policy={"fit_keep_oldest": 0.0})
     answer = _send(engine, format, results)
     own = _own(answer)
     assert answer.fits

@@ -124,7 +124,7 @@ FIELDS: Mapping[str, tuple[dict[str, Any], str, type[SidecarError]]] = {
     "unknown preset": ({"preset": "x"}, "policy.preset", InvalidPolicy),
     "unknown policy field": ({"policy": {"x": 1}}, "policy.x", InvalidPolicy),
     "policy out of bounds": ({"policy": {"fit_high": 2.0}}, "policy.fit_high", InvalidPolicy),
-    "marks out of order": ({"policy": {"fit_low": 0.96}}, "policy.fit_low", InvalidPolicy),
+    "marks out of order": ({"policy": {"fit_low": 0.995}}, "policy.fit_low", InvalidPolicy),
     "base revision": ({"base_revision": b"x"}, "base_revision", RevisionUnknown),
     "accept too little": ({"accept_bytes": 100}, "accept_bytes", TooLarge),
 }

@@ -228,20 +228,24 @@ def test_fifty_iterations_plateau_rather_than_grow_linearly(format: str) -> None
 
 @formats
 def test_hard_cap_drops_whole_iterations(format: str) -> None:
-    """With a cap of ten, the newest ten iterations are there, older ones are gone, and one placeholder counts them."""
+    """With a cap of ten, the newest ten iterations are there, and one that is clipped and counts the older ones."""
     history = scenario(format)
     _, answers = grown(format, age_hard_cap_iterations=10)
     answer = answers[-1]
     calls = history.places(Part.CALL)
     shown = seen(answer)
-    assert 10 == sum(message.role == "assistant" for message in shown)
+    assert 11 == sum(message.role == "assistant" for message in shown)
     called = [each[0] for message in shown for each in message.calls]
     assert called == [each[0] for message in shown for each in message.results]
-    kept = [each[0] for at in calls[-10:] for each in sent(history)[at].calls]
-    assert kept == called
-    dropped = [own.text for own in answer.own_text if own.kind == "dropped"]
-    assert 1 == len(dropped)
-    assert f"[{len(calls) - 10} earlier iterations dropped: " in dropped[0]
+    older, newest = (
+        [each[0] for at in places for each in sent(history)[at].calls] for places in (calls[:-10], calls[-10:])
+    )
+    assert newest == called[-len(newest) :]
+    assert set(called[: -len(newest)]) < set(older)
+    counting = [each[1] for message in shown for each in message.results if "dropped]" in each[1]]
+    assert 1 == len(counting)
+    assert f"; {len(calls) - 11} other iterations dropped]" in counting[0]
+    assert not [own for own in answer.own_text if own.kind == "dropped"]
     assert {Reason.AGE} == {trim.reason for trim in answer.trims if trim.action is Action.DROPPED}
 
 

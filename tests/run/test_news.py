@@ -135,3 +135,17 @@ def test_branching_for_ever_keeps_no_ids() -> None:
         assert run is not None
         assert run.memory.shown
         assert run.memory.shown <= set(run.memory.ledger.by_id)
+
+
+def test_trims_of_an_abandoned_branch_are_not_told() -> None:
+    """A message that takes the place of one that was trimmed is not said to be."""
+    core = runs()
+    *_, sent = _history(5, 30)
+    trimmed = {trim.message_index for trim in core.trim(_call(sent), _check).trims}
+    at = max(trimmed)
+    # Indices of trims leave out the leading system messages, of which this history has as many.
+    lead = sum(message["role"] == "system" for message in sent)
+    other = [*sent[: at + lead], {"role": "user", "content": "Try another way."}]
+    answer = core.trim(_call(other), _check)
+    assert at not in {trim.message_index for trim in answer.trims}
+    assert answer.trims

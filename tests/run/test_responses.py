@@ -50,7 +50,6 @@ def test_nothing_of_ours_is_stored() -> None:
     answer = Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, body(items(12), instructions="Be careful."))
     assert {
         (OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM),
-        (OwnTextKind.DROPPED, OwnTextPlace.SYSTEM),
         (OwnTextKind.REGISTRY, OwnTextPlace.SYSTEM),
     } == places(answer)
     texts = [piece.text for piece in answer.own_text]
@@ -63,7 +62,6 @@ def test_in_the_history_where_nothing_is_stored() -> None:
     answer = Engine(limit=LIMIT, policy=ROOM).trim(RESPONSES, body(items(12), instructions="Be careful.", **UNSTORED))
     assert {
         (OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM),
-        (OwnTextKind.DROPPED, OwnTextPlace.HISTORY),
         (OwnTextKind.REGISTRY, OwnTextPlace.HISTORY),
         (OwnTextKind.NOTE, OwnTextPlace.TAIL),
     } == places(answer)
@@ -150,12 +148,12 @@ def test_a_run_that_stops_storing() -> None:
 
 def test_a_side_call_with_a_part_of_the_history() -> None:
     """A bare slice of a run that stores nothing is trimmed with the run's decisions."""
-    engine = Engine(limit=LIMIT, policy=ROOM)
+    engine = Engine(limit=LIMIT, policy=ROOM | {"fit_low": 0.3})
     whole = engine.trim(RESPONSES, body(items(12), **UNSTORED))
-    shown = [item for item in returned(whole)["input"] if item.get("role") != "developer"][-12:]
-    part = engine.trim(RESPONSES, json.dumps(items(12)[-12:]).encode(), side_call=True)
+    shown = [item for item in returned(whole)["input"] if item.get("role") != "developer"][-18:]
+    part = engine.trim(RESPONSES, json.dumps(items(12)[-18:]).encode(), side_call=True)
     assert shown == returned(part)
-    assert shown != items(12)[-12:]
+    assert shown != items(12)[-18:]
 
 
 def test_only_what_follows_a_revision() -> None:

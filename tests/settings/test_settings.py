@@ -192,7 +192,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ({"LIMITS__MEMORY_BYTES": "63MiB"}, "at most limits.memory_bytes"),
         ({"SEARCH__SNIPPET_TOKENS": "1501"}, "at most search.total_tokens, 1500"),
         ({"SEARCH__TOTAL_TOKENS": "299"}, "at most search.total_tokens, 299"),
-        ({"POLICY__FIT_LOW": "0.96"}, "policy.fit_low"),
+        ({"POLICY__FIT_LOW": "0.995"}, "policy.fit_low"),
     ],
 )
 def test_settings_that_do_not_go_together(environment: dict[str, str], word: str) -> None:

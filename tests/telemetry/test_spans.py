@@ -93,7 +93,7 @@ def test_a_prompt_within_its_agents_trace() -> None:
 def test_a_batch_of_trims_is_an_event() -> None:
     """It tells how much went and why, and under which ids."""
     with watched() as server:
-        answers = [server.served.stub.TrimPrompt(prompt(iterations)) for iterations in range(1, 12)]
+        answers = [server.served.stub.TrimPrompt(prompt(iterations)) for iterations in range(1, 16)]
         events = [event for span in server.spans()["trim"] for event in span.events]
     (first,) = [answer for answer in answers if answer.cache.batch_point][:1]
     event = events[0]
@@ -102,7 +102,7 @@ def test_a_batch_of_trims_is_an_event() -> None:
         "prompt_sidecar.batch.items": len(first.trims),
         "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in first.trims),
         "prompt_sidecar.batch.batch_point": True,
-        "prompt_sidecar.batch.reasons": ("fit",),
+        "prompt_sidecar.batch.reasons": ("fit", "residue"),
         "prompt_sidecar.stash.ids": tuple(trim.stash_id for trim in first.trims),
     } == dict(event.attributes or {})
 

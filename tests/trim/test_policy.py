@@ -39,7 +39,7 @@ def test_presets() -> None:
     """The default trims in batches; the two others are the plain rules by themselves."""
     assert "cache_first" == DEFAULT_PRESET
     assert Policy() == preset("cache_first")
-    assert (FitStage.OLDEST_FIRST, 0.95, 0.4) == (Policy().fit_stage, Policy().fit_high, Policy().fit_low)
+    assert (FitStage.OLDEST_FIRST, 0.99, 0.45) == (Policy().fit_stage, Policy().fit_high, Policy().fit_low)
     assert FitStage.OFF == preset("cap_only").fit_stage
     fit_only = preset("fit_only")
     assert (FitStage.LARGEST_FIRST, 0.9, 0.9) == (fit_only.fit_stage, fit_only.fit_high, fit_only.fit_low)
@@ -111,7 +111,7 @@ def test_no_such_field() -> None:
 @pytest.mark.parametrize(("low", "high"), [("fit_low", "fit_high"), ("fit_residue_low", "fit_residue_high")])
 def test_marks_in_order(low: str, high: str) -> None:
     """A low-water mark is at most the high-water mark, whichever of them is overridden."""
-    for values in ({low: 0.8, high: 0.7}, {low: 0.96} if low == "fit_low" else {low: 0.3}, {high: 0.01}):
+    for values in ({low: 0.8, high: 0.7}, {low: 0.995}, {low: 0.02, high: 0.01}):
         with pytest.raises(InvalidPolicy) as caught:
             Policy().override(values)
         assert f"policy.{low}" == caught.value.field

@@ -1,0 +1,111 @@
+"""The oldest results stay while those after them are clipped, as far as the newest leave room and the prices pay."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from sidecar.prompt.items import ItemKind, Role
+from sidecar.trim.entries import Entry, Reason
+from sidecar.trim.policy import Policy, preset
+from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
+
+LIMIT = 16_000
+ITERATIONS = 140
+
+
+def history(iterations: int = ITERATIONS, result: int = 1_600) -> list[plain]:
+    """A task, then a call and its result of so many bytes for each iteration."""
+    made = [plain(Role.USER, ((ItemKind.TEXT, "Find the bug."),))]
+    for number in range(iterations):
+        call = (f"c{number}",)
+        made += [
+            plain(Role.ASSISTANT, ((ItemKind.ARGUMENTS, f'{{"path": "{"p" * 120}"}}'),), calls=call),
+            plain(Role.TOOL, ((ItemKind.RESULT, f"{number:04d}" * (result // 4)),), answers=call),
+        ]
+    return made
+
+
+def results(fold: Fold) -> list[Entry]:
+    """The entries of results, by group."""
+    return [entry for record in fold.ledger.records for entry in record.entries if entry.kind is ItemKind.RESULT]
+
+
+def test_a_cut_changes_nothing_before_what_follows_the_oldest() -> None:
+    """After the first one, which takes arguments everywhere, every cut begins behind the results that stay."""
+    fold = Fold(history(), LIMIT)
+    seen: list[int] = []
+    before = decisions(fold.ledger)
+    for upto in range(1, len(fold.messages) + 1):
+        batches = fold.ledger.batches
+        fold.take(upto)
+        now = decisions(fold.ledger)
+        if fold.ledger.batches > batches:
+            seen.append(next((at for at, was in enumerate(before) if was != now[at]), len(before)))
+        before = now
+    held = fold.ledger.held
+    assert 5 < held < ITERATIONS / 2
+    assert len(seen) > 3
+    assert all(first >= fold.ledger.groups[held].start for first in seen[1:])
+    assert [None] * held == [entry.action for entry in results(fold)[:held]]
+    assert all(entry.action or fold.ledger.records[entry.message].dropped for entry in results(fold)[held : held + 9])
+
+
+def test_they_take_the_share_that_the_policy_says() -> None:
+    """Their results take at most the share times the discount, and nearly that."""
+    fold = evaluated(history(), LIMIT, Policy())
+    taken = sum(entry.tokens for entry in results(fold)[: fold.ledger.held])
+    assert 0.9 * Policy().oldest_share * LIMIT < taken <= Policy().oldest_share * LIMIT
+    assert 0.27 * 0.92 == pytest.approx(Policy().oldest_share)
+
+
+def test_prices_decide() -> None:
+    """The less a cached token is favoured the less of the beginning stays; without a discount none does."""
+    held = [
+        evaluated(history(), LIMIT, Policy().override({"price_cached": cached})).ledger.held
+        for cached in (0.1, 0.5, 1.0, 1.25, 2.0)
+    ]
+    assert held == sorted(held, reverse=True)
+    assert held[0] > held[1] > held[2] > 0 == held[3] == held[4]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [preset("lean"), preset("fit_only"), Policy().override({"age_hard_cap_iterations": 12}),
+     Policy().override({"fit_keep_oldest": 0.0})],
+)  # fmt: skip
+def test_where_none_stay(policy: Policy) -> None:
+    """Other presets, a hard cap and a share of 0 keep none."""
+    assert evaluated(history(), LIMIT, policy).ledger.held <= 0
+
+
+def test_the_newest_come_first() -> None:
+    """Where the newest iterations take what the low mark leaves, nothing is kept for the oldest."""
+    fold = evaluated(history(12, result=6_000), LIMIT)
+    assert fold.ledger.batches
+    assert 0 == fold.ledger.held
+
+
+def test_the_last_resort_takes_them_too() -> None:
+    """Under a limit that has come down they are clipped before the newest results are."""
+    fold = evaluated(history(), LIMIT)
+    assert fold.ledger.held > 0
+    fold.limit = 4_000
+    fold.evaluate()
+    assert fold.used() <= fold.limit
+    assert 0 == fold.ledger.held
+    *_, newest = results(fold)
+    assert newest.action is None
+
+
+@few
+@given(histories(), limits)
+def test_what_is_held_is_whole(messages: list[plain], limit: int) -> None:
+    """Held results are whole, but for the cap's elision; the groups are the first ones and stay."""
+    fold = evaluated(messages, limit)
+    held = range(max(fold.ledger.held, 0))
+    for group in held:
+        for index in fold.ledger.members(group):
+            record = fold.ledger.records[index]
+            assert not record.dropped or record.dropped_for is Reason.FEEDBACK
+            assert all(entry.reason in (None, Reason.CAP) for entry in record.entries if entry.kind is ItemKind.RESULT)
