@@ -108,8 +108,8 @@ KNOBS: Final[Mapping[str, Knob]] = {
     "fit_keep_oldest": Knob(
         "Share of the limit that the oldest iterations' results may take and stay whole, times the discount on cached "
         "input (1 - price_cached / price_written); less where the newest need the room.",
-        "With the discount a quarter of the limit: the prefix up to there stays cached from cut to cut, and agents "
-        "read first what the task is about. 0 gives all the room to what is newest.",
+        "The prefix up to there stays cached from cut to cut, and agents read first what the task is about. The least "
+        "that paid on recorded runs: the rest goes to what is newest, and with 0 all of it.",
     ),
     "price_cached": Knob(
         "Price of an input token that the provider has cached, in plain input tokens.",

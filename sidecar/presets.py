@@ -38,7 +38,7 @@ GUIDES: Final[Mapping[str, Guide]] = {
         "keeps the provider's prompt cache warm: what was trimmed keeps its bytes, and old items go in batches.",
         "for most agents, and for long runs with a provider that bills cached input at less than new input.",
         "a prompt is anywhere between nine twentieths of its limit and all of it; lean sends smaller ones. Of what is "
-        "shown the oldest results are up to a quarter of the limit (fit_keep_oldest).",
+        "shown the oldest results are up to a fifth of the limit (fit_keep_oldest).",
         {},
     ),
     "lean": Guide(

@@ -85,7 +85,7 @@ class Policy:
     fit_residue_high: float = 0.04
     """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
     fit_residue_low: float = 0.0
-    fit_keep_oldest: float = 0.27
+    fit_keep_oldest: float = 0.20
     """What the oldest iterations' results may take and stay whole, times the discount on cached input."""
     price_cached: float = 0.1
     """Price of an input token that the provider has cached, in plain input tokens."""

@@ -46,6 +46,7 @@ from sidecar.trim import elide
 from sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.oldest import hold_oldest
+from sidecar.trim.own_text import DROPPED_TOKENS
 from sidecar.trim.policy import AgeStage, FitStage, Policy
 from sidecar.trim.residue import Residue
 
@@ -58,6 +59,8 @@ ELIDE_PASSES: Final = 4
 REGISTRY_PAYS: Final = 0.05
 """Share of the limit that writing a registry anew may rewrite, where it stands before the history: what stands between
 the two is else kept from cut to cut, and worth more than a list that is complete."""
+COUNT_TOKENS: Final = 10
+"""Room for the count in the carrier's label; a number of seven digits takes no more."""
 NOTHING: Final = -1.0
 """A target in tokens that nothing meets: all that is old is clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
@@ -117,7 +120,12 @@ class Evaluation:
     @property
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
-        return self._inputs.overhead + self._inputs.reserve + self._ledger.total
+        ledger, own = self._ledger, self._inputs.reserve
+        if ledger.gone and ledger.carrier is None:  # a message of ours counts, even where nothing is kept for our text
+            own = max(own, DROPPED_TOKENS)
+        if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
+            own += max(0, COUNT_TOKENS - ledger.carried)
+        return self._inputs.overhead + own + ledger.total
 
     def run(self) -> None:
         """Evaluate the history as it is now.
