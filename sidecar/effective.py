@@ -115,7 +115,7 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
         if not no_oldest(policy):
             steps[-1] += (
                 f". The results of the oldest iterations stay, up to {_share(policy.oldest_share)} of the limit, as "
-                "their prefix is cached"
+                "their prefix is cached, unless more than the middle of both marks would be left"
             )
         steps.append(
             f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "
