@@ -38,6 +38,7 @@ from sidecar.trim.entries import Record
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace, Policy
+from sidecar.trim.residue import drop_again
 from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation
 
@@ -96,7 +97,7 @@ class Memory:
         dirty = self.ledger.dirty
         batch_point = self.ledger.batches != self.batches and applied is not True
         self._store(sources, store)
-        self.ledger.drop_again([index for index in dirty if self.sent(index) is None], count)
+        drop_again(self.ledger, [index for index in dirty if self.sent(index) is None], count)
         rewritten, changed_from = changed_from < known, min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
         if dirty or changed_from < known or not self.own.chosen or applied is True:

@@ -17,7 +17,7 @@ call with its results. What comes before the first assistant block (the opening)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
 from sidecar.prompt.items import ItemKind, Role
@@ -64,7 +64,9 @@ class Ledger:
         self.carried = 0
         """Tokens that the count takes, beside those of the item."""
         self.gone = 0
-        """Groups of which something was dropped."""
+        """Dropped groups that the carrier counts: those after its own."""
+        self.told = 0
+        """Dropped groups that a message of ours counts: the others."""
         self.total = 0
         """Tokens of all records as they are now."""
         self.media = 0
@@ -181,9 +183,9 @@ class Ledger:
         entry.first = entry.first or entry.decided
         record.tokens -= saved
         self.total -= saved
-        self._mark(entry.message)
+        self.mark(entry.message)
 
-    def _mark(self, index: int) -> None:
+    def mark(self, index: int) -> None:
         """A record's rendering has changed."""
         self.records[index].touched += 1
         self.dirty.add(index)
@@ -198,12 +200,13 @@ class Ledger:
                 # Its stretch's label goes too, and from now on the placeholder of dropped iterations counts it.
                 record.dropped_for, record.dropped_in = reason, self.iteration
                 counted = True
-                self._mark(index)
+                self.mark(index)
             if record.dropped or record.role in (Role.SYSTEM, Role.OTHER):
                 continue
             any_dropped = True
             self.drop_record(index, self.iteration, reason)
-        self.gone += any_dropped or counted
+        if any_dropped or counted:
+            self._count_gone(group)
         return any_dropped
 
     def drop_record(self, index: int, iteration: int, reason: Reason = Reason.RESIDUE) -> None:
@@ -213,29 +216,7 @@ class Ledger:
         record.dropped_in = iteration
         record.dropped_for = reason
         self.total -= record.tokens
-        self._mark(index)
-
-    def drop_again(self, indices: Sequence[int], count: Callable[[str], int]) -> None:
-        """Drop what a rewind brought back and the agent no longer has."""
-        for index in indices:
-            if not self.records[index].dropped:
-                self.drop_record(index, self.records[index].dropped_in, self.records[index].dropped_for)
-                self.count_gone()
-        self.count_dropped(count)
-
-    def count_dropped(self, count: Callable[[str], int]) -> None:
-        """Have the carrier's label say how many groups are dropped, if it does not already."""
-        entry = self.carrier
-        counts = (self.gone,) if self.gone else ()
-        if entry is None or entry.counts == counts or self.records[entry.message].pinned:
-            return
-        entry.counts = counts
-        label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
-        carried = max(0, count(elide.carrier(label, self.gone)) - entry.tokens)
-        self.records[entry.message].tokens += carried - self.carried
-        self.total += carried - self.carried
-        self.carried = carried
-        self._mark(entry.message)
+        self.mark(index)
 
     def hold(self, groups: int) -> None:
         """Keep the results of the oldest groups, so many."""
@@ -303,8 +284,16 @@ class Ledger:
 
     def count_gone(self) -> None:
         """Count the dropped groups anew."""
+        self.gone = self.told = 0
         whole = (record for record in self.records if record.dropped and record.dropped_for is not Reason.FEEDBACK)
-        self.gone = len({record.group for record in whole})
+        for group in {record.group for record in whole}:
+            self._count_gone(group)
+
+    def _count_gone(self, group: int) -> None:
+        if self.carrier is None or group < self.records[self.carrier.message].group:
+            self.told += 1
+        else:
+            self.gone += 1
 
     def rebuild_largest(self) -> None:
         """Make the heap of results anew, after entries came or went otherwise than at the end."""
@@ -412,7 +401,7 @@ class Ledger:
                 record = self.records[index]
                 if record.dropped:
                     record.dropped = False
-                    self._mark(index)
+                    self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))
 
     def _pair_again(self) -> None:

@@ -251,13 +251,17 @@ _COUNTED: Final[Sequence[tuple[Role, str]]] = (
 
 
 def dropped(ledger: Ledger) -> str:
-    """The placeholder that stands for all dropped iterations; empty if none is, or the ledger's carrier counts them."""
-    if ledger.carrier is not None:
+    """The placeholder of dropped iterations that the ledger's carrier does not count; empty if there are none."""
+    if not ledger.told:
         return ""
+    carrier = ledger.carrier
+    before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group
     # A feedback message that went is counted by its stretch's label.
-    gone = [record for record in ledger.records if record.dropped and record.dropped_for is not Reason.FEEDBACK]
-    if not gone:
-        return ""
+    gone = [
+        record
+        for record in ledger.records
+        if record.dropped and record.dropped_for is not Reason.FEEDBACK and record.group < before
+    ]
     iterations = len({record.group for record in gone})
     parts = [_plural(sum(record.role is role for record in gone), name) for role, name in _COUNTED]
     return f"[{_plural(iterations, 'earlier iteration')} dropped: {', '.join(part for part in parts if part)}]"

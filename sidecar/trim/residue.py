@@ -1,25 +1,55 @@
 """What clipping leaves of old iterations: labels and empty calls, and how whole iterations are dropped, pairs together.
 
 A batch drops what has been left as it goes, oldest first, so that what dropping frees need not be clipped. The first
-iteration that would be dropped stays, clipped, and the label of one of its items counts the others: the carrier. A
+iteration that would be dropped stays, clipped, and the label of one of its items, the carrier, counts those after it. A
 message of ours could not stand there in every format, and before the history its count would rewrite the whole prompt
-at each batch.
+at each batch. It counts only what had to go before there was a carrier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sidecar.trim import elide
 from sidecar.trim.entries import Ageing, Entry, Reason
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.policy import Policy
+
+
+def drop_again(ledger: Ledger, indices: Sequence[int], count: Callable[[str], int]) -> None:
+    """Drop what a rewind brought back and the agent no longer has."""
+    for index in indices:
+        record = ledger.records[index]
+        if not record.dropped:
+            ledger.drop_record(index, record.dropped_in, record.dropped_for)
+            ledger.count_gone()
+    count_dropped(ledger, count)
+
+
+def count_dropped(ledger: Ledger, count: Callable[[str], int]) -> None:
+    """Have the carrier's label say how many groups are dropped, if it does not already."""
+    entry = ledger.carrier
+    counts = (ledger.gone,) if ledger.gone else ()
+    if entry is None or entry.counts == counts or ledger.records[entry.message].pinned:
+        return
+    entry.counts = counts
+    label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
+    _carry_tokens(ledger, entry, max(0, count(elide.carrier(label, ledger.gone)) - entry.tokens))
+
+
+def _carry_tokens(ledger: Ledger, entry: Entry, tokens: int) -> None:
+    """Have the carrier's message take so many tokens more than its items."""
+    ledger.records[entry.message].tokens += tokens - ledger.carried
+    ledger.total += tokens - ledger.carried
+    ledger.carried = tokens
+    ledger.mark(entry.message)
 
 
 class Residue:
     """What clipping has left in one evaluation, and what was dropped of it."""
 
     def __init__(
-        self, ledger: Ledger, policy: Policy, limit: int, carry: Callable[[Sequence[Entry]], Entry | None]
+        self, ledger: Ledger, policy: Policy, limit: int, carry: Callable[[Sequence[Entry], Reason], Entry | None]
     ) -> None:
         """Take the ledger.
 
@@ -27,8 +57,8 @@ class Residue:
             ledger: the decisions.
             policy: what is in force.
             limit: tokens.
-            carry: clips the items of the first iteration that would be dropped and chooses the carrier among them,
-                if any will do; if none does the iteration is dropped, and a message of ours counts.
+            carry: clips the items of iterations that would be dropped, for that reason, and chooses the carrier among
+                them; if none will do anywhere a message of ours counts.
         """
         self._ledger = ledger
         self._policy = policy
@@ -72,7 +102,7 @@ class Residue:
     def drop_next(self, bound: int, reason: Reason, *, carry: bool = True) -> bool:
         """Pass the next group that may be dropped, with those that answer its calls; False at the bound.
 
-        `carry`: whether it may stay as the carrier instead.
+        `carry`: whether one may stay as the carrier.
         """
         ledger = self._ledger
         first = ledger.drop_done
@@ -82,36 +112,48 @@ class Residue:
         if end >= bound:
             return False
         ledger.drop_done = end + 1
-        groups = range(first, end + 1)
-        # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
-        if any(
-            ledger.groups[group].pinned or ledger.groups[group].unanswered or ledger.groups[group].back < first
-            for group in groups
-        ):
+        if not self._may_go(first, end):
             return True
-        members = [index for group in groups for index in ledger.members(group)]
-        entries = [entry for index in members for entry in ledger.records[index].entries]
-        if all(entry.holdable for entry in entries) and not self._carries(entries, carry=carry):
-            for group in groups:
+        if carry and ledger.carrier is None:
+            self._choose_carrier(first, bound, reason)
+        if ledger.carrier is None or not first <= ledger.records[ledger.carrier.message].group <= end:
+            for group in range(first, end + 1):
                 self.changed |= ledger.drop(group, reason)
         return True
+
+    def _may_go(self, first: int, end: int) -> bool:
+        """Whether groups that go together may go."""
+        groups = self._ledger.groups[first : end + 1]
+        # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
+        if any(group.pinned or group.unanswered or group.back < first for group in groups):
+            return False
+        return all(entry.holdable for entry in self._entries(first, end))
+
+    def _entries(self, first: int, end: int) -> list[Entry]:
+        members = range(self._ledger.groups[first].start, self._ledger.members(end).stop)
+        return [entry for index in members for entry in self._ledger.records[index].entries]
+
+    def _choose_carrier(self, first: int, bound: int, reason: Reason) -> None:
+        """Choose the carrier: in the first iterations that will do."""
+        ledger = self._ledger
+        while first < bound and ledger.carrier is None:
+            end = ledger.unit_end(first)
+            if end < bound and self._may_go(first, end):
+                ledger.carrier = self._carry(self._entries(first, end), reason)
+            first = end + 1
+        self.changed |= ledger.carrier is not None
 
     def drop_carrier(self) -> None:
         """The last resort in a small window: the carrier goes too, and a message of ours counts."""
         ledger = self._ledger
-        if ledger.carrier is None:
+        entry = ledger.carrier
+        if entry is None:
             return
-        first = ledger.records[ledger.carrier.message].group
+        first = ledger.records[entry.message].group
         while ledger.groups[first].back < first:
             first = ledger.groups[first].back
-        ledger.carrier, ledger.carried = None, 0
+        _carry_tokens(ledger, entry, 0)
+        ledger.carrier, entry.counts = None, ()
+        ledger.count_gone()
         for group in range(first, ledger.unit_end(first) + 1):
             self.changed |= ledger.drop(group, Reason.FIT)
-
-    def _carries(self, entries: Sequence[Entry], *, carry: bool) -> bool:
-        """Whether the iterations with these items stay, as one of them counts what is dropped."""
-        ledger = self._ledger
-        if ledger.carrier is None and carry:
-            ledger.carrier = self._carry(entries)
-            self.changed |= ledger.carrier is not None
-        return any(entry is ledger.carrier for entry in entries)

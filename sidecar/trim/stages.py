@@ -48,7 +48,7 @@ from sidecar.trim.ledger import Ledger
 from sidecar.trim.oldest import hold_oldest
 from sidecar.trim.own_text import DROPPED_TOKENS
 from sidecar.trim.policy import AgeStage, FitStage, Policy
-from sidecar.trim.residue import Residue
+from sidecar.trim.residue import Residue, count_dropped
 
 MIN_SAVING: Final = 12
 """Tokens that an edit must save: below it the marker's loss of meaning and the rewritten cache are not worth it."""
@@ -121,7 +121,7 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
         ledger, own = self._ledger, self._inputs.reserve
-        if ledger.gone and ledger.carrier is None:  # a message of ours counts, even where nothing is kept for our text
+        if ledger.told:  # by a message of ours, even where nothing is kept for our text
             own = max(own, DROPPED_TOKENS)
         if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
             own += max(0, COUNT_TOKENS - ledger.carried)
@@ -136,7 +136,7 @@ class Evaluation:
         for index in range(ledger.evaluated, len(ledger)):
             self._cap(index)
         ledger.evaluated = len(ledger)
-        ledger.count_dropped(self._count)  # a rewind may have brought some back
+        count_dropped(ledger, self._count)  # a rewind may have brought some back
         self._changed, self._residue.changed = False, False
         ledger.changed_from = len(ledger)
         if self._policy.age_stage is AgeStage.ALWAYS:
@@ -145,7 +145,7 @@ class Evaluation:
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
         if self._changed or self._residue.changed:
-            ledger.count_dropped(self._count)
+            count_dropped(ledger, self._count)
             ledger.batches += 1
             ledger.batch_end = len(ledger)
             ledger.batch_group = len(ledger.groups) - 1
@@ -419,7 +419,7 @@ class Evaluation:
             entry.advertised = self._inputs.recall
         self._ledger.set_entry(entry, action, kept, tokens, reason)
 
-    def _carry(self, entries: Sequence[Entry]) -> Entry | None:
+    def _carry(self, entries: Sequence[Entry], reason: Reason) -> Entry | None:
         """Clip an iteration's items, and choose the one of them whose label is to count what is dropped.
 
         None if there is none, or a user's text, which is not clipped, would stay with it.
@@ -429,8 +429,9 @@ class Evaluation:
             return None
         for entry in entries:
             if not entry.fixed:
-                self._clip(entry, Reason.RESIDUE)
-        able = [entry for entry in entries if entry.kind in _CARRIERS and entry.action is Action.CLIPPED]
+                self._clip(entry, reason)
+        clipped = (entry for entry in entries if entry.action is Action.CLIPPED and not entry.again)
+        able = [entry for entry in clipped if entry.kind in _CARRIERS]
         return max(able, key=lambda entry: (entry.kind is ItemKind.RESULT, entry.size), default=None)
 
     def _label(self, entry: Entry) -> str:

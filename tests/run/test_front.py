@@ -87,3 +87,17 @@ def test_a_trimmed_history_sent_back() -> None:
         assert json.loads(answer.body or b"") == json.loads(got.body or b""), number
         kept = json.loads(got.body or b"")["messages"]
     assert b" other iterations dropped]" in (answers[-1].body or b"")
+
+
+def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
+    """Iterations that hold a user's words go without one; what counts them stays as it is while others are dropped."""
+    engine = Engine(limit=LIMIT, policy=POLICY | {"fit_keep_oldest": 0.0})
+    told: list[str] = []
+    for number in range(ITERATIONS):
+        messages = history(ANTHROPIC, number)
+        if number:
+            messages[2]["content"].append({"type": "text", "text": "Go on."})
+        answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages))
+        told += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED]
+    assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(told)
+    assert b" other iterations dropped]" in (answer.body or b"")

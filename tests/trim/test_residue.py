@@ -60,7 +60,7 @@ def test_it_goes_in_the_last_resort() -> None:
 
 
 def test_a_users_words_do_not_stay_for_it() -> None:
-    """An iteration with a user's text is dropped; the next without one counts it as well."""
+    """An iteration with a user's text is dropped, the next without one counts those after it; ours tells the first."""
     messages = history()
     messages.insert(3, plain(Role.USER, ((ItemKind.TEXT, "Go on. " * 40),)))
     fold = evaluated(messages, LIMIT, DROPPING)
@@ -68,12 +68,15 @@ def test_a_users_words_do_not_stay_for_it() -> None:
     assert 1 == fold.ledger.records[fold.ledger.carrier.message].group
     assert 0 in dropped_groups(fold.ledger)
     assert (fold.ledger.gone,) == fold.ledger.carrier.counts
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.gone + 1
+    assert own_text.dropped(fold.ledger).startswith("[1 earlier iteration dropped: ")
 
 
 def counted(fold: Fold) -> None:
     """The carrier says how many groups are gone, and its message takes that label's tokens."""
     ledger, carrier = fold.ledger, fold.ledger.carrier
-    assert len(dropped_groups(ledger)) == ledger.gone
+    assert len(dropped_groups(ledger)) == ledger.gone + ledger.told
+    assert bool(own_text.dropped(ledger)) == bool(ledger.told)
     if carrier is None:
         return
     record = ledger.records[carrier.message]
@@ -124,6 +127,6 @@ def _place(entry: Entry | None) -> tuple[int, int] | None:
 FACTS = (
     lambda fold: _place(fold.ledger.carrier),
     lambda fold: fold.ledger.carrier.counts,
-    lambda fold: (fold.ledger.held, fold.ledger.gone, fold.ledger.listed, fold.ledger.total),
+    lambda fold: (fold.ledger.held, fold.ledger.gone, fold.ledger.told, fold.ledger.listed, fold.ledger.total),
 )
 """What decides how it goes on, beside the decisions."""
