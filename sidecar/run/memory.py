@@ -11,7 +11,6 @@ nothing. Not thread-safe: a run is used under its lock.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -42,7 +41,6 @@ from sidecar.trim.residue import drop_again
 from sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
 from sidecar.trim.stages import Evaluation
 
-NEVER: Final = sys.maxsize
 RECORD_AT_ONCE: Final = 128
 """New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
 
@@ -66,8 +64,6 @@ class Memory:
     room_for: tuple[tuple[str, int, Policy], Room] | None = None
     """The room for our own text, with what it follows from."""
     trims: Sequence[Trim] = ()
-    dropped_at: int = NEVER
-    """The first message of the last prompt whose record was dropped by it."""
     told: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of `trims`."""
     packed: bytes = b""
@@ -169,9 +165,7 @@ class Memory:
         before = self.received
         received = Received(work.split, work.reads, [], [], [], [])
         if before is not None:
-            # Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one.
-            received.carried = min(work.split.same, self.dropped_at)
-        self.dropped_at = NEVER
+            received.carried = self._carried(before, work.split.same)
         aligned = align(
             received,
             before,
@@ -204,6 +198,19 @@ class Memory:
             if 0 <= place < changed and not self.ledger.records[place].pinned:
                 self.ledger.pin(place)
         return changed, pending
+
+    def _carried(self, before: Received, same: int) -> int:
+        """How many of the messages that are the same bytes as in the last prompt stand for the same ones.
+
+        Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one; but not in
+        a prompt that has all of the last one and goes on from there.
+        """
+        if same == len(before.places):
+            return same
+        records = self.ledger.records
+        return next(
+            (at for at, place in enumerate(before.places[:same]) if place >= 0 and records[place].dropped), same
+        )
 
     def _append(self, work: Work, received: Received, first_new: int, count: Count, store: Store) -> list[Record]:
         """Make records of the messages that are new, and places for them; their items go into the run's history."""
@@ -339,8 +346,6 @@ class Memory:
             was_dropped = rendered.slices[index] is None
             if record.dropped:
                 moved |= not was_dropped
-                if self.sent_at[index] >= 0:
-                    self.dropped_at = min(self.dropped_at, self.sent_at[index])
                 rendered.known_forms(index, work.format)
                 rendered.put(index, None, dropped_before=was_dropped)
                 continue
