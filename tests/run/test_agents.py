@@ -215,3 +215,20 @@ def test_decisions_are_sticky(format: str) -> None:
             cut = len(old) - sum(own.place.value == "tail" for own in before.own_text)
             assert old[:cut] == slices(answer.body)[:cut]
         before = answer
+
+
+@pytest.mark.parametrize("limit", [120, 160, 300, 400])
+def test_iterations_that_look_alike(limit: int) -> None:
+    """An agent that takes the same step again and again, and goes on from what it got, may retry at any point."""
+    engine = Engine(limit=limit)
+    step = [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "click", "input": {"ref": "E54"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "the same page " * 30}]},
+    ]
+    kept: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Find the room."}]}]
+    for number in range(1, 14):
+        sent = body(ANTHROPIC_MESSAGES, [*kept, *step])
+        answer, again = (engine.trim(ANTHROPIC_MESSAGES, sent) for _ in range(2))
+        assert answer.body == again.body
+        assert 1 + number == answer.iteration == again.iteration
+        kept = slices(answer.body)
