@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -46,9 +47,16 @@ def check_originals(found: Findings, agent: Agent, exchanges: Sequence[Exchange]
     originals = sorted(trims_of(exchanges) - pages)
     for index, stash_id in originals:
         original, _ = agent.whole(stash_id, WHOLE_PAGE_TOKENS)
-        there = original in item_bytes("openai_chat", history[index + LEADING])
+        there = _is_of(original, history[index + LEADING])
         found.add(Check.ORIGINALS, [] if there else [f"{stash_id} is not an item of message {index}"])
     return len(originals)
+
+
+def _is_of(original: bytes, message: Mapping[str, Any]) -> bool:
+    """Whether an original is an item of a message; what holds no text, an empty result, is kept as a whole message."""
+    if not message.get("content") and not message.get("tool_calls"):
+        return bool(json.loads(original) == message)
+    return original in item_bytes("openai_chat", message)
 
 
 def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) -> None:
@@ -56,6 +64,8 @@ def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) 
     run = agent.figures()
     last = exchanges[-1].answer
     answers = {stash_id for _, stash_id, each in answers_trimmed(agent, exchanges) if not each.is_page}
+    trims = [trim for each in exchanges for trim in each.answer.trims]
+    empty = {trim.stash_id for trim in trims if trim.kind == trim_pb2.ITEM_KIND_OPAQUE}
     figures: tuple[tuple[str, object, object], ...] = (
         ("calls", len(exchanges), run.calls),
         ("iteration", len(exchanges), run.iteration),
@@ -70,8 +80,8 @@ def check_figures(found: Findings, agent: Agent, exchanges: Sequence[Exchange]) 
             agent.outcomes,
             Counter({each.outcome: each.count for each in run.stash.retrievals if each.count}),
         ),
-        # Everything recorded is in the stash; of the sidecar's own answers only what was taken out of a prompt.
-        ("stash", len(recorded(agent)) + len(answers), run.stash.entries),
+        # Everything recorded is in the stash; of the sidecar's own answers, and of empty ones, only what was taken out.
+        ("stash", len(recorded(agent)) + len(answers) + len(empty), run.stash.entries),
         ("expired and evicted", 0, run.stash.expired + run.stash.evicted),
         ("indexed from", 1, run.history.first_iteration),
         ("searches", agent.searches.total(), run.history.searches),
@@ -118,7 +128,7 @@ def check_crash(  # noqa: PLR0917 - who crashes, in front of whom, and what came
         original, _ = agent.whole(trim.stash_id, WHOLE_PAGE_TOKENS)
         item = last.sent.messages[trim.message_index + LEADING]
         page = pages.get(str(item.get("tool_call_id")))
-        there = original in item_bytes("openai_chat", item) if page is None else page in original
+        there = _is_of(original, item) if page is None else page in original
         found.add(Check.CRASH, [] if there else [f"{trim.stash_id} came back otherwise"])
     again = [snippet.stash_id for snippet in agent.ask(search, "").found.snippets]
     found.equal(Check.CRASH, "the search finds the item again", True, notes.searched_id in again)
