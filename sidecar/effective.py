@@ -28,6 +28,8 @@ BYTES_PER_TOKEN: Final = 4
 SHORT_PREFIX: Final = 4
 """Characters; a shorter beginning is told, since people's texts may begin so too."""
 _WIDTH: Final = 116
+_NO_SHARE: Final = "fit_keep_oldest is 0"
+_NO_DISCOUNT: Final = "cached input has no discount"
 
 _KINDS: Final[Mapping[Ageing | None, str]] = {
     Ageing.ARGUMENTS: "tool calls' arguments",
@@ -112,7 +114,7 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
             "old items are clipped, oldest first, arguments and text before results; one of these that holds more than "
             "must go is elided"
         )
-        if not no_oldest(policy):
+        if not _no_oldest(policy):
             steps[-1] += (
                 f". The results of the oldest iterations stay, up to {_share(policy.oldest_share)} of the limit, as "
                 "their prefix is cached, unless more than the middle of both marks would be left"
@@ -155,7 +157,7 @@ def _own_text(policy: Policy, limit: int) -> Iterator[str]:
         yield "The sidecar adds no text of its own but placeholders that count; markers carry their ids all the same."
 
 
-def no_oldest(policy: Policy) -> str:
+def _no_oldest(policy: Policy) -> str:
     """Why the oldest iterations' results do not stay; empty where they do."""
     if policy.fit_stage is FitStage.OFF:
         return "fit_stage is off"
@@ -164,8 +166,8 @@ def no_oldest(policy: Policy) -> str:
     if policy.age_hard_cap_iterations:
         return "age_hard_cap_iterations is set"
     if not policy.fit_keep_oldest:
-        return "fit_keep_oldest is 0"
-    return "" if policy.oldest_share else "cached input has no discount"
+        return _NO_SHARE
+    return "" if policy.oldest_share else _NO_DISCOUNT
 
 
 def inert(policy: Policy) -> Mapping[str, str]:
@@ -177,11 +179,9 @@ def inert(policy: Policy) -> Mapping[str, str]:
         found |= dict.fromkeys(names, "fit_stage is off")
     elif policy.age_stage is AgeStage.OFF:
         found |= dict.fromkeys(("fit_residue_high", "fit_residue_low"), "age_stage is off")
-    why = no_oldest(policy)
-    names = ("fit_keep_oldest", "price_cached", "price_written")
-    if why in ("fit_keep_oldest is 0", "cached input has no discount"):
-        names = names[1:] if policy.fit_keep_oldest == 0 else names[:1]
-    if why:
+    if why := _no_oldest(policy):
+        prices = ("price_cached", "price_written")
+        names = {_NO_SHARE: prices, _NO_DISCOUNT: ("fit_keep_oldest",)}.get(why, ("fit_keep_oldest", *prices))
         found |= dict.fromkeys(names, why)
     kinds = [f"age_keep_{kind}" for kind in Ageing]
     if not ages(policy):

@@ -65,7 +65,7 @@ class Ledger:
         """Tokens that the count takes, beside those of the item."""
         self.gone = 0
         """Dropped groups that the carrier counts: those after its own."""
-        self.told = 0
+        self.uncarried = 0
         """Dropped groups that a message of ours counts: the others."""
         self.total = 0
         """Tokens of all records as they are now."""
@@ -284,14 +284,14 @@ class Ledger:
 
     def count_gone(self) -> None:
         """Count the dropped groups anew."""
-        self.gone = self.told = 0
+        self.gone = self.uncarried = 0
         whole = (record for record in self.records if record.dropped and record.dropped_for is not Reason.FEEDBACK)
         for group in {record.group for record in whole}:
             self._count_gone(group)
 
     def _count_gone(self, group: int) -> None:
         if self.carrier is None or group < self.records[self.carrier.message].group:
-            self.told += 1
+            self.uncarried += 1
         else:
             self.gone += 1
 

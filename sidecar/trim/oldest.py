@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from sidecar.prompt.items import ItemKind
-from sidecar.trim.entries import HEAVY
+from sidecar.trim.entries import HEAVY, LIGHT, QUEUE_OF
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.policy import Policy
 
 BETWEEN: Final = 0.1
 """Share of the limit that a cut leaves at least for what is neither oldest nor newest."""
-_LIGHT: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.TEXT})
-"""Clipped wherever it stands."""
 
 
 def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
@@ -44,7 +41,9 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
     groups = 0
     while groups < old:
         records = (ledger.records[index] for index in ledger.members(groups))
-        room -= sum(entry.tokens for record in records for entry in record.entries if entry.kind not in _LIGHT)
+        room -= sum(
+            entry.tokens for record in records for entry in record.entries if QUEUE_OF.get(entry.kind) not in LIGHT
+        )
         if room < 0:
             break
         groups += 1

@@ -252,7 +252,7 @@ _COUNTED: Final[Sequence[tuple[Role, str]]] = (
 
 def dropped(ledger: Ledger) -> str:
     """The placeholder of dropped iterations that the ledger's carrier does not count; empty if there are none."""
-    if not ledger.told:
+    if not ledger.uncarried:
         return ""
     carrier = ledger.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group

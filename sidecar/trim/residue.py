@@ -17,13 +17,14 @@ from sidecar.trim.policy import Policy
 
 
 def drop_again(ledger: Ledger, indices: Sequence[int], count: Callable[[str], int]) -> None:
-    """Drop what a rewind brought back and the agent no longer has."""
-    for index in indices:
+    """Drop what a rewind brought back and the agent no longer has; nothing for what is dropped."""
+    back = [index for index in indices if not ledger.records[index].dropped]
+    for index in back:
         record = ledger.records[index]
-        if not record.dropped:
-            ledger.drop_record(index, record.dropped_in, record.dropped_for)
-            ledger.count_gone()
-    count_dropped(ledger, count)
+        ledger.drop_record(index, record.dropped_in, record.dropped_for)
+    if back:
+        ledger.count_gone()
+        count_dropped(ledger, count)
 
 
 def count_dropped(ledger: Ledger, count: Callable[[str], int]) -> None:
@@ -57,8 +58,8 @@ class Residue:
             ledger: the decisions.
             policy: what is in force.
             limit: tokens.
-            carry: clips the items of iterations that would be dropped, for that reason, and chooses the carrier among
-                them; if none will do anywhere a message of ours counts.
+            carry: clips the items of an iteration that would be dropped, for that reason, and chooses the carrier
+                among them; if none will do the iteration is dropped, and a message of ours counts it.
         """
         self._ledger = ledger
         self._policy = policy
@@ -102,7 +103,7 @@ class Residue:
     def drop_next(self, bound: int, reason: Reason, *, carry: bool = True) -> bool:
         """Pass the next group that may be dropped, with those that answer its calls; False at the bound.
 
-        `carry`: whether one may stay as the carrier.
+        `carry`: whether it may stay as the carrier instead.
         """
         ledger = self._ledger
         first = ledger.drop_done
@@ -115,7 +116,8 @@ class Residue:
         if not self._may_go(first, end):
             return True
         if carry and ledger.carrier is None:
-            self._choose_carrier(first, bound, reason)
+            ledger.carrier = self._carry(self._entries(first, end), reason)
+            self.changed |= ledger.carrier is not None
         if ledger.carrier is None or not first <= ledger.records[ledger.carrier.message].group <= end:
             for group in range(first, end + 1):
                 self.changed |= ledger.drop(group, reason)
@@ -132,16 +134,6 @@ class Residue:
     def _entries(self, first: int, end: int) -> list[Entry]:
         members = range(self._ledger.groups[first].start, self._ledger.members(end).stop)
         return [entry for index in members for entry in self._ledger.records[index].entries]
-
-    def _choose_carrier(self, first: int, bound: int, reason: Reason) -> None:
-        """Choose the carrier: in the first iterations that will do."""
-        ledger = self._ledger
-        while first < bound and ledger.carrier is None:
-            end = ledger.unit_end(first)
-            if end < bound and self._may_go(first, end):
-                ledger.carrier = self._carry(self._entries(first, end), reason)
-            first = end + 1
-        self.changed |= ledger.carrier is not None
 
     def drop_carrier(self) -> None:
         """The last resort in a small window: the carrier goes too, and a message of ours counts."""

@@ -30,8 +30,8 @@ dropped.
 The opening (but for page snapshots after the task), the newest assistant block, pinned messages and users' own text are
 never touched; an item that the stash could not hold is not trimmed.
 
-Every step moves along the history or down a heap and never back, so the work of all evaluations together grows with
-the history, not with its square.
+Every step moves along the history or down a heap and never back, but once, when the oldest are let go; so the work of
+all evaluations together grows with the history, not with its square.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
         ledger, own = self._ledger, self._inputs.reserve
-        if ledger.told:  # by a message of ours, even where nothing is kept for our text
+        if ledger.uncarried:  # by a message of ours, even where nothing is kept for our text
             own = max(own, DROPPED_TOKENS)
         if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
             own += max(0, COUNT_TOKENS - ledger.carried)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sidecar.run.calls import OwnTextKind, TrimAnswer
-from tests.run.making import Engine, body, history
+from tests.run.making import OPENAI_CHAT, Engine, body, history, slices
 
 ANTHROPIC = "anthropic_messages"
 LIMIT = 16_000
@@ -101,3 +101,22 @@ def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
         told += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED]
     assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(told)
     assert b" other iterations dropped]" in (answer.body or b"")
+
+
+def test_the_kept_prefix_is_not_told_too_long() -> None:
+    """Where a user speaks in every iteration a message of ours counts, and moves the prefix each time it changes."""
+    engine = Engine(limit=6_000, policy=POLICY | {"fit_keep_oldest": 0.0})
+    before: list[Any] = []
+    counted: set[str] = set()
+    for number in range(40):
+        messages = history(OPENAI_CHAT, number)
+        for place in range(len(messages), 3, -2):
+            messages.insert(place, {"role": "user", "content": "Go on."})
+        pinned = frozenset({6}) if number > 2 else frozenset()  # it stays after the message that counts
+        answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages), pinned=pinned)
+        now = slices(answer.body)
+        same = next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(before))
+        assert answer.cache.first_changed <= same
+        counted |= {piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED}
+        before = now
+    assert len(counted) > 3

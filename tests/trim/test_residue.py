@@ -75,8 +75,8 @@ def test_a_users_words_do_not_stay_for_it() -> None:
 def counted(fold: Fold) -> None:
     """The carrier says how many groups are gone, and its message takes that label's tokens."""
     ledger, carrier = fold.ledger, fold.ledger.carrier
-    assert len(dropped_groups(ledger)) == ledger.gone + ledger.told
-    assert bool(own_text.dropped(ledger)) == bool(ledger.told)
+    assert len(dropped_groups(ledger)) == ledger.gone + ledger.uncarried
+    assert bool(own_text.dropped(ledger)) == bool(ledger.uncarried)
     if carrier is None:
         return
     record = ledger.records[carrier.message]
@@ -127,6 +127,6 @@ def _place(entry: Entry | None) -> tuple[int, int] | None:
 FACTS = (
     lambda fold: _place(fold.ledger.carrier),
     lambda fold: fold.ledger.carrier.counts,
-    lambda fold: (fold.ledger.held, fold.ledger.gone, fold.ledger.told, fold.ledger.listed, fold.ledger.total),
+    lambda fold: (fold.ledger.held, fold.ledger.gone, fold.ledger.uncarried, fold.ledger.listed, fold.ledger.total),
 )
 """What decides how it goes on, beside the decisions."""
