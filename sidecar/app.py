@@ -44,6 +44,7 @@ def build_runs(settings: Settings, counter: Counter) -> Runs:
         policy=settings.policy,
         limits=settings.limits,
         key=settings.key or secrets.token_bytes(_KEY_BYTES),
+        key_lasts=bool(settings.key),
         clock=time.time,
         preset_overrides=settings.policy_overrides,
         search=settings.search,

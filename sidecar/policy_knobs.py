@@ -135,6 +135,20 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "Share of the limit that the registry may take.",
         "At 0.01 the sidecar's own text was 2.2 % of the longest recorded run's cost; this is a quarter less.",
     ),
+    "reasoning_binding": Knob(
+        "Whether the model binds its thinking to the prompt that it came of, so that another prompt makes it invalid: auto "
+        "(as its name says), bound, unbound.",
+        "Names of Claude models tell it; set it where a gateway gives them other names.",
+    ),
+    "reasoning_drop_invalid": Knob(
+        "Whether the returned body asks the provider to drop thinking that is not valid instead of refusing the prompt "
+        "(thinking.block_binding.prefix_mismatch_behavior).",
+        "It would change what the agent asked for, and thinking that is not valid is removed anyway.",
+    ),
+    "trim_beside_provider": Knob(
+        "Whether a prompt is trimmed though its body asks the provider to do so too (context_management, truncation).",
+        "Two rules that do not know of each other trim the same text twice; such a prompt is only capped.",
+    ),
 }
 """Every knob by its field's name, grouped as the stages follow one another."""
 
@@ -145,9 +159,10 @@ _GROUPS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
     ("Cap", "one tool result, when it is first seen", ("cap_",)),
     ("Age", "items of old iterations", ("age_",)),
     ("Feedback", "what the agent tells the model about its last step; old feedback collapses", ("feedback_",)),
-    ("Fit", "the whole prompt, near its limit", ("fit_",)),
+    ("Fit", "the whole prompt, near its limit", ("fit_", "trim_")),
     ("Prices", "what the provider's cache is worth", ("price_",)),
     ("Own text", "what the sidecar adds", ("own_text_", "note_", "registry_")),
+    ("Reasoning", "what the model thought before it answered", ("reasoning_",)),
     ("Further knobs", "", ("",)),
 )
 

@@ -13,16 +13,17 @@ schemas (`modelMessageSchema`) and what its conversion of prompts refuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
-from sidecar.prompt.format import Format, Replacement, SystemMember
-from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of
+from sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from sidecar.prompt.jsontext import canonical, load, splice, value_at
+from sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
 from sidecar.prompt.parts import shown_json, string, text_in_place
 from sidecar.prompt.system_member import add_block, string_member
 
@@ -38,6 +39,8 @@ _JSON_OUTPUTS: Final[Mapping[str, str]] = {"json": "text", "error-json": "error-
 """Types of output that hold JSON, and the type that says the same as text."""
 _IMAGES: Final = frozenset({"image", "image-data", "image-url", "image-file-id"})
 _FILES: Final = frozenset({"file", "media", "file-data", "file-url"})
+_ENCRYPTED: Final = ("signature", "redactedData", "reasoningEncryptedContent", "thoughtSignature")
+"""What the SDK's providers call the encrypted text of reasoning."""
 _APPROVAL: Final = "approval:"
 """What begins the pairing id of an approval, which must not meet a call's id."""
 _as_text: Final = string_member("system")
@@ -66,6 +69,8 @@ class _Reader(Gathering):
             self._call(part, path)
         elif kind == "tool-result":
             self._result(part, path, field)
+        elif kind == "reasoning" and self.role is Role.ASSISTANT:
+            self._reasoning(part, path)
         elif _is_image(part) and self.role in (Role.USER, Role.ASSISTANT):
             self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
         else:
@@ -74,6 +79,17 @@ class _Reader(Gathering):
                 self.calls.append(_APPROVAL + string(part.get("approvalId")))
             elif kind == "tool-approval-response":
                 self.answers.append(_APPROVAL + string(part.get("approvalId")))
+
+    def _reasoning(self, part: dict[str, Any], path: Path) -> None:
+        """Take a part of reasoning. What is encrypted of it is among the options of the provider that made it.
+
+        One that has an id there (OpenAI's) may be demanded with the parts that follow.
+        """
+        options = part.get("providerOptions")
+        of_providers = [each for each in options.values() if type(each) is dict] if type(options) is dict else []
+        encrypted = "".join(string(each.get(name)) for each in of_providers for name in _ENCRYPTED)
+        fixed = any(type(each.get("itemId")) is str for each in of_providers)
+        self.reasoning(path, encrypted, [((*path, "text"), string(part.get("text")))], fixed=fixed)
 
     def _call(self, part: dict[str, Any], path: Path) -> None:
         call_id, name = string(part.get("toolCallId")), string(part.get("toolName"))
@@ -125,8 +141,10 @@ def _is_image(part: dict[str, Any]) -> bool:
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    edits: dict[Path, bytes] = {}
-    for item, text in replacements.items():
+    edits, others, label = without_reasoning(replacements)
+    if edits and len(edits) == array_length(raw, ("content",)):  # a message must have content
+        edits[min(edits)] = orjson.dumps({"type": "text", "text": label})
+    for item, text in others.items():
         if item.kind is ItemKind.IMAGE:
             edits[item.path] = text_in_place(value_at(raw, item.path), text or "")
         elif item.kind is ItemKind.ARGUMENTS:
@@ -200,7 +218,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-FORMAT: Final = Format(
+_UNBOUND: Final = Format(
     name="ai_sdk",
     read=read,
     write=write,
@@ -212,3 +230,5 @@ FORMAT: Final = Format(
     tool_fields=("tools",),
     reserve_fields=("maxOutputTokens", "maxTokens"),
 )
+_BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
+FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -3,23 +3,25 @@
 A message is `{"role", "content"}` with an array of blocks, each an object whose one member is its kind. Calls are
 `toolUse` blocks whose input is an object; results are `toolResult` blocks in the next user turn, with content of their
 own: texts, JSON, media. The system prompt is a member of the body, an array of blocks, and no system message may stand
-in the history. Reasoning is signed and stays as it is, where it is. A cache point is a block of its own that moves from
-call to call, so it is no part of a message's identity. Source: the provider's API reference, Converse, ContentBlock,
-ToolResultContentBlock, and its user guide on tool use and prompt caching.
+in the history. Reasoning is signed: it stays as it is, or leaves its message altogether (`thinking.py`). A cache point
+is a block of its own that moves from call to call, so it is no part of a message's identity. Source: the provider's API
+reference, Converse, ContentBlock, ToolResultContentBlock, and its user guide on tool use and prompt caching.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from sidecar.errors import InvalidJson
-from sidecar.prompt.format import Format, Replacement, SystemMember
-from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of
+from sidecar.prompt.anthropic_messages import CALL_TOKENS
+from sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from sidecar.prompt.jsontext import canonical, splice, value_at
+from sidecar.prompt.jsontext import array_length, canonical, splice, value_at
 from sidecar.prompt.parts import string
 from sidecar.prompt.structured import result_items, result_value
 from sidecar.prompt.system_member import add_block, block_texts, block_without
@@ -57,8 +59,18 @@ class _Reader(Gathering):
             self._result(value, (*path, kind), f"{field}.{kind}")
         elif kind == "image":
             self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
+        elif kind == "reasoningContent" and type(value) is dict and self.role is Role.ASSISTANT:
+            self._reasoning(value, path)
         elif kind != _CACHE_POINT:
             self.other.append(canonical(part).decode())
+
+    def _reasoning(self, value: dict[str, Any], path: Path) -> None:
+        """Take a block of reasoning: a signed text, or a redacted one, whose bytes are base64."""
+        signed = value.get("reasoningText")
+        signed = signed if type(signed) is dict else {}
+        encrypted = string(signed.get("signature")) + string(value.get("redactedContent"))
+        at = (*path, "reasoningContent", "reasoningText", "text")
+        self.reasoning(path, encrypted, [(at, string(signed.get("text")))])
 
     @staticmethod
     def _is_call(use: dict[str, Any]) -> bool:
@@ -97,7 +109,11 @@ class _Reader(Gathering):
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(item, text) for item, text in others.items()}
+    if removed and len(removed) == array_length(raw, ("content",)):  # a message must have content
+        edits[min(removed)] = orjson.dumps({"text": label})
+    return splice(raw, edits)
 
 
 def _value(item: Item, text: Replacement) -> bytes:
@@ -158,7 +174,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-FORMAT: Final = Format(
+_UNBOUND: Final = Format(
     name="bedrock_converse",
     read=read,
     write=write,
@@ -171,6 +187,9 @@ FORMAT: Final = Format(
         without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
         texts=lambda value: block_texts(value, _SYSTEM),
     ),
+    call_tokens=CALL_TOKENS,
     tool_fields=("toolConfig.tools",),
     reserve_fields=("inferenceConfig.maxTokens",),
 )
+_BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
+FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

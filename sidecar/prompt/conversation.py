@@ -7,6 +7,7 @@ included. An image that is clipped becomes text: a text part, or inside a tool r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -14,7 +15,8 @@ from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import DecodeError
 
 from sidecar.errors import InvalidJson, InvalidRequest
-from sidecar.prompt.format import Format, Replacement
+from sidecar.prompt.format import Format, ReasoningRule, Replacement
+from sidecar.prompt.gathering import reasoning_items, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from sidecar.prompt.items import Message as Decoded
 from sidecar.prompt.jsontext import canonical, digest, load
@@ -58,6 +60,8 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
             answers.append(part.tool_result.call_id)
         elif kind == "image":
             items.append(_image(part.image, (index,), "", -1))
+        elif kind == "reasoning":
+            items += reasoning_items((index,), part.reasoning.encrypted, [((index, "text"), part.reasoning.text)])
         elif kind == "opaque_json":
             other.append(canonical(load(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
         else:
@@ -90,7 +94,8 @@ def _image(image: pb.Image, path: Path, call_id: str, number: int) -> Item:
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced."""
     message = pb.Message.FromString(raw)
-    for item, text in replacements.items():
+    removed, others, label = without_reasoning(replacements)
+    for item, text in others.items():
         part = message.parts[int(item.path[0])]
         if item.kind is ItemKind.ARGUMENTS:
             part.tool_call.arguments_json = text or "{}"
@@ -102,6 +107,10 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
             )
         else:
             part.text = text or ""
+    for (index,) in sorted(removed, reverse=True):
+        del message.parts[int(index)]
+    if removed and not message.parts:  # a message must say something
+        message.parts.add(text=label)
     return message.SerializeToString(deterministic=True)
 
 
@@ -113,6 +122,8 @@ def original(raw: bytes, item: Item) -> bytes:
     if not item.path:
         return MessageToJson(message, indent=None).encode()
     part = message.parts[int(item.path[0])]
+    if item.kind is ItemKind.REASONING:
+        return MessageToJson(part.reasoning, indent=None).encode()
     image = part.image if len(item.path) == 1 else part.tool_result.images[int(item.path[1])]
     return MessageToJson(image, indent=None).encode()
 
@@ -134,7 +145,7 @@ def _parse(raw: bytes, field: str) -> pb.Message:
         raise InvalidJson(f"{field} is not a serialised sidecar.v1.Message", field=field) from None
 
 
-FORMAT: Final = Format(
+_UNBOUND: Final = Format(
     name="conversation",
     read=read,
     write=write,
@@ -144,3 +155,6 @@ FORMAT: Final = Format(
     leading_system=True,
     is_json=False,
 )
+_BOUND: Final = replace(_UNBOUND, only_leading=True, reasoning=ReasoningRule.BOUND)
+"""Where the agent's provider takes a system message is not known, so none stands inside the history."""
+FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

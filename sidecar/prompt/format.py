@@ -4,7 +4,8 @@ A format is one file with one `Format` value, and one row in `formats.py`. It kn
 else: no stage, no run and no server asks which format it is dealing with.
 
 Our own text goes into the history as messages where the format has a system message that may stand anywhere and is not
-stored (`system_message`), else into the body's system member (`system`), else to the caller.
+stored (`system_message`), else into the body's system member (`system`), else to the caller. A format that has both
+puts what never changes into the member and the rest into the history.
 
 Calls and results are paired by id: of the results with one id each answers the newest block of assistant messages with
 an open call of that id, within the block in order. Where the format's calls may have no id, its reader puts
@@ -16,10 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from enum import Enum
+from typing import Final, Protocol
 
 from sidecar.prompt.body import FIELD, MESSAGES, Split
 from sidecar.prompt.items import Item, Message
+
+CALL_TOKENS: Final = 8
+"""A tool call's or result's own framing and its id as a provider shows it to the model, where nothing is known of
+it."""
 
 Replacement = str | None
 """New text for an item; None: the empty value that its kind allows, such as `{}` for arguments."""
@@ -42,6 +48,17 @@ class Variant(Protocol):
     def __call__(self, body: Split, model: str = "", /) -> Format:
         """The variant of a body that is for `model`; empty: nobody said."""
         ...
+
+
+class ReasoningRule(Enum):
+    """When a provider accepts that reasoning is no longer in a prompt."""
+
+    KEPT = "kept"
+    """Only where its whole message is dropped."""
+    CLOSED_TURNS = "closed_turns"
+    """Before the last words of the user: the turn that is going on needs all of its reasoning."""
+    BOUND = "bound"
+    """Each block is valid only after the very prompt that it was produced under, and must go if that changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +90,9 @@ class Format:
     """Write a system message that may stand anywhere in the history; None where the format has none."""
     tool: Callable[[str, str, bytes], bytes]
     """Define a tool in the body's own schema: of name, description and parameters (a JSON Schema) make JSON."""
+    system_after_user: bool = False
+    """Whether a system message inside the history may stand only between a user's message and the model's; what never
+    changes of ours then stands in the body's system member."""
     only_leading: bool = False
     """Whether system messages may stand only before all others: what of ours would stand further down stands there."""
     leading_system: bool = False
@@ -94,6 +114,19 @@ class Format:
     """Whether a body is one message that stands on its own, beside the run's history."""
     variant: Variant | None = None
     """The format that a body really is in, where what else it says decides that; it has the same name."""
+    bound: Format | None = None
+    """The format where the model binds reasoning to what stands before it; None: no model of the format's does."""
+    reasoning: ReasoningRule = ReasoningRule.CLOSED_TURNS
+    """When reasoning may be absent."""
+    call_tokens: int = CALL_TOKENS
+    """Tokens that stand around a call, and around a result."""
+    reasoning_messages: bool = False
+    """Whether reasoning is a message of its own, which is dropped where another format's would lose its reasoning."""
+
+    @property
+    def directives_in_history(self) -> bool:
+        """Whether our directives are a message."""
+        return self.system_message is not None and not self.system_after_user
 
     @property
     def in_history(self) -> bool:

@@ -7,11 +7,12 @@ order, whatever else takes tokens, and an opaque item where a message holds more
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sidecar.errors import InvalidJson
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from sidecar.prompt.format import Replacement
+from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, opaque_tokens, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again
 
 
@@ -25,6 +26,9 @@ class Gathering(ABC):
         self.answers: list[str] = []
         self.names: list[str] = []
         self.other: list[str] = []
+        self.opaque = 0
+        self.more = False
+        """Whether the message holds what neither its items nor `other` tell."""
 
     @abstractmethod
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
@@ -53,6 +57,12 @@ class Gathering(ABC):
                 raise InvalidJson(f"{where} must be an object", field=where)
             self.part(part, (*path, index), where)
 
+    def reasoning(
+        self, path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
+    ) -> None:
+        """Take a block of the model's reasoning; see `reasoning_items`."""
+        self.items += reasoning_items(path, encrypted, texts, fixed=fixed)
+
     def rest(self, value: dict[str, Any], known: frozenset[str]) -> None:
         """Take what else an object holds: it is counted, and kept as it is."""
         rest = {name: member for name, member in value.items() if name not in known and member is not None}
@@ -61,7 +71,7 @@ class Gathering(ABC):
 
     def message(self, identity: bytes) -> Message:
         """All of it."""
-        if self.other or not self.items:
+        if self.other or self.more or not self.items:
             self.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
         return Message(
             role=self.role,
@@ -71,7 +81,44 @@ class Gathering(ABC):
             answers=tuple(self.answers),
             other="\n".join((*self.names, *self.other)),
             media=sum(item.kind is ItemKind.IMAGE for item in self.items),
+            opaque=self.opaque,
         )
+
+
+def reasoning_items(
+    path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
+) -> list[Item]:
+    """The items of a block of reasoning: the block itself, and each readable text in it.
+
+    Args:
+        path: where the block stands.
+        encrypted: the encrypted text in it, such as its signature; empty if there is none.
+        texts: the readable texts in it, each with its path; empty ones are left out.
+        fixed: whether the provider may refuse the prompt without it.
+    """
+    block = Item(ItemKind.REASONING, path, encrypted, raw_json=True, fixed=fixed, opaque=opaque_tokens(encrypted))
+    readable = [Item(ItemKind.REASONING, at, text, fixed=fixed) for at, text in texts if text]
+    return [block, *readable]
+
+
+def without_reasoning(
+    replacements: Mapping[Item, Replacement],
+) -> tuple[dict[Path, bytes | None], dict[Item, Replacement], str]:
+    """Tell what of a message is replaced from its reasoning, which is removed.
+
+    Returns:
+        The removals, by path; the other replacements; and the label for a message of which nothing else is left.
+    """
+    blocks: dict[Path, bytes | None] = {}
+    others: dict[Item, Replacement] = {}
+    label = ""
+    for item, text in replacements.items():
+        if item.kind is not ItemKind.REASONING:
+            others[item] = text
+        elif item.raw_json:
+            blocks[item.path] = None
+            label = label or text or ""
+    return blocks, others, label
 
 
 Comparable = Callable[[dict[str, Any]], Any]

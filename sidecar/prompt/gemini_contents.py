@@ -7,9 +7,10 @@ member of the body, an object with parts, and no system message may stand in the
 camel case or in snake case; what is written goes in the spelling that is there. Where the guides write one part instead
 of an array of one, so may the agent.
 
-A part with a thought signature goes back as it came: the provider refuses a signature whose part was changed. Its
-arguments are recorded, and go only with their whole iteration. Two signatures are none: the guides give them to those
-who have no real one, and nothing is checked against them.
+Thoughts are parts of their own, summaries that the provider does not ask to have back; those of turns that are over may
+leave. A part with a thought signature goes back as it came: the provider refuses a signature whose part was changed.
+Its arguments are recorded, and go only with their whole iteration. Two signatures are none: the guides give them to
+those who have no real one, and nothing is checked against them.
 
 Source: the provider's API reference, generateContent, Content and Part, and its guides on function calling (with its
 section on media in function responses) and on thought signatures.
@@ -28,9 +29,19 @@ import orjson
 from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, Replacement, SystemMember
-from sidecar.prompt.gathering import Gathering, identity_of, loaded
-from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
-from sidecar.prompt.jsontext import canonical, load, splice, value_at
+from sidecar.prompt.gathering import Gathering, identity_of, loaded, without_reasoning
+from sidecar.prompt.items import (
+    Item,
+    ItemKind,
+    Message,
+    Path,
+    Role,
+    check_parts,
+    opaque_tokens,
+    pairing_id,
+    text_kind,
+)
+from sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
 from sidecar.prompt.parts import string
 from sidecar.prompt.structured import result_items, result_value
 from sidecar.prompt.system_member import add_block, block_texts, block_without
@@ -84,8 +95,13 @@ class _Reader(Gathering):
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         signed = any(part.get(name) not in _NO_SIGNATURES for name in _SIGNATURES)
-        if not signed:
-            part = {name: member for name, member in part.items() if name not in _SIGNATURES}
+        signature = "".join(string(part.get(name)) for name in _SIGNATURES) if signed else ""
+        thought = part.get("thought") is True and self.role is Role.ASSISTANT
+        part = {name: member for name, member in part.items() if name not in _SIGNATURES}
+        if thought and _member(part, (*_CALLS, *_RESULTS)) is None:
+            self.reasoning(path, signature, [((*path, "text"), string(part.get("text")))])
+            return
+        self.opaque += opaque_tokens(signature)
         if (found := _member(part, _CALLS)) is not None:
             self._call(part, *found, path=path, signed=signed)
         elif (found := _member(part, _RESULTS)) is not None:
@@ -96,6 +112,7 @@ class _Reader(Gathering):
             self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
         else:
             self.rest(part, _NOTHING)
+        self.more |= signed
 
     def _text(self, part: dict[str, Any], text: str, path: Path, *, signed: bool) -> None:
         if text:
@@ -148,7 +165,13 @@ class _Reader(Gathering):
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    return splice(raw, {item.path: _value(item, text or "") for item, text in replacements.items()})
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(item, text or "") for item, text in others.items()}
+    if ("parts",) in removed:  # one part in place of an array of one
+        edits["parts",] = orjson.dumps({"text": label})
+    elif removed and len(removed) == array_length(raw, ("parts",)):  # a message must have parts
+        edits[min(removed)] = orjson.dumps({"text": label})
+    return splice(raw, edits)
 
 
 def _value(item: Item, text: str) -> bytes:

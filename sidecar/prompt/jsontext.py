@@ -84,28 +84,39 @@ def value_at(raw: bytes, path: Path) -> bytes:
     return raw
 
 
-def splice(raw: bytes, edits: Mapping[Path, bytes]) -> bytes:
-    """Return `raw` with the values at the paths replaced by the given JSON.
+def array_length(raw: bytes, path: Path) -> int:
+    """Elements of the array at `path`."""
+    return len(_raw_array.decode(value_at(raw, path)))
 
-    Keys keep their order and every other value its bytes; only white space between them may go.
+
+def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
+    """Return `raw` with the values at the paths replaced by the given JSON, or removed where that is None.
+
+    Keys keep their order and every other value its bytes; only white space between them may go. Paths are those of the
+    text as it is given, whatever is removed. No path may lead into a value that is itself replaced or removed, and the
+    whole cannot be removed.
     """
     if not edits:
         return raw
-    if () in edits:
-        return edits[()]
-    inner: dict[str | int, dict[Path, bytes]] = {}
+    whole = edits.get(())
+    if whole is not None:
+        return whole
+    inner: dict[str | int, dict[Path, bytes | None]] = {}
     for path, value in edits.items():
         inner.setdefault(path[0], {})[path[1:]] = value
+    removed = {step for step, below in inner.items() if () in below and below[()] is None}
     if all(isinstance(step, int) for step in inner):
         values = _raw_array.decode(raw)
-        for step, below in inner.items():
+        for step in inner.keys() - removed:
             index = int(step)
-            values[index] = msgspec.Raw(splice(bytes(values[index]), below))
-        return msgspec.json.encode(values)
+            values[index] = msgspec.Raw(splice(bytes(values[index]), inner[step]))
+        return msgspec.json.encode([value for index, value in enumerate(values) if index not in removed])
     members = _raw_object.decode(raw)
-    for step, below in inner.items():
+    for step in inner.keys() - removed:
         key = str(step)
-        members[key] = msgspec.Raw(splice(bytes(members[key]), below))
+        members[key] = msgspec.Raw(splice(bytes(members[key]), inner[step]))
+    for step in removed:
+        del members[str(step)]
     return msgspec.json.encode(members)
 
 

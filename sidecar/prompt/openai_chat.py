@@ -23,7 +23,8 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split
-from sidecar.prompt.format import Format, Replacement
+from sidecar.prompt.format import Format, ReasoningRule, Replacement
+from sidecar.prompt.gathering import reasoning_items, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 from sidecar.prompt.parts import string, text_in_place
@@ -41,6 +42,9 @@ _ARGUMENTS: Final[Mapping[str, str]] = {"function": "arguments", "custom": "inpu
 _ONLY_LEADING: Final = re.compile(r"(?i)\b(?:mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
 _NO_SYSTEM: Final = re.compile(r"\bo1-(?:mini|preview)\b")
 _KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where the makers of models that speak this format put reasoning; the last holds parts, signed or encrypted."""
+_KNOWN_OF_MODEL: Final = _KNOWN | frozenset(_REASONING)
 
 
 class _Role(msgspec.Struct):
@@ -66,7 +70,11 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     reader = _Reader(role, call_id, name)
     reader.content(value.get("content"), field)
     reader.calls_of(value.get("tool_calls"), value.get("function_call"), field)
-    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
+    known = _KNOWN
+    if role is Role.ASSISTANT:
+        reader.reasoning(value)
+        known = _KNOWN_OF_MODEL
+    rest = {name: member for name, member in value.items() if name not in known and member is not None}
     if rest:
         reader.other.append(canonical(rest).decode())
     if reader.other or not reader.items:
@@ -92,6 +100,17 @@ class _Reader:
         self.calls: list[str] = []
         self.names: list[str] = [name] if name else []
         self.other: list[str] = []
+
+    def reasoning(self, value: dict[str, Any]) -> None:
+        """Take the members that kin of the format hold reasoning in: texts, and signed or encrypted parts."""
+        for name in _REASONING:
+            text = value.get(name)
+            if type(text) is str:
+                self.items += reasoning_items((name,), "", [((name,), text)])
+            elif text is not None:
+                parts = [part for part in text if type(part) is dict] if type(text) is list else []
+                encrypted = "".join(string(part.get(member)) for part in parts for member in ("signature", "data"))
+                self.items += reasoning_items((name,), encrypted)
 
     def content(self, content: Any, field: str) -> None:
         if type(content) is str:
@@ -162,7 +181,15 @@ class _Reader:
 
 def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     """Return the message with items replaced. Raises nothing for a message that `read` took."""
-    return splice(raw, {item.path: _value(raw, item, text) for item, text in replacements.items()})
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(raw, item, text) for item, text in others.items()}
+    if removed:
+        value = load_again(raw)
+        if not any(value.get(name) for name in ("content", "tool_calls", "function_call")):  # it must say something
+            if "content" not in value:
+                return splice(raw, edits)[:-1] + b',"content":' + orjson.dumps(label) + b"}"
+            edits["content",] = orjson.dumps(label)
+    return splice(raw, edits)
 
 
 def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
@@ -230,7 +257,7 @@ def _first(names: list[str]) -> str:
     return names[0] if names else ""
 
 
-FORMAT: Final = Format(
+_BASE: Final = Format(
     name="openai_chat",
     read=read,
     write=write,
@@ -242,6 +269,10 @@ FORMAT: Final = Format(
     reserve_fields=("max_completion_tokens", "max_tokens"),
     variant=variant,
 )
+_BOUND: Final = replace(_BASE, only_leading=True, reasoning=ReasoningRule.BOUND)
+"""For models behind a gateway that bind thinking to what stands before it: what becomes of a system message inside the
+history is the gateway's affair, so none is written there."""
+FORMAT: Final = replace(_BASE, bound=_BOUND)
 _LEADING: Final = replace(FORMAT, only_leading=True)
 _WITHOUT: Final = replace(FORMAT, system_message=None)
 _DEVELOPER: Final = replace(FORMAT, system_message=developer_message)

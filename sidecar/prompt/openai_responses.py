@@ -2,9 +2,11 @@
 
 The history is the array `input`: each item of it is a message here. Items are messages, which need not say their type,
 calls and outputs with a `call_id`, and what the provider itself made: reasoning, searches, generated images. Of these
-the model's items in a row are one block, so reasoning leaves the prompt together with the item that it belongs to, or
-not at all. Items of a kind that is not known are taken for the model's and never edited. A plain string in place of the
-array is one message of the user.
+the model's items in a row are one block, so reasoning leaves the prompt together with the items that need it ("Item
+'fc_…' of type 'function_call' was provided without its required 'reasoning' item"). The provider tells what belongs to
+what by ids: where the client keeps the history (`store: false`) and no item has one, the reasoning of turns that are
+over may leave alone. Items of a kind that is not known are taken for the model's and never edited. A plain string in
+place of the array is one message of the user.
 
 Where our own text stands depends on what the provider keeps. With `store: false` and nothing that it continues, the
 whole history is in the body: our text goes into it as developer messages. Else they would be stored, and would come
@@ -24,7 +26,8 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.body import Split
-from sidecar.prompt.format import Format, Replacement
+from sidecar.prompt.format import Format, ReasoningRule, Replacement
+from sidecar.prompt.gathering import reasoning_items
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 from sidecar.prompt.parts import string
@@ -47,6 +50,7 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "local_shell_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
     "apply_patch_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
     "shell_call_output": frozenset({"type", "id", "call_id", "output", "status", "max_output_length"}),
+    "reasoning": frozenset({"type", "id", "encrypted_content", "summary", "content", "status"}),
 }
 """Items whose members are read; any other member of theirs, and any other item, counts as it stands."""
 _ARGUMENTS: Final[Mapping[str, str]] = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -81,6 +85,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
         answers=_answers(value, kind),
         other="\n".join((*reader.names, *reader.other)),
         media=media,
+        identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
     )
 
 
@@ -152,6 +157,8 @@ class _Reader:
             self._call(field)
         elif self.kind == "shell_call_output":
             self._streams(field)
+        elif self.kind == "reasoning":
+            self._reasoning()
         elif self.kind in _KNOWN:
             self._content("output", field)
 
@@ -200,6 +207,16 @@ class _Reader:
         self.names += [tool, string(self.value.get("namespace"))]
         free = name == "input"
         self.items.append(Item(ItemKind.ARGUMENTS, (name,), arguments, call_id=self.call_id, tool=tool, free_text=free))
+
+    def _reasoning(self) -> None:
+        """A reasoning item: what is encrypted of it, and the parts of its summary and of its text that can be read."""
+        texts = [
+            ((name, index, "text"), string(part.get("text")))
+            for name in ("summary", "content")
+            for index, part in enumerate(_list(self.value.get(name)))
+            if type(part) is dict
+        ]
+        self.items += reasoning_items((), string(self.value.get("encrypted_content")), texts)
 
     def _streams(self, field: str) -> None:
         """The output of a shell: what each command wrote, and how it ended."""
@@ -252,6 +269,10 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
     )
 
 
+def _list(value: Any) -> list[Any]:
+    return value if type(value) is list else []
+
+
 def _of_user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
@@ -300,5 +321,7 @@ FORMAT: Final = Format(
     tool_fields=("tools", "text.format"),
     reserve_fields=("max_output_tokens",),
     variant=variant,
+    reasoning=ReasoningRule.KEPT,
+    reasoning_messages=True,
 )
-_UNSTORED: Final = replace(FORMAT, system_message=developer_message)
+_UNSTORED: Final = replace(FORMAT, system_message=developer_message, reasoning=ReasoningRule.CLOSED_TURNS)

@@ -165,6 +165,8 @@ def _what(item: HistoryItem) -> str:
             return f"call arguments of {name}" if name else "call arguments"
         case ItemKind.TEXT | ItemKind.SNAPSHOT:
             return _TEXTS[item.role]
+        case ItemKind.REASONING:
+            return "reasoning of the model"
         case ItemKind.IMAGE:
             return "image"
         case ItemKind.OPAQUE:

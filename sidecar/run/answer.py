@@ -6,7 +6,8 @@ from typing import Final
 
 from sidecar.errors import TooLarge
 from sidecar.prompt.body import Split
-from sidecar.run.calls import CacheFigures, NoFit, Phases, RevisionUse, TokenFigures, TrimAnswer
+from sidecar.prompt.format import ReasoningRule
+from sidecar.run.calls import CacheFigures, NoFit, OwnTextPlace, Phases, RevisionUse, TokenFigures, TrimAnswer
 from sidecar.run.edits import edits_of
 from sidecar.run.frame import Framed
 from sidecar.run.memory import Memory
@@ -75,12 +76,25 @@ def answer_of(
         not_stashable=ledger.not_holdable,
         phases=Phases(),
         news=result.news,
+        thinking_invalid_from=_invalid_from(work, memory, framed),
     )
+
+
+def _invalid_from(work: Work, memory: Memory, framed: Framed) -> int | None:
+    """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
+    if work.format.reasoning is not ReasoningRule.BOUND:
+        return None
+    if any(piece.place in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) for piece in framed.own):
+        return 0
+    ledger = memory.ledger
+    changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
+    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text stands after that
+    return min((*changed, *inside), default=None)
 
 
 def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
     """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
-    if not framed.own and framed.system is None and not memory.trims and len(framed.parts) == len(split):
+    if not framed.own and not framed.members and not memory.trims and len(framed.parts) == len(split):
         return split.raw
     return b"".join((framed.head, b",".join(framed.parts), framed.tail))
 

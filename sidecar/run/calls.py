@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sidecar.prompt.items import ItemKind
+from sidecar.prompt.provider_edits import ProviderEdit
 from sidecar.recall.outcome import Outcome as Outcome
 from sidecar.recall.selection import ByteRange as ByteRange
 from sidecar.recall.selection import LineRange as LineRange
@@ -111,6 +112,8 @@ class TrimCall:
     """Answer with edits in place of the prompt."""
     accept_bytes: int = 0
     """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
+    served_iterations: int | None = None
+    """See TrimPromptRequest.served_iterations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,10 @@ class TrimAnswer:
     news: News = field(default_factory=News)
     model: str = ""
     """The one that the prompt is for; empty: not told."""
+    thinking_invalid_from: int | None = None
+    """See TrimPromptResponse.thinking_invalid_from."""
+    provider_edits: Sequence[ProviderEdit] = ()
+    """What the body asks the provider to remove."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,10 +35,9 @@ def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> l
         for own in framed.own
         if own.message_index >= 0
     )
-    if framed.system is not None:
-        name, present = format_.member(split)
-        operation = EditOperation.INSERT if present is None else EditOperation.REPLACE
-        edits.append(Edit(operation, f"/{name}", framed.system))
+    for name, value in framed.members.items():
+        operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
+        edits.append(Edit(operation, f"/{name}", value))
     return edits
 
 

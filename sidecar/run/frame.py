@@ -2,21 +2,23 @@
 
 Formats with system messages take the directives after the agent's own, the registry and the placeholder of dropped
 iterations as system messages inside the history, and the note after it. Formats whose system prompt is a member of the
-body take directives, placeholder and registry there, and no note, since nothing may stand after a tool result. A bare
+body take directives, placeholder and registry there, and no note, since nothing may stand after a tool result; where a
+model that binds thinking takes system messages inside the history, placeholder and registry stand there. A bare
 array of such a format has no place at all: the agent is handed the texts. Our text of earlier calls is taken out of the
 member in either case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import orjson
 
-from sidecar.prompt.body import Split
+from sidecar.prompt.body import FIELD, Split
 from sidecar.prompt.format import Format
+from sidecar.prompt.jsontext import load
 from sidecar.run.calls import OwnText, OwnTextKind, OwnTextPlace
 from sidecar.run.weigh import PER_MESSAGE
 
@@ -50,8 +52,8 @@ class Framed:
     parts: Sequence[bytes]
     tail: bytes
     own: Sequence[OwnText]
-    system: bytes | None = None
-    """The new value of the body's system member, where it changed."""
+    members: Mapping[str, bytes] = field(default_factory=dict)
+    """Other members of the body that changed, with their new values."""
     sent_system: bytes | None = None
     """That member as it was sent, without our text."""
 
@@ -65,6 +67,7 @@ def frame(
     places: Places,
     format_: Format,
     is_own_text: Callable[[str], bool],
+    drop_invalid: bool = False,
 ) -> Framed:
     """Put the returned prompt together.
 
@@ -76,26 +79,35 @@ def frame(
         places: where it stands among the live records.
         format_: the format.
         is_own_text: whether a text of the system prompt is one of ours, sent back.
+        drop_invalid: whether to ask the provider to drop thinking that is not valid under the prompt.
     """
     name, value = format_.member(split)
     clean = value
     if format_.system is not None and value is not None:
         clean = format_.system.without(value, is_own_text)
     sent = None if clean in _NOTHING else clean
-    if format_.system_message is not None:
+    new = clean
+    if format_.directives_in_history and format_.system_message is not None:
         framed = _with_messages(split, system, parts, texts=texts, places=places, write=format_.system_message)
-        new = clean
     else:
+        inside = OwnTexts()
+        if format_.system_message is not None:
+            texts, inside = replace(texts, dropped="", registry=""), replace(texts, directives="", note="")
         has_member = format_.system is not None and split.is_object
         framed = _with_member(split, system, parts, texts=texts, has_member=has_member)
-        new = clean
         if format_.system is not None and split.is_object:
             for piece in framed.own:
                 new = format_.system.add(new, piece.text)
-    if new == value or new is None:
+        if format_.system_message is not None:
+            after = _with_messages(split, system, parts, texts=inside, places=places, write=format_.system_message)
+            framed = replace(after, own=[*framed.own, *after.own])
+    members = {} if new == value or new is None else {name: new}
+    if drop_invalid and format_.system_after_user:
+        members |= _dropping_invalid(split)
+    if not members:
         return replace(framed, sent_system=sent)
-    head, tail = _replace_member(split, name, new)
-    return replace(framed, head=head, tail=tail, system=new, sent_system=sent)
+    head, tail = _replace_members(split, members)
+    return replace(framed, head=head, tail=tail, members=members, sent_system=sent)
 
 
 def _with_messages(
@@ -138,17 +150,40 @@ def _with_member(
     return Framed(split.head, [*system, *parts], split.tail, own)
 
 
-def _replace_member(split: Split, name: str, value: bytes) -> tuple[bytes, bytes]:
-    """The body's head and tail with one member replaced, or added at its start."""
-    span = split.fields.get(name)
+def _replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, bytes]:
+    """The body's head and tail with members replaced; those that it does not have are added at its start."""
     first, last = split.starts[0], split.ends[-1]
-    if span is None:
-        head = split.head
-        opening = head.index(b"{") + 1
-        return head[:opening] + orjson.dumps(name) + b":" + value + b"," + head[opening:], split.tail
-    if span.end <= first:
-        return split.raw[: span.start] + value + split.raw[span.end : first], split.tail
-    return split.head, split.raw[last : span.start] + value + split.raw[span.end :]
+    head, tail = [b""], [b""]
+    done, after = 0, last
+    for name, span in sorted(split.fields.items(), key=lambda field: field[1].start):
+        if name not in values:
+            continue
+        if span.end <= first:
+            head += [split.raw[done : span.start], values[name]]
+            done = span.end
+        else:
+            tail += [split.raw[after : span.start], values[name]]
+            after = span.end
+    whole = b"".join((*head, split.raw[done:first]))
+    added = b"".join(
+        orjson.dumps(name) + b":" + value + b"," for name, value in values.items() if name not in split.fields
+    )
+    if added:
+        opening = whole.index(b"{") + 1
+        whole = whole[:opening] + added + whole[opening:]
+    return whole, b"".join((*tail, split.raw[after:]))
+
+
+def _dropping_invalid(split: Split) -> Mapping[str, bytes]:
+    """The member that asks Anthropic to drop thinking that is not valid, where the body asks for thinking.
+
+    Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request needs a beta header beside it.
+    """
+    value = split.field("thinking") if split.is_object else None
+    thinking = load(value, f"{FIELD}.thinking") if value is not None else None
+    if type(thinking) is not dict or "block_binding" in thinking:
+        return {}
+    return {"thinking": orjson.dumps(thinking | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}})}
 
 
 def own_tokens(texts: OwnTexts, count: Callable[[str], int]) -> int:

@@ -52,6 +52,7 @@ def align(
         received.places = before.places[:same]
         received.nexts = before.nexts[:same]
         received.tokens = before.tokens[:same]
+        received.opaque = before.opaque[:same]
         received.whole = before.whole[:same]
     leading = leading_system and all(place in (OWN, SYSTEM) for place in received.places)
     expected = received.nexts[-1] if same else 0
@@ -62,6 +63,7 @@ def align(
         return record.identity == identity or (record.touched > 0 and identity in forms(place))
 
     tokens = received.tokens[-1] if same else 0
+    opaque = received.opaque[-1] if same else 0
     whole = received.whole[-1] if same else 0
     for index in range(same, len(received.reads)):
         read = received.reads[index]
@@ -77,10 +79,12 @@ def align(
             place = found
             expected = found + 1
             tokens += read.tokens
+            opaque += read.opaque
             whole += ledger.records[found].identity == read.identity
         received.places.append(place)
         received.nexts.append(expected)
         received.tokens.append(tokens)
+        received.opaque.append(opaque)
         received.whole.append(whole)
     return Aligned(expected, len(received.reads))
 

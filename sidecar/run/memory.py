@@ -12,15 +12,15 @@ nothing. Not thread-safe: a run is used under its lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sidecar.prompt.body import equal_slice
-from sidecar.prompt.format import Format
+from sidecar.prompt.format import Format, ReasoningRule
 from sidecar.prompt.items import Role
 from sidecar.recall.item import HistoryItem
 from sidecar.run.calls import Trim
-from sidecar.run.frame import Places, frame
+from sidecar.run.frame import OwnTexts, Places, frame
 from sidecar.run.history import align
 from sidecar.run.news import Gathered
 from sidecar.run.own_state import OwnState
@@ -34,7 +34,7 @@ from sidecar.run.weigh import weigh
 from sidecar.run.work import Count, Result, Store, Work
 from sidecar.trim import own_text
 from sidecar.trim.entries import Record
-from sidecar.trim.ledger import Ledger
+from sidecar.trim.ledger import Ledger, weighed
 from sidecar.trim.own_text import Room
 from sidecar.trim.policy import NotePlace, Policy
 from sidecar.trim.residue import drop_again
@@ -79,15 +79,21 @@ class Memory:
     batches: int = 0
     sealed_batches: int = -1
     """Batch points of the revision that was applied."""
+    returned_at: list[int] = field(default_factory=list)
+    """Lengths of the untrimmed histories whose prompts were returned, on the branch at hand; ascending."""
 
     # -- one call ----------------------------------------------------------------------------------------------------
 
     def take(self, work: Work, count: Count, store: Store) -> Result:
         """Take a prompt: align, record what is new, decide, stash, render. Raises nothing on the caller's account."""
         known = len(self.ledger)
+        bound = work.format.reasoning is ReasoningRule.BOUND
         self.gathered = Gathered(0 if known else work.since)
         before = self.prefix.place()
         changed_from, pending = self._align(work, count, store)
+        if bound:
+            self._find_foreign(work, pending)
+        moved = self.ledger.moved or not bound
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._fold(work, count, sources, pending)
         dirty = self.ledger.dirty
@@ -100,7 +106,9 @@ class Memory:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and work.revision is not None and self.ledger.batches == self.sealed_batches
             then = work.revision if as_then else None
-            self._write(work, count, store, lists=batch_point or changed_from < known or applied is True, then=then)
+            # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
+            lists = batch_point or (changed_from < known and moved) or applied is True
+            self._write(work, count, store, lists=lists, then=then)
         self._note(work, count)
         result = self._finish(work, count, changed_from, known)
         result.batch_point = batch_point
@@ -116,12 +124,13 @@ class Memory:
             system_messages=len(self.system),
             own_tokens=result.own_tokens,
         )
-        result.size = self.size.measure(self.ledger, around, work.inputs.limit)
+        result.size = self.size.measure(self.ledger, around, work.inputs.limit, work.inputs.opaque_factor)
         result.repetitions = self.repetitions
         result.compacted = bool(dirty) and applied is not True
         result.revision_applied = applied
         self.batches = self.ledger.batches
         self.ledger.dirty = set()
+        self.returned_at.append(len(self.ledger))
         return result
 
     def sent(self, index: int) -> tuple[bytes, bytes] | None:
@@ -163,7 +172,7 @@ class Memory:
     def _align(self, work: Work, count: Count, store: Store) -> tuple[int, list[Record]]:
         """Find the prompt's place in the history; the first record that differs, and the records that are new."""
         before = self.received
-        received = Received(work.split, work.reads, [], [], [], [])
+        received = Received(work.split, work.reads, [], [], [], [], [])
         if before is not None:
             received.carried = self._carried(before, work.split.same)
         aligned = align(
@@ -183,6 +192,7 @@ class Memory:
             self.rendered.cut(aligned.kept)
             self.told = {index: trims for index, trims in self.told.items() if index < aligned.kept}
             del self.sent_at[aligned.kept :]
+            self.returned_at = [length for length in self.returned_at if length <= aligned.kept]
         self.received = received
         self.repetitions = []
         pending = self._append(work, received, aligned.first_new, count, store)
@@ -212,13 +222,16 @@ class Memory:
             (at for at, place in enumerate(before.places[:same]) if place >= 0 and records[place].dropped), same
         )
 
-    def _append(self, work: Work, received: Received, first_new: int, count: Count, store: Store) -> list[Record]:
+    def _append(  # noqa: PLR0915 - one pass, as an unseen prompt has thousands of messages
+        self, work: Work, received: Received, first_new: int, count: Count, store: Store
+    ) -> list[Record]:
         """Make records of the messages that are new, and places for them; their items go into the run's history."""
         pending: list[Record] = []
         recorded: list[tuple[HistoryItem, bytes]] = []
         plain = Said(work.inputs.policy)
         iteration, last = len(self.ledger.groups), self.ledger.records[-1].role if len(self.ledger) else None
         tokens = received.tokens[-1] if received.tokens else 0
+        opaque = received.opaque[-1] if received.opaque else 0
         whole = received.whole[-1] if received.whole else 0
         leading = work.format.leading_system and all(place < 0 for place in received.places)
         for index in range(first_new, len(received.reads)):
@@ -233,8 +246,8 @@ class Memory:
                 raw = work.split.message(index)
                 if read.message is None or read.weight is None:  # known bytes, but now at another place in the history
                     message = work.format.read(raw, "history")
-                    weight = weigh([message], lambda texts: [count(text) for text in texts])[0]
-                    read = Read(read.identity, read.tokens, read.role, message, weight)
+                    weight = weigh([message], lambda texts: [count(text) for text in texts], work.format.call_tokens)[0]
+                    read = read._replace(message=message, weight=weight)
                 chain = pending[-1].chain if pending else self.ledger.chain
                 iteration += read.role is Role.ASSISTANT and last is not Role.ASSISTANT
                 last = read.role
@@ -254,17 +267,19 @@ class Memory:
                 self.rendered.append(raw)
                 self.sent_at.append(index)
                 tokens += read.tokens
+                opaque += read.opaque
                 whole += 1
             received.places.append(place)
             received.nexts.append(len(self.rendered.slices))
             received.tokens.append(tokens)
+            received.opaque.append(opaque)
             received.whole.append(whole)
         if recorded:
             store.record(recorded)
         for index in range(received.split.same, len(received.reads)):
             read = received.reads[index]
             if read.message is not None:  # its text is not kept
-                received.reads[index] = Read(read.identity, read.tokens, read.role)
+                received.reads[index] = read._replace(message=None, weight=None)
         return pending
 
     def _place(self, received: Received, before: Received | None, changed: int) -> None:
@@ -286,6 +301,28 @@ class Memory:
                 and equal_slice(received.split, before.split, index)
             ):
                 self.respelled.add(place)
+
+    def _find_foreign(self, work: Work, pending: Sequence[Record]) -> None:
+        """Mark what the model said to prompts that the sidecar did not return."""
+        served, ledger = work.served, self.ledger
+        if served is None:
+            return
+        known, returned = len(ledger), set(self.returned_at)
+        sealed = served.revision
+        covered = -1
+        if sealed is not None and 0 < sealed.length <= known + len(pending):
+            last = sealed.length - 1
+            record = ledger.records[last] if last < known else pending[last - known]
+            covered = sealed.length if record.chain == sealed.chain else -1
+        group, before, foreign = len(ledger.groups), ledger.records[-1].role if known else None, False
+        for index, record in enumerate(pending, known):
+            if record.role is Role.ASSISTANT:
+                if before is not Role.ASSISTANT or index == known:
+                    said = served.iterations
+                    foreign = group >= said if said is not None else index > covered and index not in returned
+                    group += before is not Role.ASSISTANT
+                record.foreign = foreign
+            before = record.role
 
     # -- decide ------------------------------------------------------------------------------------------------------
 
@@ -367,14 +404,17 @@ class Memory:
         """Write anew what depends on decisions; the lists with the room of an earlier call, where they are its own."""
         new = self._tell_trims()
         self.packed = pack_state(self.ledger)
+        bound = work.format.reasoning is ReasoningRule.BOUND
         room = 0 if self._has_tail(work) else work.room.note if then is None else then.closing_room
+        if bound:  # only what another process writes too: it may know other tasks, and hold other originals
+            room = 0
         if lists:
             self.own.closing_room = room
         self.own.write(
             self.ledger,
             work.room,
             count,
-            store.dead,
+            (lambda: ()) if bound else store.dead,
             recall=work.inputs.recall,
             closing=own_text.closing(work.told, room, count) if room else ("", ""),
             lists=lists,
@@ -393,7 +433,9 @@ class Memory:
 
     @staticmethod
     def _has_tail(work: Work) -> bool:
-        return work.format.in_history and work.inputs.policy.note_place is NotePlace.TAIL
+        # A note that is gone at the next call would stand before thinking that is bound to it.
+        bound = work.format.reasoning is ReasoningRule.BOUND
+        return work.format.in_history and not bound and work.inputs.policy.note_place is NotePlace.TAIL
 
     def _tell_trims(self) -> Sequence[Trim]:
         """List every item that is trimmed; those of records that have not changed are the same objects as before.
@@ -414,6 +456,8 @@ class Memory:
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts
         places = self._places() if work.format.in_history else Places(0, 0)
+        if work.format.system_after_user:
+            texts = self._standing(texts, places)
         framed = frame(
             work.split,
             self.system,
@@ -422,6 +466,7 @@ class Memory:
             places=places,
             format_=work.format,
             is_own_text=own.is_own_text,
+            drop_invalid=work.inputs.policy.reasoning_drop_invalid,
         )
         own.remember(work.format, framed.own)
         first, kept = self.prefix.compare(
@@ -437,10 +482,30 @@ class Memory:
             changed_from=changed_from,
             known=known,
             count=count,
+            opaque_factor=work.inputs.opaque_factor,
         )
-        tokens = self.received.tokens if self.received is not None else []
-        after = work.inputs.overhead + self.ledger.total + own.tokens
-        return Result(framed, own.tokens, tokens[-1] if tokens else 0, after, first, kept)
+        sent = 0
+        if self.received is not None and self.received.tokens:
+            sent = self.received.tokens[-1] + weighed(self.received.opaque[-1], work.inputs.opaque_factor)
+        after = work.inputs.overhead + own.tokens + self.ledger.weight(work.inputs.opaque_factor)
+        return Result(framed, own.tokens, sent, after, first, kept, opaque=self.ledger.opaque)
+
+    def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
+        """Our texts without those that may not stand in their place: between a user's message and the model's.
+
+        That a place is wrong is as sticky as the place.
+        """
+        live, records = self.rendered.live, self.ledger.records
+
+        def may_stand(at: int) -> bool:
+            after_user = at > 0 and records[live[at - 1]].role in (Role.USER, Role.SYSTEM)
+            return after_user and (at == len(live) or records[live[at]].role is Role.ASSISTANT)
+
+        return replace(
+            texts,
+            dropped=texts.dropped if may_stand(places.dropped) else "",
+            registry=texts.registry if may_stand(places.registry) else "",
+        )
 
     def _places(self) -> Places:
         groups, batch, held = self.ledger.groups, self.ledger.batch_group, max(self.ledger.held, 0)

@@ -16,8 +16,9 @@ from sidecar.run.repeated import Repetition
 from sidecar.trim.entries import Action, Record
 from sidecar.trim.ledger import Ledger
 
-_WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE})
-"""Clipped arguments become empty arguments, in which no id can stand; opaque items are never clipped by themselves."""
+_WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
+"""Clipped arguments become empty arguments, in which no id can stand; opaque items are never clipped by themselves; and
+reasoning leaves no label."""
 _MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
 
 

@@ -19,6 +19,7 @@ from sidecar.run.size import HistorySize, Marks
 from sidecar.run.tasks import TaskList
 from sidecar.run.totals import Event
 from sidecar.run.usage import Usage
+from sidecar.tokens.calibration import Factors
 
 
 class Run:
@@ -63,8 +64,8 @@ class Run:
         self.usage = Usage()
         self.marks = Marks()
         self.size: HistorySize | None = None
-        self.carried_factor = 0.0
-        """The factor of token counts that a revision carried here; 0: none."""
+        self.carried_factors: Factors | None = None
+        """The factors of token counts that a revision carried here; None: there was none."""
         self.repeats = Repeats(recall)
         self.form: Format | None = None
         """The format of the prompts that its memory is of; None: none has come yet."""

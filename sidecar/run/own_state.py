@@ -143,7 +143,7 @@ class OwnState:
             of_text = digest(piece.text.encode())
             if self._known.get(of_text):
                 continue
-            if format_.system_message is None:
+            if format_.system_message is None or piece.message_index < 0:
                 self._known[of_text] = of_text
                 continue
             identity = format_.read(format_.system_message(piece.text), "own").identity
@@ -165,7 +165,7 @@ def _entry(line: own_text.RegistryLine) -> StashEntry:
 @cache
 def directive_identities(format_: Format) -> list[bytes]:
     """Identities of the messages that directives are in a format; they are the same in every run."""
-    if format_.system_message is None:
+    if format_.system_message is None or not format_.directives_in_history:
         return []
     texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
     return [format_.read(format_.system_message(text), "own").identity for text in texts]

@@ -17,7 +17,7 @@ from sidecar.run.calls import CacheBreak
 from sidecar.run.frame import OwnTexts, Places, own_tokens
 from sidecar.run.own_state import OwnState
 from sidecar.run.rendering import Rendered
-from sidecar.trim.ledger import Ledger
+from sidecar.trim.ledger import Ledger, weighed
 
 AGENTS: Final = 3
 """Of what stands before the history, the parts that are the agent's: tools, system prompt, system messages."""
@@ -73,6 +73,7 @@ class Prefix:
         changed_from: int,
         known: int,
         count: Callable[[str], int],
+        opaque_factor: float,
     ) -> tuple[int, int]:
         """Compare with the prompt in hand, and take its place.
 
@@ -89,6 +90,7 @@ class Prefix:
             changed_from: the first record that differs from last time, or the number of records then.
             known: records that there were then.
             count: counts tokens.
+            opaque_factor: what tokens of encrypted text are multiplied with.
 
         Returns:
             Index of the first message that differs (-1: what stands before the messages does, or there was no prompt
@@ -107,10 +109,10 @@ class Prefix:
         before, last = self.tokens, self.places
         had_registry = bool(self.registry)
         self.head, self.places, self.registry, self.dropped = head, places, own.texts.registry, own.texts.dropped
-        self.tokens = overhead + ledger.total + own.tokens - own.note_tokens
+        self.tokens = overhead + ledger.weight(opaque_factor) + own.tokens - own.note_tokens
         if not same_head:
             return -1, 0
-        framing = len(system) + (bool(own.texts.directives) if in_messages else 0)
+        framing = len(system) + (bool(own.texts.directives) if format_.directives_in_history else 0)
         if changed_from >= known and not registry_moved and not recounted:
             shown = bool(own.texts.dropped) + bool(own.texts.registry) if in_messages else 0
             return framing + shown + rendered.position(known), before
@@ -119,7 +121,9 @@ class Prefix:
             position = min(position, places.registry, last.registry if had_registry else position)
         if recounted:
             position = min(position, places.dropped, last.dropped)
-        kept = overhead + sum(ledger.records[index].tokens for index in rendered.live[:position])
+        stays = [ledger.records[index] for index in rendered.live[:position]]
+        kept = overhead + sum(record.tokens for record in stays)
+        kept += weighed(sum(record.opaque for record in stays), opaque_factor)
         kept += own_tokens(OwnTexts(directives=own.texts.directives), count)
         if in_messages and own.texts.dropped and position > places.dropped:
             kept += own_tokens(OwnTexts(dropped=own.texts.dropped), count)

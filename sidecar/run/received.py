@@ -35,6 +35,8 @@ class Read(NamedTuple):
     message: Message | None = None
     """Only while it is new: what a record is made from."""
     weight: Weight | None = None
+    opaque: int = 0
+    """Of its tokens, those of encrypted text."""
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class Received:
     """For each message the history index that is expected after it."""
     tokens: list[int]
     """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
+    opaque: list[int]
+    """Of them, those of encrypted text."""
     whole: list[int]
     """Messages up to and including each that came untrimmed."""
     carried: int = 0
@@ -91,7 +95,7 @@ def read(
         reads.append(None)
         check()
     weighed = (
-        Read(message.identity, weight.total, message.role, message, weight)
-        for message, weight in zip(new, weigh(new, count_many), strict=True)
+        Read(message.identity, weight.total, message.role, message, weight, weight.opaque)
+        for message, weight in zip(new, weigh(new, count_many, format_.call_tokens), strict=True)
     )
     return same + [next(weighed) if known is None else known for known in reads]

@@ -1,7 +1,8 @@
 """A message that is new becomes a record of the ledger, and its items part of the run's history, before any stage.
 
 Recorded are tool results, tool calls' arguments, and the text of users and the model, in full. Not recorded are system
-text, our own text, and what our own tools answered, which is known by its keyed tag. A recalled page keeps the id of
+text, our own text, and what our own tools answered, which is known by its keyed tag; nor reasoning as the provider
+signed or encrypted it, but the text in it that can be read is. A recalled page keeps the id of
 the original that it was cut from; it is elided and clipped like any result, and leads back to the whole.
 """
 
@@ -25,7 +26,9 @@ from sidecar.trim.policy import Policy
 
 CALL_ID_CHARACTERS: Final = 256
 """Characters of a call id that search finds an item by; providers' ids have up to 64."""
-_RECORDED: Final = frozenset({ItemKind.TEXT, ItemKind.SNAPSHOT, ItemKind.ARGUMENTS, ItemKind.RESULT})
+_RECORDED: Final = frozenset(
+    {ItemKind.TEXT, ItemKind.SNAPSHOT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.REASONING}
+)
 _SPEAKERS: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL})
 _FEEDBACK: Final = {
     Annotation.VALIDATION_FEEDBACK: Feedback.VALIDATION,
@@ -91,7 +94,8 @@ class Recorder:
                 if said.annotation is Annotation.SNAPSHOT:
                     entry.kind = ItemKind.SNAPSHOT
             entries.append(entry)
-            if ours is None and entry.holdable and item.kind in _RECORDED and role in _SPEAKERS:
+            blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
+            if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and role in _SPEAKERS:
                 speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
                 items.append((_history_item(entry, item, speaker, iteration), item))
         made = Record(
@@ -106,6 +110,9 @@ class Recorder:
             calls=message.calls,
             answers=message.answers,
             media=message.media,
+            opaque=weight.opaque,
+            full_opaque=weight.opaque,
+            identified=message.identified,
         )
         return made, items
 
@@ -145,6 +152,8 @@ class Recorder:
             holdable=(whole if item.raw_json else size) <= self.hold_bytes,
             recalled=recalled,
             fixed=item.fixed,
+            advertised=item.kind is not ItemKind.REASONING,
+            opaque=item.opaque,
         )
         return entry, ours
 

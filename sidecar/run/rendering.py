@@ -7,7 +7,7 @@ the agent sent it trimmed to the same form already, it is the slice again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sidecar.prompt.format import Format, Replacement
@@ -110,7 +110,9 @@ class Sources:
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
         """The first and last bytes of an item's text: all of it, or what its elision keeps."""
         _, message, _ = self.source(entry.message)
-        text = message.items[entry.item].text.encode()
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent, and it is not elided"
+        text = item.text.encode()
         if entry.kept is None:
             return text, text
         return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
@@ -133,10 +135,9 @@ class Sources:
             return []
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
         raw, message, _ = self.source(wanted[0].message)
-        return [
-            (entry, message.items[entry.item], self._format.original(raw, message.items[entry.item]))
-            for entry in wanted
-        ]
+        items = _items_of(record, message)
+        found = [(entry, items[entry.item]) for entry in wanted]
+        return [(entry, item, self._format.original(raw, item)) for entry, item in found if item is not None]
 
     def original(self, entry: Entry) -> tuple[Item, bytes]:
         """The original of an item whose message is in the prompt, untrimmed."""
@@ -144,16 +145,21 @@ class Sources:
         item = message.items[entry.item]
         return item, self._format.original(raw, item)
 
-    def render(self, index: int, sent: bytes) -> bytes:
-        """A trimmed record's bytes, as an edit of what was sent."""
+    def render(self, index: int, sent: bytes, *, with_reasoning: bool = False) -> bytes:
+        """A trimmed record's bytes, as an edit of what was sent.
+
+        `with_reasoning`: though it was decided to remove that.
+        """
         raw, message, _ = self.source(index)
         if raw != sent:
             message = self._format.read(sent, "history", identify=False)
         replacements: dict[Item, Replacement] = {}
-        for entry in self._ledger.records[index].entries:
-            if entry.action is None or entry.item >= len(message.items):
+        record = self._ledger.records[index]
+        items = _items_of(record, message)
+        for entry in record.entries:
+            item = items[entry.item]
+            if entry.action is None or item is None or (with_reasoning and entry.kind is ItemKind.REASONING):
                 continue
-            item = message.items[entry.item]
             text = self._text(entry, item.text)
             empty = "" if item.free_text else "{}"
             shown = empty if text is None else text
@@ -168,6 +174,8 @@ class Sources:
         if entry.action is Action.COLLAPSED:
             return elide.collapsed(entry.counts) if entry.counts else elide.COLLAPSED
         if entry.action is Action.CLIPPED or entry.kept is None:
+            if entry.kind is ItemKind.REASONING:
+                return elide.placeholder(entry.kind, "", entry.size)
             if entry.again:
                 return elide.repeated(label, entry.size, entry.again)
             if entry.kind is ItemKind.SNAPSHOT:
@@ -176,6 +184,20 @@ class Sources:
             return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
         head, tail = self.ends(entry)
         return elide.elided(head, tail, entry.size, entry.kept, label)
+
+
+def _items_of(record: Record, message: Message) -> Sequence[Item | None]:
+    """For each entry of a record its item in the message at hand, which may have come without its reasoning.
+
+    Reasoning leaves a message all at once, so it is all there or all gone.
+    """
+    items = message.items
+    if len(items) == len(record.entries):
+        return items
+    if record.only_reasoning:
+        return (None,) * len(record.entries)
+    others = iter(items)
+    return [None if entry.kind is ItemKind.REASONING else next(others, None) for entry in record.entries]
 
 
 def trims_of(record: Record) -> list[Trim]:

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Final
 
 from sidecar.errors import InvalidRequest, RunUnknown, SidecarError
-from sidecar.prompt.format import Format
+from sidecar.prompt.format import Format, ReasoningRule
 from sidecar.prompt.formats import FORMATS
+from sidecar.prompt.provider_edits import edits_of_provider
 from sidecar.recall.found import Found, SearchLimits
 from sidecar.recall.stash import Stash
 from sidecar.run.answer import answer_of, check_size, most_bytes
@@ -41,7 +42,7 @@ from sidecar.run.repeated import MOST_TOLD
 from sidecar.run.run_store import LaterStore, RunStore
 from sidecar.run.single import Single, body_of, trim_single
 from sidecar.run.slice import trim_slice
-from sidecar.run.splitting import arrived
+from sidecar.run.splitting import Arrived, arrived
 from sidecar.run.stopwatch import Stopwatch
 from sidecar.run.table import RunTable
 from sidecar.run.tasks import open_lines
@@ -49,9 +50,9 @@ from sidecar.run.tools import definitions
 from sidecar.run.totals import Event, Totals
 from sidecar.run.usage import told_cache, told_figures, told_tokens
 from sidecar.run.usage_calls import Returned, UsageAnswer, UsageCall
-from sidecar.run.work import Work
+from sidecar.run.work import Served, Work
 from sidecar.tokens import Counter, encoding_for
-from sidecar.tokens.calibration import Calibration
+from sidecar.tokens.calibration import Calibration, Factors
 from sidecar.trim.own_text import Told
 from sidecar.trim.policy import Policy, preset
 from sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal, unseal
@@ -80,6 +81,7 @@ class Runs:
         search: SearchLimits | None = None,
         recall: RecallLimits | None = None,
         nonce: Callable[[], str] | None = None,
+        key_lasts: bool = True,
     ) -> None:
         """Take what the use cases need.
 
@@ -93,7 +95,9 @@ class Runs:
             search: bounds of a search.
             recall: bounds of recall by the model.
             nonce: gives the random part of a fence; None: the system's randomness.
+            key_lasts: whether another process may have had the key, as one that is configured; not a random one.
         """
+        self._key_lasts = key_lasts
         self._counter = counter
         self._calibration = Calibration()
         self._policy = policy
@@ -141,11 +145,22 @@ class Runs:
             finally:
                 self._table.drop_unused(call.caller, call.run_id, run)
 
-    def _trim(self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
+    def _trim(  # noqa: PLR0915 - the way of one prompt, step by step
+        self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
+    ) -> TrimAnswer:
         watch = Stopwatch(self._counter)
-        came = arrived(run, call, format_, self._key, self._limits.run_messages)
+        came = arrived(
+            run,
+            call,
+            format_,
+            self._key,
+            most_messages=self._limits.run_messages,
+            binding=policy.reasoning_binding,
+        )
         body, format_, memory = came.body, came.format, came.memory
-        revision, use = self._revision(run, call, len(memory.ledger))
+        edited = () if policy.trim_beside_provider else edits_of_provider(body)
+        policy = policy.beside(edited)
+        revision, use = self._revision(run, call, len(memory.ledger), bound=format_.reasoning is ReasoningRule.BOUND)
         if not len(memory.ledger):
             memory.own.recognise([*directive_identities(format_), *(revision.own if revision is not None else ())])
         model = model_of(call, body)
@@ -155,11 +170,22 @@ class Runs:
         reads = read(body, memory.received, format_, count_many, check, most_items=self._limits.run_items)
         check_annotations(call, len(body))
         limit, reserve = limit_of(call, body, format_, model, self._limits.default_window)
-        factor = self._factor(run, call, model)
+        factors = self._factors(run, call, model)
+        factor = factors.text
         in_force = run.usage.in_force(limit, factor)
         overhead = overhead_of(body, reads, memory, format_, count)
         room = memory.room(encoding, in_force.raw, policy, count)
-        inputs = Inputs(policy, in_force.raw, overhead, room.total, not call.recall_unavailable)
+        inputs = Inputs(
+            policy,
+            in_force.raw,
+            overhead,
+            room.total,
+            not call.recall_unavailable,
+            reasoning=policy.reasoning_rule(format_.reasoning, edited),
+            reasoning_messages=format_.reasoning_messages,
+            own_in_history=format_.in_history,
+            opaque_factor=factors.opaque / factors.text,
+        )
         check()
         count = watch.counting(encoding)  # from here on the run changes, so nothing may stop the call half way
         if call.side_call:
@@ -180,6 +206,7 @@ class Runs:
             revision,
             watch.counting_many(encoding),
             told,
+            served=self._served(run, call, came, revision),
             since=run.told_iteration if memory is run.memory else 0,
         )
         accept = call.accept_bytes or ACCEPT_BYTES
@@ -199,7 +226,7 @@ class Runs:
             encoding,
             exact=exact,
             as_edits=call.edits,
-            revision=self._seal(run, target, factor),
+            revision=self._seal(run, target, factors, bound=format_.reasoning is ReasoningRule.BOUND),
         )
         watch.mark()
         size = result.size
@@ -216,6 +243,7 @@ class Runs:
             crossed=run.marks.crossing(size, in_force.raw),
             repeated=result.repetitions[-MOST_TOLD:],
             model=model,
+            provider_edits=edits_of_provider(body),
         )
         if call.dry_run:
             return answer
@@ -233,6 +261,8 @@ class Runs:
                 tokens=raw,
                 kept=kept,
                 factor=factor,
+                opaque=result.opaque,
+                opaque_factor=factors.opaque,
                 limit=limit,
                 reserve=reserve,
                 media=bool(target.ledger.media),
@@ -251,7 +281,7 @@ class Runs:
         body = body_of(call)
         check_annotations(call, len(body))
         limit, _ = limit_of(call, body, format_, call.model, self._limits.default_window)
-        factor = self._factor(run, call, call.model)
+        factor = self._factors(run, call, call.model).text
         in_force = run.usage.in_force(limit, factor)
         single = Single(call, format_, policy, in_force.raw, call.accept_bytes or ACCEPT_BYTES)
         answer = trim_single(run, single, body, self._table.stash, watch, check=check)
@@ -260,25 +290,43 @@ class Runs:
             self._table.keep(call.caller, call.run_id, run)
         return replace(answer, tokens=told_figures(answer.tokens, in_force, factor), model=call.model)
 
-    def _factor(self, run: Run, call: TrimCall, model: str) -> float:
-        """The factor of caller, model and format; before any report the one that the run's revision carried."""
-        if run.carried_factor and not self._calibration.reports(call.caller, model, call.format):
-            return run.carried_factor
-        return self._calibration.factor(call.caller, model, call.format)
+    def _factors(self, run: Run, call: TrimCall, model: str) -> Factors:
+        """The factors of caller, model and format; before any report those that the run's revision carried."""
+        if run.carried_factors is not None and not self._calibration.reports(call.caller, model, call.format):
+            return run.carried_factors
+        return self._calibration.factors(call.caller, model, call.format)
 
-    def _revision(self, run: Run, call: TrimCall, known: int) -> tuple[Revision | None, RevisionUse]:
+    def _opened(self, run: Run, sealed: bytes) -> Revision | None:
+        """A revision of this run; None if there is none, or it is of another run, another key or another version."""
+        revision = unseal(self._key, sealed) if sealed else None
+        return revision if revision is not None and revision.run == run_digest(run.key) else None
+
+    def _served(self, run: Run, call: TrimCall, came: Arrived, revision: Revision | None) -> Served | None:
+        """Which of the model's words came of prompts that the sidecar returned; None: all, as far as can be known."""
+        if came.format.reasoning is not ReasoningRule.BOUND:
+            return None
+        if call.served_iterations is not None:
+            return Served(iterations=call.served_iterations)
+        sent = call.revision or call.base_revision
+        if sent:
+            return Served(revision=revision if revision is not None else self._opened(run, sent))
+        # What another process returned is known by a key that both have; in another format it was another prompt.
+        anew = came.memory is not run.memory and len(run.memory.ledger) > 0
+        return Served(iterations=0) if anew or not (run.calls or self._key_lasts) else None
+
+    def _revision(self, run: Run, call: TrimCall, known: int, *, bound: bool) -> tuple[Revision | None, RevisionUse]:
         if not call.revision:
             return None, RevisionUse.NONE
         if known:
             return None, RevisionUse.NOT_NEEDED
-        revision = unseal(self._key, call.revision)
-        if revision is None or revision.run != run_digest(run.key):
+        revision = self._opened(run, call.revision)
+        if revision is None or revision.bound != bound:
             return None, RevisionUse.MISMATCHED
-        run.carried_factor = revision.factor
+        run.carried_factors = Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
         return revision, RevisionUse.APPLIED
 
-    def _seal(self, run: Run, memory: Memory, factor: float) -> bytes:
+    def _seal(self, run: Run, memory: Memory, factors: Factors, *, bound: bool) -> bytes:
         state = memory.packed
         if len(state) > self._limits.revision_bytes:
             state = b""
@@ -295,7 +343,9 @@ class Runs:
                 directives=DIRECTIVES.index(own.texts.directives),
                 registry_room=own.registry_room,
                 closing_room=own.closing_room,
-                factor=factor,
+                factor=factors.text,
+                opaque_factor=factors.opaque,
+                bound=bound,
                 learned_limit=run.usage.learned_limit,
             ),
         )

@@ -14,7 +14,8 @@ A rewind needs no word from the ledger. Records are objects that live as long as
 those at the end that are no longer the ledger's own are the forgotten ones.
 
 What stands around a message's items (role, separators, tool names, the framing of calls and results) goes to the one
-kind that the message is mostly there for; with blocks that no reader knows, reasoning among them, to OTHER.
+kind that the message is mostly there for; with blocks that no reader knows to OTHER. Encrypted text outside the items,
+as the signature of a call, is REASONING.
 """
 
 # ruff: noqa: PLC0414 - the facts of a size are found here too, with what makes them
@@ -35,7 +36,7 @@ from sidecar.run.size_facts import KindSize as KindSize
 from sidecar.run.size_facts import SizeKind as SizeKind
 from sidecar.run.weigh import PRIMING
 from sidecar.trim.entries import Entry, Record
-from sidecar.trim.ledger import Ledger
+from sidecar.trim.ledger import Ledger, weighed
 
 MARKS: Final = (50, 80, 95)
 """Per cent of the limit at which a run is told of. Trimming starts at 90: what is at 95 could not be trimmed enough."""
@@ -57,12 +58,14 @@ _BY_ITEM: Final = {
     ItemKind.RESULT: SizeKind.RESULTS,
     ItemKind.IMAGE: SizeKind.MEDIA,
     ItemKind.OPAQUE: SizeKind.OTHER,
+    ItemKind.REASONING: SizeKind.REASONING,
 }
 """Items of other kinds are text, which belongs to its speaker."""
 _PLACE_BY_ROLE: Final = {role: _PLACE[kind] for role, kind in _BY_ROLE.items()}
 _PLACE_BY_ITEM: Final = {kind: _PLACE[_BY_ITEM[kind]] for kind in _BY_ITEM}
 
 _CALLS, _RESULTS, _OTHER = _PLACE[SizeKind.CALLS], _PLACE[SizeKind.RESULTS], _PLACE[SizeKind.OTHER]
+_REASONING = _PLACE[SizeKind.REASONING]
 
 Sums = tuple[int, ...]
 """A number for each kind, in the order of `SizeKind`."""
@@ -134,7 +137,7 @@ class SizeTracker:
     _changed: dict[int, Sums] = field(default_factory=dict)
     """For records that a decision has changed, what they last added to `_returned`; others add what they came as."""
 
-    def measure(self, ledger: Ledger, around: Around, limit: int) -> HistorySize:
+    def measure(self, ledger: Ledger, around: Around, limit: int, opaque_factor: float = 1.0) -> HistorySize:
         """Take in what has happened since the last call, and tell the size.
 
         Call it once for each prompt, after the last decision is written and before `ledger.dirty` is cleared.
@@ -143,6 +146,8 @@ class SizeTracker:
         plus = _beside(around)
         sent = _sum(self._sent, plus)
         returned = _plus(_sum(self._returned, plus), SizeKind.OWN_TEXT, around.own_tokens)
+        sent = _plus(sent, SizeKind.REASONING, weighed(ledger.full_opaque, opaque_factor))
+        returned = _plus(returned, SizeKind.REASONING, weighed(ledger.opaque, opaque_factor))
         items = _plus(self._items, SizeKind.SYSTEM, around.system_texts)
         items = _plus(items, SizeKind.TOOL_SCHEMAS, around.schema_members)
         items = _plus(items, SizeKind.OWN_TEXT, around.own_texts)
@@ -216,7 +221,9 @@ def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:
         home = _CALLS
     elif record.answers:
         home = _RESULTS
-    around = record.full_tokens
+    signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
+    tokens[_REASONING] += signed
+    around = record.full_tokens - signed
     for entry in record.entries:
         at = _PLACE_BY_ITEM.get(entry.kind, speaker)
         tokens[at] += entry.full_tokens
@@ -232,7 +239,9 @@ def as_returned(record: Record) -> Sums:
     if record.dropped:
         return _NOTHING
     tokens = list(_NOTHING)
-    around = record.tokens
+    signed = record.full_opaque - sum(entry.opaque for entry in record.entries)
+    tokens[_REASONING] += signed
+    around = record.tokens - signed
     for entry in record.entries:
         tokens[_PLACE[kind_of(entry, record)]] += entry.tokens
         around -= entry.tokens

@@ -21,6 +21,7 @@ class SizeKind(StrEnum):
     MEDIA = "media"
     OWN_TEXT = "own_text"
     OTHER = "other"
+    REASONING = "reasoning"
 
 
 @dataclass(frozen=True, slots=True)

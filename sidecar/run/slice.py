@@ -1,7 +1,9 @@
 """Side calls: a slice of the history, trimmed with the run's decisions, for validators and judges. Changes nothing.
 
 Messages are found by their identity wherever in the history they stand. One that the run has dropped, or does not know,
-stays as it was sent; no own text is written.
+stays as it was sent; no own text is written. A slice is another prompt than the one that its thinking came of: where
+that is bound to it, all of it is removed. Elsewhere the turn that a slice ends with needs its thinking, which in the
+run, where that turn is over, may be removed.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sidecar.prompt.body import Split
-from sidecar.prompt.format import Format
-from sidecar.prompt.items import Role
+from sidecar.prompt.format import Format, ReasoningRule
+from sidecar.prompt.items import ItemKind, Role
 from sidecar.run.calls import (
     CacheFigures,
     Edit,
@@ -25,7 +27,19 @@ from sidecar.run.calls import (
 from sidecar.run.edits import pointer_base
 from sidecar.run.memory import Memory
 from sidecar.run.received import Read
+from sidecar.run.rendering import Sources
+from sidecar.trim import elide
+from sidecar.trim.entries import Reason
 from sidecar.trim.stages import Inputs
+
+
+def _without_reasoning(raw: bytes, format_: Format) -> tuple[bytes, int]:
+    """A message without its reasoning, and the tokens of encrypted text that this saves at the least."""
+    items = [item for item in format_.read(raw, "history", identify=False).items if item.kind is ItemKind.REASONING]
+    if not items:
+        return raw, 0
+    label = elide.placeholder(ItemKind.REASONING, "", len(raw))
+    return format_.write(raw, dict.fromkeys(items, label)), sum(item.opaque for item in items)
 
 
 def trim_slice(
@@ -45,6 +59,9 @@ def trim_slice(
     shown: set[int] = set()
     before = after = inputs.overhead
     leading = format_.leading_system
+    ledger = memory.ledger
+    closings = set(ledger.closings)
+    words = max((index for index, read in enumerate(reads) if where.get(read.identity) in closings), default=-1)
     for index, read in enumerate(reads):
         raw = split.message(index)
         leading = leading and read.role is Role.SYSTEM
@@ -54,9 +71,17 @@ def trim_slice(
             parts.append(now)
             shown.add(place)
             after += memory.ledger.records[place].tokens
+            removed = [entry for entry in ledger.records[place].entries if entry.reason is Reason.REASONING]
+            if removed and index > words and format_.reasoning is ReasoningRule.CLOSED_TURNS:
+                sources = Sources(ledger, memory.rendered, lambda _, sent=(raw, read.identity): sent, format_)
+                parts[-1] = sources.render(place, raw, with_reasoning=True)
+                after += sum(entry.full_tokens - entry.tokens for entry in removed)
         else:
             parts.append(raw)
             after += 0 if leading else read.tokens
+        if format_.reasoning is ReasoningRule.BOUND and read.role is Role.ASSISTANT:
+            parts[-1], saved = _without_reasoning(parts[-1], format_)
+            after -= saved
         before += 0 if leading else read.tokens
     base = pointer_base(split, format_)
     edits = [

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from sidecar.errors import InvalidRequest, RevisionUnknown, TooLarge
 from sidecar.prompt.body import Split, continued, join_slices, split
 from sidecar.prompt.format import Format
+from sidecar.prompt.thinking import binds_thinking
 from sidecar.run.calls import TrimCall
 from sidecar.run.in_force import model_of
 from sidecar.run.memory import Memory
 from sidecar.run.one_run import Run
+from sidecar.trim.policy import ReasoningBinding
 from sidecar.trim.revision import run_digest, unseal
 
 
@@ -29,8 +31,10 @@ class Arrived:
     """The run's, or a new one where the prompt is another history."""
 
 
-def arrived(run: Run, call: TrimCall, format_: Format, key: bytes, most_messages: int) -> Arrived:
-    """Split a prompt.
+def arrived(
+    run: Run, call: TrimCall, format_: Format, key: bytes, *, most_messages: int, binding: ReasoningBinding
+) -> Arrived:
+    """Split a prompt. `binding` is the policy's.
 
     Raises:
         InvalidRequest: the body is not of the format's shape.
@@ -39,7 +43,11 @@ def arrived(run: Run, call: TrimCall, format_: Format, key: bytes, most_messages
     """
     memory = run.memory if run.form is not None and run.form.name == format_.name else run.new_memory()
     body = _split(run, call, format_, memory, key)
-    variant = format_ if format_.variant is None else format_.variant(body, model_of(call, body))
+    model = model_of(call, body)
+    variant = format_ if format_.variant is None else format_.variant(body, model)
+    bound = binds_thinking(model) if binding is ReasoningBinding.AUTO else binding is ReasoningBinding.BOUND
+    if bound and variant.bound is not None:
+        variant = variant.bound
     if call.side_call and len(memory.ledger) and run.form is not None:
         variant = run.form
     if len(memory.ledger) and variant is not run.form:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from sidecar.errors import InvalidRequest, RunUnknown
 from sidecar.prompt.formats import FORMATS
+from sidecar.prompt.items import REASONING_TYPE
 from sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_page
 from sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
 from sidecar.recall.outcome import Outcome, describe, describe_page
@@ -41,6 +42,10 @@ FOUND_TOKENS: Final = 40
 """Tokens kept free for the line that begins a search's answer; it takes about 25. The rest is search's, which needs
 `LEAST_TOTAL_TOKENS`: where fewer are configured than both together, an answer may take that."""
 
+_ENCRYPTED: Final = (
+    "The id is of reasoning as its provider signed or encrypted it, which cannot be shown; asking again will not help. "
+    "Search finds what of it can be read."
+)
 _NOT_AGAIN: Final = " and is not shown again; asking again will not help"
 _WORDS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     RECALL: (
@@ -175,6 +180,8 @@ class _Tools:
             return self.run_unknown()
         if page.outcome is not Outcome.HIT:
             return replace(self.notice(ToolOutcome.OK, page.message), recalled=page)
+        if page.content_type == REASONING_TYPE:
+            return replace(self.notice(ToolOutcome.OK, _ENCRYPTED), recalled=page)
         answer = self.within(asked, page, most)
         assert answer.recalled is not None
         self.repeats.show(asked, len(answer.recalled.content), page.total_bytes)

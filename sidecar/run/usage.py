@@ -41,7 +41,7 @@ from sidecar.run.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
-from sidecar.tokens.calibration import Calibration, Correction
+from sidecar.tokens.calibration import Calibration, Correction, Counted, Factors
 from sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
 
 PROMPTS: Final = 8
@@ -96,6 +96,8 @@ class Usage:
         """Reports since the last refusal that corrected the factor."""
         self._refused_last = False
         self._cache_seen = False
+        self._last: tuple[str, Counted] | None = None
+        """The prompt that was reported last, with its model."""
         self._sums = UsageFigures()
 
     @property
@@ -182,7 +184,17 @@ class Usage:
         model = sent.model if same_model(call.model, sent.model) else call.model
         why = _not_telling(call, sent, kept, real)
         if why is None:
-            correction = calibration.report(call.caller, model, sent.format, sent.tokens, real, told_with=sent.factor)
+            counted = counted_of(sent, real)
+            before = self._last if self._last is not None and self._last[0] == model else None
+            self._last = (model, counted)
+            correction = calibration.report(
+                call.caller,
+                model,
+                sent.format,
+                counted,
+                before=before and before[1],
+                told_with=Factors(sent.factor, sent.opaque_factor),
+            )
             return (Calibrated.USED if correction.used else Calibrated.IMPLAUSIBLE), correction
         factor = calibration.factor(call.caller, model, sent.format)
         error = sent.tokens * sent.factor / real - 1 if real else 0.0
@@ -267,6 +279,11 @@ def told_cache(cache: CacheFigures, tokens: TokenFigures) -> CacheFigures:
     """A prompt's raw cache figures as the agent is told them; kept and rewritten make up the told prompt."""
     kept = min(told_tokens(cache.kept, tokens.factor), tokens.after)
     return replace(cache, kept=kept, rewritten=tokens.after - kept)
+
+
+def counted_of(sent: Returned, real: int) -> Counted:
+    """A returned prompt as it was counted, without any factor."""
+    return Counted(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
 
 
 def same_model(reported: str, sent: str) -> bool:

@@ -148,6 +148,10 @@ class Returned:
     """Of the prefix that it shares with the prompt before."""
     factor: float = 1.0
     """What the figures of its answer were multiplied with."""
+    opaque: int = 0
+    """Tokens of encrypted text in it, as they were counted."""
+    opaque_factor: float = 1.0
+    """What those were multiplied with. `tokens` and `kept` hold them already in proportion to `factor`."""
     limit: int = 0
     """What windows and reserve left, without what this run has learned; the provider's tokens."""
     reserve: int = 0

@@ -1,7 +1,9 @@
 """Tokens of a message: its items one by one, and what stands around them.
 
-Counts are of decoded text, so that every spelling of a message weighs the same. What a provider puts around messages is
-not published in full; the constants follow the figures that are, and are the same for every format.
+Counts are of decoded text, so that every spelling of a message weighs the same. Encrypted text, which no tokenizer
+counts, is weighed by its length, and told apart so that calibration can weigh it by a factor of its own. What a
+provider puts around messages is not published in full; the constants follow the figures that are, and are the same for
+every format.
 """
 
 from __future__ import annotations
@@ -10,12 +12,11 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from sidecar.prompt.format import CALL_TOKENS
 from sidecar.prompt.items import ItemKind, Message
 
 PER_MESSAGE: Final = 4
 """Role and separators: 3 and 1 in OpenAI's cookbook, "How to count tokens with tiktoken"."""
-PER_CALL: Final = 8
-"""A tool call's or result's own framing and its id as a provider shows it to the model."""
 PRIMING: Final = 3
 """What opens the answer, same source."""
 IMAGE_TOKENS: Final = 1_600
@@ -31,15 +32,25 @@ class Weight(NamedTuple):
 
     items: tuple[int, ...]
     total: int
+    opaque: int = 0
+    """Of the total, tokens of encrypted text."""
 
 
-def weigh(messages: Sequence[Message], count_many: Callable[[Sequence[str]], Sequence[int]]) -> list[Weight]:
-    """Count messages. `count_many` counts each of some texts, and may raise, to stop when the caller is gone."""
+def weigh(
+    messages: Sequence[Message], count_many: Callable[[Sequence[str]], Sequence[int]], call_tokens: int = CALL_TOKENS
+) -> list[Weight]:
+    """Count messages.
+
+    Args:
+        messages: the messages.
+        count_many: counts each of some texts, and may raise, to stop when the caller is gone.
+        call_tokens: what the format puts around a call, and around a result.
+    """
     texts: list[str] = []
     binary: list[int] = []
     image = ItemKind.IMAGE
     for message in messages:
-        texts += ["" if item.kind is image else item.text for item in message.items]
+        texts += ["" if item.kind is image or item.opaque else item.text for item in message.items]
         plain, tokens = without_binary(message.other)
         texts.append(plain)
         binary.append(tokens)
@@ -52,8 +63,13 @@ def weigh(messages: Sequence[Message], count_many: Callable[[Sequence[str]], Seq
                 IMAGE_TOKENS * (item.kind is image) + counted
                 for item, counted in zip(message.items, items, strict=True)
             )
-        around = PER_MESSAGE + PER_CALL * (len(message.calls) + len(message.answers)) + tokens + next(counts)
-        weights.append(Weight(items, around + sum(items)))
+        opaque = message.opaque
+        if any(item.opaque for item in message.items):
+            items = tuple(item.opaque or counted for item, counted in zip(message.items, items, strict=True))
+            opaque += sum(item.opaque for item in message.items)
+        around = PER_MESSAGE + call_tokens * (len(message.calls) + len(message.answers)) + tokens + next(counts)
+        around += message.opaque
+        weights.append(Weight(items, around + sum(items), opaque))
     return weights
 
 

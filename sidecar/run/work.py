@@ -49,6 +49,16 @@ class Store(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """Which model calls of a history had the prompts that the sidecar returned; the agent may have sent others."""
+
+    iterations: int | None = None
+    """So many at the start, as the agent says; None: it does not say."""
+    revision: Revision | None = None
+    """Where the agent does not say: all up to this one, and those that this process returned."""
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What one call brings."""
 
@@ -62,6 +72,8 @@ class Work:
     revision: Revision | None
     count_many: Callable[[Sequence[str]], Sequence[int]]
     told: Told
+    served: Served | None = None
+    """None: nothing is known, and all are taken to be."""
     since: int = 0
     """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
     is no news."""
@@ -77,6 +89,8 @@ class Result:
     after: int
     first_changed: int
     kept: int
+    opaque: int = 0
+    """Of `after`, tokens of encrypted text as they were counted."""
     size: HistorySize | None = None
     """In raw tokens."""
     repetitions: Sequence[Repetition] = ()

@@ -17,6 +17,7 @@ from cachetools import LRUCache
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from sidecar.prompt.items import ItemKind
+from sidecar.prompt.provider_edits import ProviderEdit
 from sidecar.run.calls import (
     CacheFigures,
     EditOperation,
@@ -50,6 +51,8 @@ _OWN_KIND = enum_numbers(trim_pb2.OwnTextKind, "OWN_TEXT_KIND_", OwnTextKind)
 _OWN_PLACE = enum_numbers(trim_pb2.OwnTextPlace, "OWN_TEXT_PLACE_", OwnTextPlace)
 _EDIT = enum_numbers(trim_pb2.EditOperation, "EDIT_OPERATION_", EditOperation)
 _REVISION_USE = enum_numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, RevisionUse.NONE)
+
+_PROVIDER_EDIT = enum_numbers(trim_pb2.ProviderEdit, "PROVIDER_EDIT_", ProviderEdit)
 
 Fact = TypeVar("Fact", Trim, StashEntry)
 
@@ -175,6 +178,8 @@ def _rest(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
         iteration=answer.iteration,
         not_stashable=answer.not_stashable,
         revision_use=_REVISION_USE[answer.revision_use],
+        thinking_invalid_from=answer.thinking_invalid_from,
+        provider_edits=[_PROVIDER_EDIT[edit] for edit in answer.provider_edits],
     )
     add_size(rest, answer)
     return rest

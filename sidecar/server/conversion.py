@@ -47,6 +47,8 @@ def trim_call(raw: bytes, caller: str, most_bytes: int) -> TrimCall:
     check_number("accept_bytes", request.accept_bytes, 0)
     if request.HasField("output_reserve"):
         check_number("output_reserve", request.output_reserve, 0)
+    if request.HasField("served_iterations"):
+        check_number("served_iterations", request.served_iterations, 0)
     preset, overrides = _policy(request.policy)
     pinned, annotations = _annotations(request)
     mode = enum_name(trim_pb2.ResponseMode, request.response_mode or 1, "RESPONSE_MODE_", "response_mode")
@@ -70,6 +72,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int) -> TrimCall:
         revision=request.revision,
         edits=mode == "edits",
         accept_bytes=min(request.accept_bytes or CLIENT_BYTES, most_bytes),
+        served_iterations=request.served_iterations if request.HasField("served_iterations") else None,
     )
 
 
@@ -130,6 +133,13 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
     }
     if policy.note_place:
         overrides["note_place"] = enum_name(policy_pb2.NotePlace, policy.note_place, "NOTE_PLACE_", "policy.note_place")
+    if policy.reasoning_binding:
+        overrides["reasoning_binding"] = enum_name(
+            policy_pb2.ReasoningBinding,
+            policy.reasoning_binding,
+            "REASONING_BINDING_",
+            "policy.reasoning_binding",
+        )
     if policy.age_stage:
         overrides["age_stage"] = enum_name(policy_pb2.AgeStage, policy.age_stage, "AGE_STAGE_", "policy.age_stage")
     return preset, overrides

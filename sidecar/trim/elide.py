@@ -20,6 +20,7 @@ from sidecar.prompt.items import SNAPSHOT_CLOSING, SNAPSHOT_OPENING, ItemKind
 _CLIPPED: Final = {
     ItemKind.IMAGE: "screenshot clipped for brevity",
     ItemKind.SNAPSHOT: "page clipped for brevity",
+    ItemKind.REASONING: "reasoning removed",
 }
 _NEAR: Final = 8
 """A line end is near if it is within an eighth of what is kept on that side: at most 12 % of a side is given up."""

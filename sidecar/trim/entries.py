@@ -31,6 +31,11 @@ class Reason(StrEnum):
     AGE = "age"
     FEEDBACK = "feedback"
     REPEATED = "repeated"
+    REASONING = "reasoning"
+
+
+ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
+"""Reasons for which one message is dropped and its iteration stays."""
 
 
 class Feedback(StrEnum):
@@ -112,6 +117,8 @@ class Entry:
     which is clipped: the iterations dropped."""
     again: int = 0
     """For a result that came again: the iteration in which it did, once it is clipped to a pointer."""
+    opaque: int = 0
+    """Of `full_tokens`, those of encrypted text; only an item that goes whole has any."""
 
     def tokens_at(self, iteration: int) -> int:
         """Tokens that it took in that iteration's prompt, by its own trims alone."""
@@ -142,6 +149,19 @@ class Record:
     dropped_for: Reason = Reason.RESIDUE
     touched: int = 0
     """Counts the changes of its rendering, so that a reader can tell whether it has the newest."""
+    opaque: int = 0
+    """Of `tokens`, those of encrypted text, which calibration weighs apart."""
+    full_opaque: int = 0
+    """Of `full_tokens`, likewise."""
+    identified: bool = False
+    """See `Message.identified`."""
+    foreign: bool = False
+    """Of the model's messages: whether its prompt was not one that the sidecar returned; see `Evaluation`."""
+
+    @property
+    def only_reasoning(self) -> bool:
+        """Whether it holds nothing but reasoning."""
+        return bool(self.entries) and all(entry.kind is ItemKind.REASONING for entry in self.entries)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ call with its results. What comes before the first assistant block (the opening)
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
@@ -24,6 +25,7 @@ from sidecar.prompt.items import ItemKind, Role
 from sidecar.trim import elide
 from sidecar.trim.elide import Kept
 from sidecar.trim.entries import (
+    ALONE,
     FEEDBACK_PLACES,
     HEAVY,
     LIGHT,
@@ -39,10 +41,15 @@ from sidecar.trim.entries import (
 )
 
 
+def weighed(opaque: int, factor: float) -> int:
+    """What encrypted text takes beyond what it was counted as, by its calibration factor over that of other text."""
+    return round(opaque * (factor - 1.0))
+
+
 class Ledger:
     """A run's records, entries and decisions. Not thread-safe; a run holds it under its lock."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # noqa: PLR0915 - one line for each fact that a run keeps
         self.records: list[Record] = []
         self.groups: list[Group] = []
         self.queues: dict[Ageing, Queue] = {ageing: Queue() for ageing in Ageing}
@@ -69,6 +76,20 @@ class Ledger:
         """Dropped groups that a message of ours counts: the others."""
         self.total = 0
         """Tokens of all records as they are now."""
+        self.opaque = 0
+        """Of them, those of encrypted text."""
+        self.full_opaque = 0
+        """Tokens of encrypted text in the untrimmed history."""
+        self.reasoning: deque[Entry] = deque()
+        """Reasoning that has not been removed, oldest first; of messages that are dropped too."""
+        self.closings: list[int] = []
+        """Messages in which a user speaks, each of which closes the turn before it."""
+        self.identified = 0
+        """Messages to which the provider gave ids by which it may demand their reasoning."""
+        self.mid_block = -1
+        """The group whose assistant block was not complete when the prompt before it was changed; -1: none."""
+        self.moved = False
+        """Whether a rewind took away what the place or the count of our own text followed from."""
         self.media = 0
         """Images in the history."""
         self.evaluated = 0
@@ -115,7 +136,12 @@ class Ledger:
             self.task = index
         self.records.append(record)
         self.total += record.tokens
+        self.opaque += record.opaque
+        self.full_opaque += record.full_opaque
         self.media += record.media
+        self.identified += record.identified
+        if record.role is Role.USER and record.entries and not record.answers:
+            self.closings.append(index)
         self._pair(record)
         if record.pinned:
             self.pin(index)
@@ -125,7 +151,9 @@ class Ledger:
             if not entry.recalled:
                 self.by_id[entry.stash_id] = entry
             self.not_holdable += not entry.holdable
-            if not record.pinned:
+            if entry.kind is ItemKind.REASONING:
+                self.reasoning.append(entry)
+            elif not record.pinned:
                 self._queue(record, entry)
 
     def _number_feedback(self, record: Record) -> None:
@@ -185,6 +213,37 @@ class Ledger:
         self.total -= saved
         self.mark(entry.message)
 
+    def remove_reasoning(self, entry: Entry, tokens: int, *, drop: bool) -> None:
+        """Remove an item of reasoning.
+
+        Args:
+            entry: the item.
+            tokens: what the label takes that stands for it.
+            drop: whether its whole message goes, of which reasoning is all.
+        """
+        record = self.records[entry.message]
+        if not record.dropped:
+            self.set_entry(entry, Action.CLIPPED, None, tokens, Reason.REASONING)
+            self.opaque -= entry.opaque
+        else:  # its tokens are gone already
+            record.tokens -= entry.tokens - tokens
+            entry.action, entry.tokens, entry.reason = Action.CLIPPED, tokens, Reason.REASONING
+            entry.decided = self.iteration
+            entry.first = entry.first or entry.decided
+        record.opaque -= entry.opaque
+        entry.advertised = False
+        if drop and not record.dropped:
+            self.drop_record(entry.message, self.iteration, Reason.REASONING)
+
+    def weight(self, opaque_factor: float) -> int:
+        """Tokens of all records as they are now; `opaque_factor` is that of encrypted text over that of other text."""
+        return self.total + weighed(self.opaque, opaque_factor)
+
+    @property
+    def closed(self) -> int:
+        """Messages before the last words of the user."""
+        return self.closings[-1] if self.closings else 0
+
     def mark(self, index: int) -> None:
         """A record's rendering has changed."""
         self.records[index].touched += 1
@@ -196,7 +255,7 @@ class Ledger:
         any_dropped, counted = False, False
         for index in self.members(group):
             record = self.records[index]
-            if record.dropped and record.dropped_for is Reason.FEEDBACK:
+            if record.dropped and record.dropped_for in ALONE:
                 # Its stretch's label goes too, and from now on the placeholder of dropped iterations counts it.
                 record.dropped_for, record.dropped_in = reason, self.iteration
                 counted = True
@@ -216,6 +275,7 @@ class Ledger:
         record.dropped_in = iteration
         record.dropped_for = reason
         self.total -= record.tokens
+        self.opaque -= record.opaque
         self.mark(index)
 
     def hold(self, groups: int) -> None:
@@ -253,7 +313,10 @@ class Ledger:
         """Forget the history from record `length` on. Decisions about what stays are kept."""
         if length >= len(self.records):
             return
+        before = self._own_places()
         for record in self.records[length:]:
+            self.full_opaque -= record.full_opaque
+            self.identified -= record.identified
             for entry in record.entries:
                 self.not_holdable -= not entry.holdable
                 if self.by_id.get(entry.stash_id) is entry:
@@ -265,6 +328,11 @@ class Ledger:
             while queue.entries and queue.entries[-1].message >= length:
                 queue.entries.pop()
             queue.done = min(queue.done, len(queue.entries))
+        while self.reasoning and self.reasoning[-1].message >= length:
+            self.reasoning.pop()
+        while self.closings and self.closings[-1] >= length:
+            self.closings.pop()
+        self.mid_block = min(self.mid_block, len(self.groups) - 1)
         self.gather_stretches()
         self.repeated = [each for each in self.repeated if each[0].message < length and each[1] < self.iteration]
         self.drop_done = min(self.drop_done, len(self.groups))
@@ -278,14 +346,21 @@ class Ledger:
         self._pair_again()
         self._revive_last_unit()
         self.total = sum(record.tokens for record in self.records if not record.dropped)
+        self.opaque = sum(record.opaque for record in self.records if not record.dropped)
         self.media = sum(record.media for record in self.records)
         self.count_gone()
         self.rebuild_largest()
+        self.moved |= self._own_places() != before
+
+    def _own_places(self) -> tuple[object, ...]:
+        """What the place and the counts of our own text inside the history follow from."""
+        carrier = self.carrier
+        return self.batch_group, self.held, carrier and (carrier.message, carrier.item), self.gone, self.uncarried
 
     def count_gone(self) -> None:
         """Count the dropped groups anew."""
         self.gone = self.uncarried = 0
-        whole = (record for record in self.records if record.dropped and record.dropped_for is not Reason.FEEDBACK)
+        whole = (record for record in self.records if record.dropped and record.dropped_for not in ALONE)
         for group in {record.group for record in whole}:
             self._count_gone(group)
 
@@ -361,7 +436,8 @@ class Ledger:
                 self._number_feedback(record)
             if not record.pinned:
                 for entry in record.entries:
-                    self._queue(record, entry)
+                    if entry.kind is not ItemKind.REASONING:
+                        self._queue(record, entry)
 
     def take_repeated(self) -> list[tuple[Entry, int]]:
         """Results that came again since this was asked last, each with the iteration of the newer one."""
@@ -399,7 +475,7 @@ class Ledger:
         for group in range(max(first, 0), len(self.groups)):
             for index in self.members(group):
                 record = self.records[index]
-                if record.dropped:
+                if record.dropped and record.dropped_for is not Reason.REASONING:
                     record.dropped = False
                     self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))

@@ -18,7 +18,7 @@ from heapq import nlargest
 from typing import Final
 
 from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Entry, Reason, Record
+from sidecar.trim.entries import ALONE, Entry, Record
 from sidecar.trim.ledger import Ledger
 
 SHARE_OF_LIMIT: Final = 0.04
@@ -260,7 +260,7 @@ def dropped(ledger: Ledger) -> str:
     gone = [
         record
         for record in ledger.records
-        if record.dropped and record.dropped_for is not Reason.FEEDBACK and record.group < before
+        if record.dropped and record.dropped_for not in ALONE and record.group < before
     ]
     iterations = len({record.group for record in gone})
     parts = [_plural(sum(record.role is role for record in gone), name) for role, name in _COUNTED]

@@ -6,12 +6,14 @@ overrides fields of the configuration. Nothing else in the sidecar decides how t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Final
 
 from sidecar.errors import InvalidPolicy
+from sidecar.prompt.format import ReasoningRule
+from sidecar.prompt.provider_edits import ProviderEdit
 from sidecar.trim.entries import Ageing, Feedback
 
 
@@ -40,6 +42,15 @@ class NotePlace(StrEnum):
 
     OFF = "off"
     TAIL = "tail"
+
+
+class ReasoningBinding(StrEnum):
+    """Whether the model binds its thinking to the prompt that it was produced under."""
+
+    AUTO = "auto"
+    """As its name says; see `sidecar.prompt.thinking`."""
+    BOUND = "bound"
+    UNBOUND = "unbound"
 
 
 AS_GENERAL: Final = -1
@@ -97,11 +108,29 @@ class Policy:
     note_place: NotePlace = NotePlace.TAIL
     registry_share: float = 0.0075
     """Share of the limit that the registry may take; at 0.01 own text was 2.2 % of the longest recorded run's cost."""
+    reasoning_binding: ReasoningBinding = ReasoningBinding.AUTO
+    reasoning_drop_invalid: bool = False
+    """Whether the returned body asks the provider to drop thinking that is not valid instead of refusing the prompt.
+    Off: it would change what the agent asked for, and all that is not valid is removed anyway."""
+    trim_beside_provider: bool = False
+    """Whether a prompt is trimmed though its body asks the provider to do so too. Off: what is trimmed twice is trimmed
+    by rules that do not know of each other."""
 
     @property
     def oldest_share(self) -> float:
         """Share of the limit of what is held at the beginning: the less a cached token is favoured, the smaller."""
         return self.fit_keep_oldest * max(0.0, 1.0 - self.price_cached / self.price_written)
+
+    def beside(self, edits: Collection[ProviderEdit]) -> Policy:
+        """The policy for a prompt that the provider itself trims: only the cap, where more than thinking goes there."""
+        if not set(edits) - {ProviderEdit.CLEAR_THINKING}:
+            return self
+        return replace(self, fit_stage=FitStage.OFF, age_stage=AgeStage.OFF)
+
+    @staticmethod
+    def reasoning_rule(rule: ReasoningRule, edits: Collection[ProviderEdit]) -> ReasoningRule:
+        """When reasoning is removed: not where the provider does, but for what is bound to another prompt."""
+        return ReasoningRule.KEPT if edits and rule is ReasoningRule.CLOSED_TURNS else rule
 
     def keep(self, ageing: Ageing | None) -> int:
         """Newest iterations of which entries of a queue are not clipped; None: feedback."""
@@ -166,8 +195,13 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 
 _NAMES = frozenset(field.name for field in fields(Policy))
 _INTEGERS = frozenset(name for name, (low, _) in BOUNDS.items() if isinstance(low, int))
-_ENUMS: Mapping[str, type[StrEnum]] = {"fit_stage": FitStage, "age_stage": AgeStage, "note_place": NotePlace}
-_SWITCHES = frozenset({"age_repeats"})
+_ENUMS: Mapping[str, type[StrEnum]] = {
+    "fit_stage": FitStage,
+    "age_stage": AgeStage,
+    "note_place": NotePlace,
+    "reasoning_binding": ReasoningBinding,
+}
+_SWITCHES = frozenset({"age_repeats", "reasoning_drop_invalid", "trim_beside_provider"})
 PREFIX_LISTS = frozenset(f"feedback_{kind}" for kind in Feedback)
 """Fields that are lists of prefixes."""
 

@@ -126,6 +126,9 @@ class Residue:
     def _may_go(self, first: int, end: int) -> bool:
         """Whether groups that go together may go."""
         groups = self._ledger.groups[first : end + 1]
+        # The last words of the user say what the model is at, and where its turn, whose reasoning must stay, begins.
+        if groups[0].start <= self._ledger.closed < self._ledger.members(end).stop:
+            return False
         # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):
             return False

@@ -4,7 +4,9 @@ A fresh process that is sent the untrimmed history under constant inputs decides
 on the way, or the agent branched, it could not; so a revision states what was decided about each item, not how. It is
 opaque to the agent and signed: a process takes it only for the run and the history that it was made for.
 
-    tag (16 bytes, keyed)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
+    tag (16 bytes, keyed)  version (1)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
+
+A revision of another version is not read: the run's decisions are then made anew, as for one that does not match.
 
 The state is a list of JSON numbers, deflated: a run with 500 trimmed items takes about 2 kB.
 """
@@ -12,12 +14,14 @@ The state is a list of JSON numbers, deflated: a run with 500 trimmed items take
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
 
 import msgspec
 
+from sidecar.prompt.items import ItemKind
 from sidecar.trim import own_text
 from sidecar.trim.elide import Kept
 from sidecar.trim.entries import Action, Ageing, Feedback, Reason
@@ -25,6 +29,8 @@ from sidecar.trim.ids import sign
 from sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
+VERSION: Final = 2
+"""Of what a revision holds; 1 had no byte that said so."""
 DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
 """The directives that a run can be given, none included; a revision names one by its place here."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
@@ -74,6 +80,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Messages that the agent pinned, which it may have said once and long ago; likewise the next."""
     marks: list[tuple[int, int, int]]
     """Message, item, and what the agent said that it is: a place in `_MARKS`."""
+    mid_block: int
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -94,6 +101,10 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Tokens that what the registry ends with might take then."""
     factor: float = 1.0
     """The factor of token counts that was in force."""
+    opaque_factor: float = 1.0
+    """That of encrypted text."""
+    bound: bool = False
+    """Whether reasoning was taken to be bound to its prompt."""
     learned_limit: int = 0
     """The limit that refusals had taught; 0: none."""
 
@@ -152,22 +163,23 @@ def pack_state(ledger: Ledger) -> bytes:
             for entry in record.entries
             if entry.annotated
         ],
+        ledger.mid_block,
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
 
 def seal(key: bytes, revision: Revision) -> bytes:
     """Encode and sign."""
-    content = msgspec.msgpack.encode(revision)
+    content = bytes([VERSION]) + msgspec.msgpack.encode(revision)
     return sign(key, content) + content
 
 
 def unseal(key: bytes, sealed: bytes) -> Revision | None:
-    """Open a revision; None if this key did not sign it."""
+    """Open a revision; None if this key did not sign it, or it is of another version."""
     tag, content = sealed[:_TAG], sealed[_TAG:]
-    if len(tag) < _TAG or not compare_digest(sign(key, content), tag):
+    if len(tag) < _TAG or not compare_digest(sign(key, content), tag) or content[:1] != bytes([VERSION]):
         return None
-    return msgspec.msgpack.decode(content, type=Revision)
+    return msgspec.msgpack.decode(content[1:], type=Revision)
 
 
 def apply_state(ledger: Ledger, packed: bytes) -> bool:
@@ -189,7 +201,10 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         if action is None:
             continue
         kept = Kept(was.head, was.tail) if action is Action.ELIDED else None
-        ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
+        if entry.kind is ItemKind.REASONING:
+            ledger.remove_reasoning(entry, was.tokens, drop=False)
+        else:
+            ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
         entry.decided = was.decided
         entry.first = was.first
         entry.advertised = was.advertised
@@ -207,6 +222,8 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         ledger.carrier = ledger.records[message].entries[item]
         ledger.carrier.counts = ()  # the next evaluation counts
     ledger.listed = state.listed
+    ledger.mid_block = state.mid_block
+    ledger.reasoning = deque(entry for entry in ledger.reasoning if entry.action is None)
     ledger.count_gone()
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group

@@ -27,6 +27,14 @@ Old means older than the newest `age_keep_iterations` iterations, or what the po
 old items are clipped, old feedback is collapsed too, and with `age_hard_cap_iterations` the oldest iterations are
 dropped.
 
+Reasoning is removed before anything else, where the provider lets it be absent (`ReasoningRule`), and always whole:
+
+    CLOSED_TURNS  of turns that are over, oldest first, down to the low-water mark
+    BOUND         all that stands at or after the first place that a batch changes: each block is valid only under the
+                  prompt that it was produced under. It goes before the batch begins, so that its room counts, and is
+                  looked at again at the end. Between batches nothing before a kept block changes. Also that of model
+                  calls whose prompts the sidecar did not return (`Record.foreign`)
+
 The opening (but for page snapshots after the task), the newest assistant block, pinned messages and users' own text are
 never touched; an item that the stash could not hold is not trimmed.
 
@@ -41,6 +49,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from sidecar.prompt.format import ReasoningRule
 from sidecar.prompt.items import ItemKind, Role
 from sidecar.trim import elide
 from sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
@@ -93,6 +102,14 @@ class Inputs:
     """Room kept for our own text."""
     recall: bool
     """Whether markers show ids."""
+    reasoning: ReasoningRule = ReasoningRule.KEPT
+    """When reasoning may be absent."""
+    reasoning_messages: bool = False
+    """Whether reasoning is a message of its own."""
+    own_in_history: bool = False
+    """Whether registry and placeholder stand inside the history; else before it, or nowhere."""
+    opaque_factor: float = 1.0
+    """What to multiply tokens of encrypted text with: their calibration factor, over that of all other tokens."""
 
 
 class Evaluation:
@@ -125,7 +142,7 @@ class Evaluation:
             own = max(own, DROPPED_TOKENS)
         if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
             own += max(0, COUNT_TOKENS - ledger.carried)
-        return self._inputs.overhead + own + ledger.total
+        return self._inputs.overhead + own + ledger.weight(self._inputs.opaque_factor)
 
     def run(self) -> None:
         """Evaluate the history as it is now.
@@ -133,12 +150,17 @@ class Evaluation:
         Evaluating the same history again changes nothing, unless the limit has come down since.
         """
         ledger = self._ledger
-        for index in range(ledger.evaluated, len(ledger)):
+        new = range(ledger.evaluated, len(ledger))
+        for index in new:
             self._cap(index)
         ledger.evaluated = len(ledger)
         count_dropped(ledger, self._count)  # a rewind may have brought some back
         self._changed, self._residue.changed = False, False
         ledger.changed_from = len(ledger)
+        bound = self._inputs.reasoning is ReasoningRule.BOUND
+        places = self._own_places() if bound else (0, 0, 0)
+        if bound:
+            self._remove_invalid(new)
         if self._policy.age_stage is AgeStage.ALWAYS:
             self._age()
         high = self._policy.fit_high * self._inputs.limit
@@ -149,8 +171,10 @@ class Evaluation:
             ledger.batches += 1
             ledger.batch_end = len(ledger)
             ledger.batch_group = len(ledger.groups) - 1
+            if bound:
+                self._unbind(places)
             stays = sum(record.tokens for record in ledger.records[: ledger.changed_from] if not record.dropped)
-            if not ledger.listed or stays <= REGISTRY_PAYS * self._inputs.limit:
+            if not ledger.listed or (stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)):
                 ledger.listed = ledger.iteration
 
     # -- cap ---------------------------------------------------------------------------------------------------------
@@ -196,11 +220,98 @@ class Evaluation:
             if room < 0:
                 self._clip(entry, Reason.CAP, least=0)
 
+    # -- reasoning ---------------------------------------------------------------------------------------------------
+
+    def _remove_invalid(self, new: range) -> None:
+        """Remove bound reasoning that is not valid under this prompt, whatever is trimmed.
+
+        That is what has come of a model call whose prompt the sidecar did not return, or in parts of which the first
+        was changed already; and all of it, where a rewind moved our own text.
+        """
+        ledger = self._ledger
+        if ledger.moved:
+            ledger.moved = False
+            self._remove_reasoning(0)
+        invalid = (
+            index
+            for index in new
+            if ledger.records[index].foreign
+            or (ledger.records[index].role is Role.ASSISTANT and ledger.records[index].group == ledger.mid_block)
+        )
+        self._remove_reasoning(next(invalid, len(ledger)))
+
+    def _own_places(self) -> tuple[int, int, int]:
+        """Where registry and placeholder stand in the history, and what the placeholder counts."""
+        ledger = self._ledger
+        registry = self._start(ledger.batch_group) if ledger.batch_group >= 0 else len(ledger)
+        return registry, self._start(max(ledger.held, 0)), ledger.uncarried
+
+    def _start(self, group: int) -> int:
+        groups = self._ledger.groups
+        return groups[group].start if group < len(groups) else len(self._ledger)
+
+    def _unbind(self, before: tuple[int, int, int]) -> None:
+        """Remove all reasoning that stands after what a batch has changed, our own text among it.
+
+        `before`: its places before the batch.
+        """
+        ledger = self._ledger
+        now = self._own_places()
+        first = min(ledger.changed_from, before[0], now[0])
+        if before[1:] != now[1:] and (before[2] or now[2]):
+            first = min(first, before[1], now[1])
+        if not self._inputs.own_in_history and (not ledger.listed or before[2] != now[2]):
+            first = 0  # our own text stands before the history, and changes
+        self._remove_reasoning(first)
+        last = ledger.records[-1]
+        ledger.mid_block = last.group if last.role is Role.ASSISTANT else -1
+
+    def _before_cut(self) -> None:
+        """Remove reasoning, which goes before anything else."""
+        if self._inputs.reasoning is ReasoningRule.BOUND:
+            old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
+            heads = [queue.head.message for queue in old if queue is not None and queue.head is not None]
+            self._changed |= self._remove_reasoning(min(heads, default=0))
+
+    def _remove_closed(self, target: float) -> None:
+        """Remove the reasoning of turns that are over, oldest first, until the target is met."""
+        ledger, inputs = self._ledger, self._inputs
+        if inputs.reasoning is not ReasoningRule.CLOSED_TURNS or (inputs.reasoning_messages and ledger.identified):
+            return
+        while ledger.reasoning and ledger.reasoning[0].message < ledger.closed and self.used > target:
+            message = ledger.reasoning[0].message
+            while ledger.reasoning and ledger.reasoning[0].message == message:
+                entry = ledger.reasoning.popleft()
+                record = ledger.records[message]
+                if not (record.dropped or record.pinned or entry.fixed) and entry.holdable:
+                    self._remove(entry)
+                    self._changed = True
+
+    def _remove_reasoning(self, first: int) -> bool:
+        """Remove all reasoning at or after a message; whether there was any.
+
+        Whether the stash can hold it or not: the provider would refuse the prompt with it.
+        """
+        ledger = self._ledger
+        any_removed = False
+        while ledger.reasoning and ledger.reasoning[-1].message >= first:
+            self._remove(ledger.reasoning.pop())
+            any_removed = True
+        return any_removed
+
+    def _remove(self, entry: Entry) -> None:
+        record = self._ledger.records[entry.message]
+        drop = self._inputs.reasoning_messages and record.only_reasoning
+        labelled = record.only_reasoning and not drop and entry is record.entries[0]
+        label = self._placeholder(entry) if labelled else None
+        self._ledger.remove_reasoning(entry, self._count(label) if label else 0, drop=drop)
+
     # -- age ---------------------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
         """Clip all that is old, whatever is used of the limit."""
         self._ledger.release()
+        self._remove_closed(NOTHING)
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
@@ -260,12 +371,15 @@ class Evaluation:
     def _fit(self, high: float) -> None:
         policy, ledger = self._policy, self._ledger
         low = policy.fit_low * self._inputs.limit
+        self._before_cut()
         if policy.fit_stage is FitStage.LARGEST_FIRST:
+            self._remove_closed(low)
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
             hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
             self._residue.begin()
+            self._remove_closed(low)
             self._clip_old(low, drop=True)
             if self.used > (low + high) / 2 and ledger.release():  # rather than the newest results
                 self._residue.begin()
@@ -428,7 +542,7 @@ class Evaluation:
         if any(entry.kind is ItemKind.TEXT and records[entry.message].role is not Role.ASSISTANT for entry in entries):
             return None
         for entry in entries:
-            if not entry.fixed:
+            if not entry.fixed and entry.kind is not ItemKind.REASONING:
                 self._clip(entry, reason)
         clipped = (entry for entry in entries if entry.action is Action.CLIPPED and not entry.again)
         able = [entry for entry in clipped if entry.kind in _CARRIERS]

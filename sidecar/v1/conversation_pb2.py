@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsidecar/v1/conversation.proto\x12\nsidecar.v1\"5\n\x0c\x43onversation\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.sidecar.v1.Message\"J\n\x07Message\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.sidecar.v1.Role\x12\x1f\n\x05parts\x18\x02 \x03(\x0b\x32\x10.sidecar.v1.Part\"\xb3\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12)\n\ttool_call\x18\x02 \x01(\x0b\x32\x14.sidecar.v1.ToolCallH\x00\x12-\n\x0btool_result\x18\x03 \x01(\x0b\x32\x16.sidecar.v1.ToolResultH\x00\x12\"\n\x05image\x18\x04 \x01(\x0b\x32\x11.sidecar.v1.ImageH\x00\x12\x15\n\x0bopaque_json\x18\x05 \x01(\tH\x00\x42\x06\n\x04kind\"<\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\"`\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12!\n\x06images\x18\x04 \x03(\x0b\x32\x11.sidecar.v1.Image\"D\n\x05Image\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\r\n\x03uri\x18\x03 \x01(\tH\x00\x42\x08\n\x06source*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04\x42P\n\x14\x64\x65v.promptsidecar.v1P\x01Z#prompt-sidecar/sidecar/v1;sidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsidecar/v1/conversation.proto\x12\nsidecar.v1\"5\n\x0c\x43onversation\x12%\n\x08messages\x18\x01 \x03(\x0b\x32\x13.sidecar.v1.Message\"J\n\x07Message\x12\x1e\n\x04role\x18\x01 \x01(\x0e\x32\x10.sidecar.v1.Role\x12\x1f\n\x05parts\x18\x02 \x03(\x0b\x32\x10.sidecar.v1.Part\"\xdf\x01\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12)\n\ttool_call\x18\x02 \x01(\x0b\x32\x14.sidecar.v1.ToolCallH\x00\x12-\n\x0btool_result\x18\x03 \x01(\x0b\x32\x16.sidecar.v1.ToolResultH\x00\x12\"\n\x05image\x18\x04 \x01(\x0b\x32\x11.sidecar.v1.ImageH\x00\x12\x15\n\x0bopaque_json\x18\x05 \x01(\tH\x00\x12*\n\treasoning\x18\x06 \x01(\x0b\x32\x15.sidecar.v1.ReasoningH\x00\x42\x06\n\x04kind\"<\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x16\n\x0e\x61rguments_json\x18\x03 \x01(\t\"`\n\nToolResult\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x10\n\x08is_error\x18\x03 \x01(\x08\x12!\n\x06images\x18\x04 \x03(\x0b\x32\x11.sidecar.v1.Image\",\n\tReasoning\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\tencrypted\x18\x02 \x01(\t\"D\n\x05Image\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\r\n\x03uri\x18\x03 \x01(\tH\x00\x42\x08\n\x06source*_\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_SYSTEM\x10\x01\x12\r\n\tROLE_USER\x10\x02\x12\x12\n\x0eROLE_ASSISTANT\x10\x03\x12\r\n\tROLE_TOOL\x10\x04\x42P\n\x14\x64\x65v.promptsidecar.v1P\x01Z#prompt-sidecar/sidecar/v1;sidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,18 +32,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sidecar.v1.conversation_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z#prompt-sidecar/sidecar/v1;sidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_ROLE']._serialized_start=588
-  _globals['_ROLE']._serialized_end=683
+  _globals['_ROLE']._serialized_start=678
+  _globals['_ROLE']._serialized_end=773
   _globals['_CONVERSATION']._serialized_start=45
   _globals['_CONVERSATION']._serialized_end=98
   _globals['_MESSAGE']._serialized_start=100
   _globals['_MESSAGE']._serialized_end=174
   _globals['_PART']._serialized_start=177
-  _globals['_PART']._serialized_end=356
-  _globals['_TOOLCALL']._serialized_start=358
-  _globals['_TOOLCALL']._serialized_end=418
-  _globals['_TOOLRESULT']._serialized_start=420
-  _globals['_TOOLRESULT']._serialized_end=516
-  _globals['_IMAGE']._serialized_start=518
-  _globals['_IMAGE']._serialized_end=586
+  _globals['_PART']._serialized_end=400
+  _globals['_TOOLCALL']._serialized_start=402
+  _globals['_TOOLCALL']._serialized_end=462
+  _globals['_TOOLRESULT']._serialized_start=464
+  _globals['_TOOLRESULT']._serialized_end=560
+  _globals['_REASONING']._serialized_start=562
+  _globals['_REASONING']._serialized_end=606
+  _globals['_IMAGE']._serialized_start=608
+  _globals['_IMAGE']._serialized_end=676
 # @@protoc_insertion_point(module_scope)

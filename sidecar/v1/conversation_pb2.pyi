@@ -114,10 +114,11 @@ class Part(_message.Message):
     TOOL_RESULT_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     OPAQUE_JSON_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Text."""
     opaque_json: _builtins.str
-    """Anything else as JSON text, such as a signed reasoning item. It passes through unread."""
+    """Anything else as JSON text. It passes through unread."""
     @_builtins.property
     def tool_call(self) -> Global___ToolCall:
         """A call of a tool; in assistant messages only."""
@@ -130,6 +131,10 @@ class Part(_message.Message):
     def image(self) -> Global___Image:
         """An image."""
 
+    @_builtins.property
+    def reasoning(self) -> Global___Reasoning:
+        """What the model thought before it answered; in assistant messages only."""
+
     def __init__(
         self,
         *,
@@ -138,12 +143,13 @@ class Part(_message.Message):
         tool_result: Global___ToolResult | None = ...,
         image: Global___Image | None = ...,
         opaque_json: _builtins.str = ...,
+        reasoning: Global___Reasoning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "opaque_json", b"opaque_json", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "opaque_json", b"opaque_json", "reasoning", b"reasoning", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "opaque_json", b"opaque_json", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "kind", b"kind", "opaque_json", b"opaque_json", "reasoning", b"reasoning", "text", b"text", "tool_call", b"tool_call", "tool_result", b"tool_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "tool_call", "tool_result", "image", "opaque_json"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["text", "tool_call", "tool_result", "image", "opaque_json", "reasoning"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -214,6 +220,34 @@ class ToolResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
+
+@_typing.final
+class Reasoning(_message.Message):
+    """What the model thought before it answered, as the provider returned it. It goes back as it came, or not at all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The part of it that can be read; empty: none."""
+    encrypted: _builtins.str
+    """The part that cannot: a signature or encrypted content, in the provider's own words. Agents of models that bind
+    thinking to what stands before it need it here, not in opaque_json.
+    """
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        encrypted: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encrypted", b"encrypted", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reasoning: _TypeAlias = Reasoning  # noqa: Y015
 
 @_typing.final
 class Image(_message.Message):

@@ -103,6 +103,34 @@ AGE_STAGE_ALWAYS: AgeStage.ValueType  # 3
 """At every call."""
 Global___AgeStage: _TypeAlias = AgeStage  # noqa: Y015
 
+class _ReasoningBinding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasoningBindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningBinding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_BINDING_UNSPECIFIED: _ReasoningBinding.ValueType  # 0
+    """As the model's name says."""
+    REASONING_BINDING_AUTO: _ReasoningBinding.ValueType  # 1
+    """As the model's name says."""
+    REASONING_BINDING_BOUND: _ReasoningBinding.ValueType  # 2
+    """It does."""
+    REASONING_BINDING_UNBOUND: _ReasoningBinding.ValueType  # 3
+    """It does not."""
+
+class ReasoningBinding(_ReasoningBinding, metaclass=_ReasoningBindingEnumTypeWrapper):
+    """Whether a model binds its thinking to the prompt that it was produced under."""
+
+REASONING_BINDING_UNSPECIFIED: ReasoningBinding.ValueType  # 0
+"""As the model's name says."""
+REASONING_BINDING_AUTO: ReasoningBinding.ValueType  # 1
+"""As the model's name says."""
+REASONING_BINDING_BOUND: ReasoningBinding.ValueType  # 2
+"""It does."""
+REASONING_BINDING_UNBOUND: ReasoningBinding.ValueType  # 3
+"""It does not."""
+Global___ReasoningBinding: _TypeAlias = ReasoningBinding  # noqa: Y015
+
 @_typing.final
 class Prefixes(_message.Message):
     """Beginnings of texts: at most 16, each of 1 to 200 characters."""
@@ -162,6 +190,9 @@ class Policy(_message.Message):
     FIT_KEEP_OLDEST_FIELD_NUMBER: _builtins.int
     PRICE_CACHED_FIELD_NUMBER: _builtins.int
     PRICE_WRITTEN_FIELD_NUMBER: _builtins.int
+    REASONING_BINDING_FIELD_NUMBER: _builtins.int
+    REASONING_DROP_INVALID_FIELD_NUMBER: _builtins.int
+    TRIM_BESIDE_PROVIDER_FIELD_NUMBER: _builtins.int
     preset: Global___Preset.ValueType
     """The preset that the other fields start from."""
     cap_text_bytes: _builtins.int
@@ -216,6 +247,14 @@ class Policy(_message.Message):
     """Price of an input token that the provider has cached, in plain input tokens: 0 to 100."""
     price_written: _builtins.float
     """Price of one that it writes to its cache: 0.01 to 100. The discount is one less the first by the second."""
+    reasoning_binding: Global___ReasoningBinding.ValueType
+    """Whether the model binds thinking to the prompt that it was produced under. Not set: as the model's name says."""
+    reasoning_drop_invalid: _builtins.bool
+    """Whether the returned body asks the provider to drop thinking that is not valid any more instead of refusing the
+    prompt (thinking.block_binding.prefix_mismatch_behavior). It changes what the agent asked for: not set, it does not.
+    """
+    trim_beside_provider: _builtins.bool
+    """Whether a prompt is trimmed though its body asks the provider to trim it too. Not set: it is only capped."""
     @_builtins.property
     def feedback_validation(self) -> Global___Prefixes:
         """How users' texts begin that are validation feedback."""
@@ -260,10 +299,13 @@ class Policy(_message.Message):
         fit_keep_oldest: _builtins.float | None = ...,
         price_cached: _builtins.float | None = ...,
         price_written: _builtins.float | None = ...,
+        reasoning_binding: Global___ReasoningBinding.ValueType = ...,
+        reasoning_drop_invalid: _builtins.bool | None = ...,
+        trim_beside_provider: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "registry_share", b"registry_share"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_registry_share", b"_registry_share", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "registry_share", b"registry_share"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_binding", b"reasoning_binding", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["age_hard_cap_iterations"]  # noqa: Y015
     _WhichOneofArgType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations"]  # noqa: Y015
@@ -309,8 +351,12 @@ class Policy(_message.Message):
     _WhichOneofArgType__price_cached: _TypeAlias = _typing.Literal["_price_cached", b"_price_cached"]  # noqa: Y015
     _WhichOneofReturnType__price_written: _TypeAlias = _typing.Literal["price_written"]  # noqa: Y015
     _WhichOneofArgType__price_written: _TypeAlias = _typing.Literal["_price_written", b"_price_written"]  # noqa: Y015
+    _WhichOneofReturnType__reasoning_drop_invalid: _TypeAlias = _typing.Literal["reasoning_drop_invalid"]  # noqa: Y015
+    _WhichOneofArgType__reasoning_drop_invalid: _TypeAlias = _typing.Literal["_reasoning_drop_invalid", b"_reasoning_drop_invalid"]  # noqa: Y015
     _WhichOneofReturnType__registry_share: _TypeAlias = _typing.Literal["registry_share"]  # noqa: Y015
     _WhichOneofArgType__registry_share: _TypeAlias = _typing.Literal["_registry_share", b"_registry_share"]  # noqa: Y015
+    _WhichOneofReturnType__trim_beside_provider: _TypeAlias = _typing.Literal["trim_beside_provider"]  # noqa: Y015
+    _WhichOneofArgType__trim_beside_provider: _TypeAlias = _typing.Literal["_trim_beside_provider", b"_trim_beside_provider"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__age_hard_cap_iterations) -> _WhichOneofReturnType__age_hard_cap_iterations | None: ...
     @_typing.overload
@@ -356,6 +402,10 @@ class Policy(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__price_written) -> _WhichOneofReturnType__price_written | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reasoning_drop_invalid) -> _WhichOneofReturnType__reasoning_drop_invalid | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__registry_share) -> _WhichOneofReturnType__registry_share | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trim_beside_provider) -> _WhichOneofReturnType__trim_beside_provider | None: ...
 
 Global___Policy: _TypeAlias = Policy  # noqa: Y015

@@ -149,6 +149,8 @@ class _ItemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ItemKind.Val
     """Anything else; it is only ever dropped with its whole message."""
     ITEM_KIND_SNAPSHOT: _ItemKind.ValueType  # 6
     """Text of a user that shows a page between EXTERNAL-CONTENT tags."""
+    ITEM_KIND_REASONING: _ItemKind.ValueType  # 7
+    """Reasoning of the model, with its signature: a thinking block, a reasoning item, or a text that can be read in one."""
 
 class ItemKind(_ItemKind, metaclass=_ItemKindEnumTypeWrapper):
     """What an item is."""
@@ -167,6 +169,8 @@ ITEM_KIND_OPAQUE: ItemKind.ValueType  # 5
 """Anything else; it is only ever dropped with its whole message."""
 ITEM_KIND_SNAPSHOT: ItemKind.ValueType  # 6
 """Text of a user that shows a page between EXTERNAL-CONTENT tags."""
+ITEM_KIND_REASONING: ItemKind.ValueType  # 7
+"""Reasoning of the model, with its signature: a thinking block, a reasoning item, or a text that can be read in one."""
 Global___ItemKind: _TypeAlias = ItemKind  # noqa: Y015
 
 class _TrimAction:
@@ -221,6 +225,10 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     """Old feedback of the agent."""
     TRIM_REASON_REPEATED: _TrimReason.ValueType  # 6
     """The same call had the same result again later."""
+    TRIM_REASON_REASONING: _TrimReason.ValueType  # 7
+    """Reasoning: that of turns that are over goes first, and that which is bound to what stands before it must go when
+    that changes.
+    """
 
 class TrimReason(_TrimReason, metaclass=_TrimReasonEnumTypeWrapper):
     """Why an item was trimmed."""
@@ -239,6 +247,10 @@ TRIM_REASON_FEEDBACK: TrimReason.ValueType  # 5
 """Old feedback of the agent."""
 TRIM_REASON_REPEATED: TrimReason.ValueType  # 6
 """The same call had the same result again later."""
+TRIM_REASON_REASONING: TrimReason.ValueType  # 7
+"""Reasoning: that of turns that are over goes first, and that which is bound to what stands before it must go when
+that changes.
+"""
 Global___TrimReason: _TypeAlias = TrimReason  # noqa: Y015
 
 class _NoFitReason:
@@ -386,7 +398,9 @@ class _SizeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SizeKind.Val
     SIZE_KIND_OWN_TEXT: _SizeKind.ValueType  # 8
     """The sidecar's own text."""
     SIZE_KIND_OTHER: _SizeKind.ValueType  # 9
-    """Anything else: reasoning, blocks that no reader knows, what opens the answer."""
+    """Anything else: blocks that no reader knows, what opens the answer."""
+    SIZE_KIND_REASONING: _SizeKind.ValueType  # 10
+    """Reasoning of the model, signatures and encrypted content included."""
 
 class SizeKind(_SizeKind, metaclass=_SizeKindEnumTypeWrapper):
     """What tokens of a prompt are spent on. Every token belongs to exactly one kind."""
@@ -410,8 +424,46 @@ SIZE_KIND_MEDIA: SizeKind.ValueType  # 7
 SIZE_KIND_OWN_TEXT: SizeKind.ValueType  # 8
 """The sidecar's own text."""
 SIZE_KIND_OTHER: SizeKind.ValueType  # 9
-"""Anything else: reasoning, blocks that no reader knows, what opens the answer."""
+"""Anything else: blocks that no reader knows, what opens the answer."""
+SIZE_KIND_REASONING: SizeKind.ValueType  # 10
+"""Reasoning of the model, signatures and encrypted content included."""
 Global___SizeKind: _TypeAlias = SizeKind  # noqa: Y015
+
+class _ProviderEdit:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProviderEditEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProviderEdit.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVIDER_EDIT_UNSPECIFIED: _ProviderEdit.ValueType  # 0
+    """Not known."""
+    PROVIDER_EDIT_CLEAR_TOOL_USES: _ProviderEdit.ValueType  # 1
+    """Old tool calls and results (Anthropic's clear_tool_uses)."""
+    PROVIDER_EDIT_CLEAR_THINKING: _ProviderEdit.ValueType  # 2
+    """Old thinking (Anthropic's clear_thinking)."""
+    PROVIDER_EDIT_COMPACT: _ProviderEdit.ValueType  # 3
+    """What a summary takes the place of (compaction of Anthropic or OpenAI)."""
+    PROVIDER_EDIT_TRUNCATE: _ProviderEdit.ValueType  # 4
+    """What does not fit (OpenAI's truncation)."""
+    PROVIDER_EDIT_OTHER: _ProviderEdit.ValueType  # 5
+    """Something else that the sidecar does not know."""
+
+class ProviderEdit(_ProviderEdit, metaclass=_ProviderEditEnumTypeWrapper):
+    """What a body asks the provider to remove from the prompt on its side."""
+
+PROVIDER_EDIT_UNSPECIFIED: ProviderEdit.ValueType  # 0
+"""Not known."""
+PROVIDER_EDIT_CLEAR_TOOL_USES: ProviderEdit.ValueType  # 1
+"""Old tool calls and results (Anthropic's clear_tool_uses)."""
+PROVIDER_EDIT_CLEAR_THINKING: ProviderEdit.ValueType  # 2
+"""Old thinking (Anthropic's clear_thinking)."""
+PROVIDER_EDIT_COMPACT: ProviderEdit.ValueType  # 3
+"""What a summary takes the place of (compaction of Anthropic or OpenAI)."""
+PROVIDER_EDIT_TRUNCATE: ProviderEdit.ValueType  # 4
+"""What does not fit (OpenAI's truncation)."""
+PROVIDER_EDIT_OTHER: ProviderEdit.ValueType  # 5
+"""Something else that the sidecar does not know."""
+Global___ProviderEdit: _TypeAlias = ProviderEdit  # noqa: Y015
 
 class _RevisionUse:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -514,6 +566,7 @@ class TrimPromptRequest(_message.Message):
     SIDE_CALL_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     ACCEPT_BYTES_FIELD_NUMBER: _builtins.int
+    SERVED_ITERATIONS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run: 1 to 256 bytes of printable text, unique to one agent invocation."""
     model: _builtins.str
@@ -536,6 +589,12 @@ class TrimPromptRequest(_message.Message):
     """The revision of the last answer, for a process that has not seen this run: it makes the same edits."""
     accept_bytes: _builtins.int
     """Bytes that the agent can receive. A larger answer is refused before anything changes. 0: 4 MiB."""
+    served_iterations: _builtins.int
+    """Model calls at the start of the sent history whose prompts were sent as this sidecar, or another with its key,
+    returned them. It matters for models that bind thinking to the prompt that it was produced under: the thinking of
+    later calls is removed. Not set: all of them, or where a revision is sent those up to it. 0 for an agent that
+    begins to use the sidecar in the middle of a run.
+    """
     @_builtins.property
     def json(self) -> Global___JsonPrompt:
         """As a provider's request body."""
@@ -570,17 +629,22 @@ class TrimPromptRequest(_message.Message):
         side_call: _builtins.bool = ...,
         revision: _builtins.bytes = ...,
         accept_bytes: _builtins.int = ...,
+        served_iterations: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "conversation", b"conversation", "json", b"json", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "_served_iterations", b"_served_iterations", "conversation", b"conversation", "json", b"json", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "served_iterations", b"served_iterations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "accept_bytes", b"accept_bytes", "annotations", b"annotations", "base_revision", b"base_revision", "context_window", b"context_window", "conversation", b"conversation", "dry_run", b"dry_run", "json", b"json", "model", b"model", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "recall_unavailable", b"recall_unavailable", "response_mode", b"response_mode", "revision", b"revision", "run_id", b"run_id", "side_call", b"side_call"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve", "_served_iterations", b"_served_iterations", "accept_bytes", b"accept_bytes", "annotations", b"annotations", "base_revision", b"base_revision", "context_window", b"context_window", "conversation", b"conversation", "dry_run", b"dry_run", "json", b"json", "model", b"model", "output_reserve", b"output_reserve", "policy", b"policy", "prompt", b"prompt", "recall_unavailable", b"recall_unavailable", "response_mode", b"response_mode", "revision", b"revision", "run_id", b"run_id", "served_iterations", b"served_iterations", "side_call", b"side_call"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__output_reserve: _TypeAlias = _typing.Literal["output_reserve"]  # noqa: Y015
     _WhichOneofArgType__output_reserve: _TypeAlias = _typing.Literal["_output_reserve", b"_output_reserve"]  # noqa: Y015
+    _WhichOneofReturnType__served_iterations: _TypeAlias = _typing.Literal["served_iterations"]  # noqa: Y015
+    _WhichOneofArgType__served_iterations: _TypeAlias = _typing.Literal["_served_iterations", b"_served_iterations"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["json", "conversation"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__output_reserve) -> _WhichOneofReturnType__output_reserve | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__served_iterations) -> _WhichOneofReturnType__served_iterations | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
@@ -976,6 +1040,8 @@ class TrimPromptResponse(_message.Message):
     HISTORY_SIZE_FIELD_NUMBER: _builtins.int
     CROSSED_PERCENT_FIELD_NUMBER: _builtins.int
     REPEATED_CALLS_FIELD_NUMBER: _builtins.int
+    THINKING_INVALID_FROM_FIELD_NUMBER: _builtins.int
+    PROVIDER_EDITS_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -992,6 +1058,12 @@ class TrimPromptResponse(_message.Message):
     """Items that would have been trimmed but are larger than all that a run may stash."""
     revision_use: Global___RevisionUse.ValueType
     """Whether the request's revision was used, ignored as not needed, or did not match the history."""
+    thinking_invalid_from: _builtins.int
+    """For models that bind thinking to the prompt that it was produced under: index in the run's untrimmed history, leading
+    system messages not counted, of the first message from which on thinking is not valid in the agent's own untrimmed
+    prompt, since it was produced under the returned one. An agent that sends that prompt all the same removes the
+    thinking from there on. Not set: all of it is valid.
+    """
     @_builtins.property
     def conversation(self) -> _conversation_pb2.Conversation:
         """The typed messages."""
@@ -1032,6 +1104,12 @@ class TrimPromptResponse(_message.Message):
     def repeated_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___RepeatedCall]:
         """Calls among the new messages that repeat an earlier one, result included; at most the 100 newest."""
 
+    @_builtins.property
+    def provider_edits(self) -> _containers.RepeatedScalarFieldContainer[Global___ProviderEdit.ValueType]:
+        """What the body asks the provider itself to remove. Such a prompt is capped and otherwise left to the provider, unless
+        the policy says trim_beside_provider.
+        """
+
     def __init__(
         self,
         *,
@@ -1053,13 +1131,20 @@ class TrimPromptResponse(_message.Message):
         history_size: Global___HistorySize | None = ...,
         crossed_percent: _abc.Iterable[_builtins.int] | None = ...,
         repeated_calls: _abc.Iterable[Global___RepeatedCall] | None = ...,
+        thinking_invalid_from: _builtins.int | None = ...,
+        provider_edits: _abc.Iterable[Global___ProviderEdit.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "own_text", b"own_text", "prompt", b"prompt", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__thinking_invalid_from: _TypeAlias = _typing.Literal["thinking_invalid_from"]  # noqa: Y015
+    _WhichOneofArgType__thinking_invalid_from: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from"]  # noqa: Y015
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["json_body", "conversation"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__thinking_invalid_from) -> _WhichOneofReturnType__thinking_invalid_from | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 
 Global___TrimPromptResponse: _TypeAlias = TrimPromptResponse  # noqa: Y015

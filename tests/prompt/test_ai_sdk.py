@@ -42,13 +42,20 @@ def test_roles(name: str, role: Role) -> None:
         ("", [("opaque", (), "")]),
         ([], [("opaque", (), "")]),
         ([TEXT, {"type": "text", "text": ""}], [("text", ("content", 0, "text"), "I look.")]),
-        ([REASONING, TEXT], [("text", ("content", 1, "text"), "I look."), ("opaque", (), "")]),
+        (
+            [REASONING, TEXT],
+            [
+                ("reasoning", ("content", 0), "sig=="),
+                ("reasoning", ("content", 0, "text"), "hm"),
+                ("text", ("content", 1, "text"), "I look."),
+            ],
+        ),
         ([{"type": "x-new", "text": "a"}], [("opaque", (), "")]),
         ([{"type": "file", "data": "AA==", "mediaType": "application/pdf"}], [("opaque", (), "")]),
     ],
 )
 def test_content(content: Any, items: list[Any]) -> None:
-    """Texts are items; reasoning, files and parts of tomorrow stay, and make the whole message opaque."""
+    """Texts and reasoning are items; files and parts of tomorrow stay, and make the whole message opaque."""
     assert items == shown(read(SDK, {"role": "assistant", "content": content}).items)
 
 

@@ -36,13 +36,20 @@ def test_roles(name: str, role: Role) -> None:
         ("", [("opaque", (), "")]),
         ([], [("opaque", (), "")]),
         ([TEXT, {"type": "text", "text": ""}], [("text", ("content", 0, "text"), "I look.")]),
-        ([THINKING, TEXT], [("text", ("content", 1, "text"), "I look."), ("opaque", (), "")]),
-        ([{"type": "redacted_thinking", "data": "x"}], [("opaque", (), "")]),
+        (
+            [THINKING, TEXT],
+            [
+                ("reasoning", ("content", 0), "sig=="),
+                ("reasoning", ("content", 0, "thinking"), "hm"),
+                ("text", ("content", 1, "text"), "I look."),
+            ],
+        ),
+        ([{"type": "redacted_thinking", "data": "x"}], [("reasoning", ("content", 0), "x")]),
         ([{"type": "x_new", "text": "a"}], [("opaque", (), "")]),
     ],
 )
 def test_content(content: Any, items: list[Any]) -> None:
-    """Texts are items; thinking and what nobody knows stay, and make the whole message opaque."""
+    """Texts and thinking are items; what nobody knows stays, and makes the whole message opaque."""
     assert items == shown(read(ANTHROPIC, {"role": "assistant", "content": content}).items)
 
 
@@ -239,7 +246,7 @@ def test_write_keeps_other_bytes() -> None:
         b'{"content":[{"signature":"\\u0041\\/==","type":"thinking","thinking":"x"},{"text":"long",'
         b'"type":"text"}],"role":"assistant"}'
     )
-    item = ANTHROPIC.read(raw, "f").items[0]
+    item = ANTHROPIC.read(raw, "f").items[-1]
     assert raw.replace(b'"long"', b'"s"') == ANTHROPIC.write(raw, {item: "s"})
 
 

@@ -62,7 +62,7 @@ LOOKED = ("text", ("parts", 0, "text"), "I look.")
         (TEXT, [("text", ("parts", "text"), "I look.")]),
         ([TEXT, {"text": ""}], [LOOKED]),
         ([TEXT | {"thought": False, "functionCall": None}], [LOOKED]),
-        ([TEXT | {"thought": True}], [OPAQUE]),
+        ([TEXT | {"thought": True}], [("reasoning", ("parts", 0), ""), ("reasoning", ("parts", 0, "text"), "I look.")]),
         ([TEXT | SIGNED], [LOOKED, OPAQUE]),
         ([{"text": ""} | SIGNED], [OPAQUE]),
         ([TEXT | {"xNew": 1}], [LOOKED, OPAQUE]),

@@ -194,7 +194,7 @@ def test_result(content: object) -> None:
 @pytest.mark.parametrize(
     "member",
     [
-        {"reasoning_content": "hm"},
+        {"reasoning_effort": "hm"},
         {"x_new": {"a": [1]}},
         {"refusal": "no"},
         {"audio": {"id": "a"}},

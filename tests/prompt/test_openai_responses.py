@@ -107,7 +107,6 @@ def test_a_text_that_is_pointed_into() -> None:
 @pytest.mark.parametrize(
     "item",
     [
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"},
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
         {"type": "file_search_call", "id": "fs_1", "queries": ["a"], "results": None},
         {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "container_id": "c", "outputs": []},

@@ -217,7 +217,7 @@ def test_decisions_are_sticky(format: str) -> None:
         before = answer
 
 
-@pytest.mark.parametrize("limit", [120, 160, 300, 400])
+@pytest.mark.parametrize("limit", [120, 160, 200, 350, 450, 500, 550, 600])
 def test_iterations_that_look_alike(limit: int) -> None:
     """An agent that takes the same step again and again, and goes on from what it got, may retry at any point."""
     engine = Engine(limit=limit)

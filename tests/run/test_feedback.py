@@ -274,7 +274,7 @@ def test_recall_and_search(format: str) -> None:
 @formats
 def test_in_batches(format: str) -> None:
     """Under `cache_first` old feedback waits for a batch point, and counts change at one alone."""
-    asked = Engine(limit=3_000, policy={"own_text_max_tokens": 0, "note_max_tokens": 0})
+    asked = Engine(limit=5_000, policy={"own_text_max_tokens": 0, "note_max_tokens": 0})
     sent = list(OPENING)
     labels: list[list[str]] = []
     batches = []

@@ -297,7 +297,7 @@ def test_history_size_is_told_with_every_prompt(format: str) -> None:
     assert last is not None
     for kind in ("user", "assistant_text", "calls", "results", "media"):
         of_kind = last.by_kind[SizeKind(kind)]
-        assert of_kind.tokens_returned < 0.7 * of_kind.tokens_sent
+        assert of_kind.tokens_returned < 0.85 * of_kind.tokens_sent  # the framing of calls stays
 
 
 @formats

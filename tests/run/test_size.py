@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.prompt.body import split
+from sidecar.prompt.format import CALL_TOKENS as PER_CALL
 from sidecar.prompt.formats import FORMATS
 from sidecar.prompt.items import ItemKind, Role
 from sidecar.run.calls import OwnText, OwnTextKind, OwnTextPlace
@@ -20,7 +21,7 @@ from sidecar.run.frame import Framed
 from sidecar.run.received import Read
 from sidecar.run.recording import Recorder, Said
 from sidecar.run.size import MARKS, Around, HistorySize, KindSize, Marks, SizeKind, SizeTracker, around_of, crossed
-from sidecar.run.weigh import PER_CALL, PER_MESSAGE, PRIMING, weigh
+from sidecar.run.weigh import PER_MESSAGE, PRIMING, weigh
 from sidecar.trim.entries import Action, Reason, Record
 from sidecar.trim.ledger import Ledger
 from sidecar.trim.policy import Policy, preset
@@ -216,7 +217,7 @@ def test_only_what_changed_is_counted_again() -> None:
 
 
 def test_openai_items_have_their_kinds() -> None:
-    """Texts by speaker, calls with their names and framing, results, images, unknown members as other."""
+    """Texts by speaker, calls with their names and framing, results, images, reasoning."""
     image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
     ledger = ledger_of(
@@ -230,17 +231,17 @@ def test_openai_items_have_their_kinds() -> None:
         ],
     )
     kinds = told(SizeTracker(), ledger, 1_000).by_kind
-    reasoning = count(json.dumps({"reasoning_content": "because " * 20}, separators=(",", ":")))
     assert {
         SizeKind.SYSTEM: (30 - 20 + count("Be brief.") + PER_MESSAGE, 3),
         SizeKind.TOOL_SCHEMAS: (20, 1),
         SizeKind.USER: (count("Look at this.") + PER_MESSAGE, 1),
-        SizeKind.ASSISTANT_TEXT: (count("I read it.") + count("Done."), 2),
+        SizeKind.ASSISTANT_TEXT: (count("I read it.") + count("Done.") + PER_MESSAGE, 2),
         SizeKind.CALLS: (count('{"path": "a.py"}') + count("read") + PER_CALL + PER_MESSAGE, 1),
         SizeKind.RESULTS: (count("line\n" * 40) + PER_CALL + PER_MESSAGE, 1),
         SizeKind.MEDIA: (1_600, 1),
         SizeKind.OWN_TEXT: (0, 1),
-        SizeKind.OTHER: (PRIMING + PER_MESSAGE + reasoning, 1),
+        SizeKind.OTHER: (PRIMING, 0),
+        SizeKind.REASONING: (count("because " * 20), 2),
     } == {kind: (size.tokens_sent, size.items) for kind, size in kinds.items()}
 
 

@@ -24,7 +24,7 @@ import tiktoken
 from sidecar.prompt.formats import FORMATS
 from sidecar.run.weigh import weigh
 from sidecar.tokens import load
-from sidecar.tokens.calibration import Calibration
+from sidecar.tokens.calibration import Calibration, Counted
 from tests.oracle import data
 from tests.oracle.runs import recorded, recorded_paths
 from tests.oracle.runs import turns as lengths
@@ -73,7 +73,7 @@ def errors(prompts: Iterable[Turn]) -> Errors:
     moves = 0
     factors: dict[str, float] = {}
     for turn in prompts:
-        told = calibration.report(turn.run, "model", "format", turn.ours, turn.theirs)
+        told = calibration.report(turn.run, "model", "format", Counted(turn.ours, 0, turn.theirs))
         moves += told.factor_after != told.factor_before
         if turn.place >= FIRST:
             before.append(abs(turn.ours / turn.theirs - 1))

@@ -17,6 +17,8 @@ from sidecar.tokens.calibration import (
     LEAST_FACTOR,
     MOST_FACTOR,
     Calibration,
+    Counted,
+    Factors,
     weighted_median,
 )
 from tests.tokens.foreign import Turn, errors, percentile, turns
@@ -27,7 +29,7 @@ KEY = ("caller", "model", "openai_chat")
 def reported(calibration: Calibration, pairs: Sequence[tuple[int, int]]) -> float:
     """Report pairs of our count and the real one; the factor then."""
     for raw, real in pairs:
-        calibration.report(*KEY, raw, real)
+        calibration.report(*KEY, Counted(raw, 0, real))
     return calibration.factor(*KEY)
 
 
@@ -44,7 +46,7 @@ def test_five_reports_correct_a_constant_difference(factor: float, tokens: int) 
     chance = random.Random(7)
     for _ in range(5):
         raw = int(tokens * chance.uniform(0.8, 1.2))
-        calibration.report(*KEY, raw, round(raw * factor))
+        calibration.report(*KEY, Counted(raw, 0, round(raw * factor)))
     assert factor == pytest.approx(calibration.factor(*KEY), rel=0.03)
 
 
@@ -53,7 +55,8 @@ def test_framing_is_taken_along(factor: float) -> None:
     """A constant that the provider puts around each prompt spoils estimates by less than 3 per cent."""
     calibration = Calibration()
     after = [
-        abs(calibration.report(*KEY, raw, round(raw * factor) + 350).error) for raw in range(4_000, 120_000, 2_000)
+        abs(calibration.report(*KEY, Counted(raw, 0, round(raw * factor) + 350)).error)
+        for raw in range(4_000, 120_000, 2_000)
     ]
     assert max(after[5:]) < 0.03
 
@@ -67,7 +70,7 @@ def test_a_mixture_is_followed() -> None:
         if turn > 8:
             code += 1_500
         raw = prose + code
-        found.append(abs(calibration.report(*KEY, raw, round(1.05 * prose + 1.4 * code)).error))
+        found.append(abs(calibration.report(*KEY, Counted(raw, 0, round(1.05 * prose + 1.4 * code))).error))
         prose += 200
     assert percentile(found[5:], 0.95) < 0.03
 
@@ -99,9 +102,9 @@ def test_small_prompts_weigh_less() -> None:
     found = []
     for turn in range(40):
         if turn % 2:
-            calibration.report(*KEY, 120, 300)
+            calibration.report(*KEY, Counted(120, 0, 300))
         else:
-            found.append(abs(calibration.report(*KEY, 60_000, 66_000).error))
+            found.append(abs(calibration.report(*KEY, Counted(60_000, 0, 66_000)).error))
     assert max(found[4:]) < 0.03
 
 
@@ -117,11 +120,11 @@ def test_what_a_report_tells() -> None:
     """A report tells the factor before and after and the error of the estimate as it was told."""
     calibration = Calibration()
     reported(calibration, [(1_000, 1_200)] * 5)
-    told = calibration.report(*KEY, 10_000, 10_000, told_with=1.0)
+    told = calibration.report(*KEY, Counted(10_000, 0, 10_000), told_with=Factors(1.0))
     assert (0.0, True, 6) == (told.error, told.used, told.reports)
     assert 1.2 == pytest.approx(told.factor_before)
-    assert 0.2 == pytest.approx(calibration.report(*KEY, 10_000, 10_000, told_with=1.2).error)
-    assert not calibration.report(*KEY, 10_000, 90_000).used
+    assert 0.2 == pytest.approx(calibration.report(*KEY, Counted(10_000, 0, 10_000), told_with=Factors(1.2)).error)
+    assert not calibration.report(*KEY, Counted(10_000, 0, 90_000)).used
 
 
 def test_callers_models_and_formats_are_apart() -> None:
@@ -137,11 +140,11 @@ def test_keys_are_bounded() -> None:
     calibration = Calibration(most_keys=100)
     reported(calibration, [(1_000, 1_300)] * 5)
     for number in range(CALLER_KEYS + 10):
-        calibration.report("flood", f"model-{number}", "openai_chat", 1_000, 1_200)
+        calibration.report("flood", f"model-{number}", "openai_chat", Counted(1_000, 0, 1_200))
     assert CALLER_KEYS + 1 == len(calibration)
     assert 1.3 == pytest.approx(calibration.factor(*KEY))
     for number in range(200):
-        calibration.report(f"caller-{number}", "model", "openai_chat", 1_000, 1_200)
+        calibration.report(f"caller-{number}", "model", "openai_chat", Counted(1_000, 0, 1_200))
     assert (100, 1.0) == (len(calibration), calibration.factor(*KEY))
     assert 0 == calibration.reports("flood", "model-0", "openai_chat")
 
@@ -150,8 +153,8 @@ def test_asking_and_nonsense_keep_nothing() -> None:
     """Only a plausible report makes a key."""
     calibration = Calibration()
     calibration.factor(*KEY)
-    calibration.report(*KEY, 0, 0)
-    calibration.report(*KEY, 10, 10**9)
+    calibration.report(*KEY, Counted(0, 0, 0))
+    calibration.report(*KEY, Counted(10, 0, 10**9))
     assert 0 == len(calibration)
 
 
@@ -161,8 +164,8 @@ def test_threads() -> None:
 
     def work(number: int) -> None:
         for turn in range(300):
-            calibration.report(f"caller-{number}", f"model-{turn % 20}", "openai_chat", 1_000, 1_400)
-            calibration.report(*KEY, 1_000, 1_400)
+            calibration.report(f"caller-{number}", f"model-{turn % 20}", "openai_chat", Counted(1_000, 0, 1_400))
+            calibration.report(*KEY, Counted(1_000, 0, 1_400))
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))

@@ -23,6 +23,9 @@ def test_every_number_has_bounds() -> None:
         "age_stage",
         "note_place",
         "age_repeats",
+        "reasoning_binding",
+        "reasoning_drop_invalid",
+        "trim_beside_provider",
         *PREFIX_LISTS,
     } == set(BOUNDS)
 
