@@ -97,9 +97,9 @@ class Part:
     compaction: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """What the check sees of one message."""
+    """What the check sees of one message; the same message is one object."""
 
     role: str
     parts: tuple[Block | Part, ...]
@@ -107,6 +107,8 @@ class Message:
     """Ids of the client's tools that it calls."""
     answers: bool
     """Whether it holds results."""
+    compacts: bool
+    """Whether it holds a compaction block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,7 @@ class Walk:
     after: list[bytes] = field(default_factory=list)
     """The prefix after each message; thinking apart."""
     seen: list[Seen] = field(default_factory=list)
+    """The thinking blocks, in order."""
     messages: list[Message] = field(default_factory=list)
     state: bytes = b""
     role: str = ""
@@ -257,13 +260,33 @@ def walked(system: bytes, tools: bytes, messages: Sequence[bytes]) -> Walk:
     for place, raw in enumerate(messages):
         message = read(raw)
         walk.messages.append(message)
-        for part in message.parts:
-            if isinstance(part, Block):
-                walk.seen.append(Seen(f"messages.{place}.content.{part.index}", place, part, walk.state))
-            else:
-                _step(walk, message.role, part, deferred)
+        if deferred or message.compacts:
+            prefixes = _through(walk, message, deferred)
+        else:
+            walk.state, walk.role, prefixes = _known(walk.state, walk.role, message)
+        for block, prefix in prefixes:
+            walk.seen.append(Seen(f"messages.{place}.content.{block.index}", place, block, prefix))
         walk.after.append(walk.state)
     return walk
+
+
+@lru_cache(maxsize=200_000)
+def _known(state: bytes, role: str, message: Message) -> tuple[bytes, str, tuple[tuple[Block, bytes], ...]]:
+    """What a message makes of a prefix that was seen before: an agent sends its history again at each turn."""
+    walk = Walk(b"", b"", state=state, role=role)
+    prefixes = _through(walk, message, {})
+    return walk.state, walk.role, prefixes
+
+
+def _through(walk: Walk, message: Message, deferred: dict[str, bytes]) -> tuple[tuple[Block, bytes], ...]:
+    """Read one message; return its thinking blocks, each with the prefix before it."""
+    prefixes = []
+    for part in message.parts:
+        if isinstance(part, Block):
+            prefixes.append((part, walk.state))
+        else:
+            _step(walk, message.role, part, deferred)
+    return tuple(prefixes)
 
 
 def _step(walk: Walk, role: str, part: Block | Part, deferred: dict[str, bytes]) -> None:
@@ -286,7 +309,7 @@ def read(raw: bytes) -> Message:
     parts = tuple(_read_block(block, index) for index, block in enumerate(blocks))
     kinds = [block.get("type") for block in blocks]
     calls = tuple(block["id"] for block in blocks if block.get("type") == "tool_use")
-    return Message(value["role"], parts, calls, "tool_result" in kinds)
+    return Message(value["role"], parts, calls, "tool_result" in kinds, "compaction" in kinds)
 
 
 def blocks_of(content: Any) -> list[dict[str, Any]]:

@@ -140,7 +140,7 @@ def _rethought(raw: bytes, chance: random.Random) -> bytes:
 # -- made conversations ----------------------------------------------------------------------------------------------
 
 
-def made(format: str, model: str, *, seed: int = 1, turns: int = 60, thinking: str = "adaptive") -> Conversation:
+def made(format: str, model: str, *, seed: int = 1, turns: int = 45, thinking: str = "adaptive") -> Conversation:
     """Make a conversation of so many turns; `thinking` is the mode that Anthropic's bodies ask for."""
     chance = random.Random(seed)
     makers = {ANTHROPIC: _anthropic, GEMINI: _gemini, RESPONSES: _responses}

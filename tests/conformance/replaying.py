@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import fmean
 
 from tests.conformance.agents import STYLES
@@ -117,14 +118,13 @@ def replayed(task: Task, *, keep: int = 3) -> Result:
     """Replay one run."""
     start = time.perf_counter()
     judge = JUDGES[task.judge]
-    run = conversation(judge, task.run)
+    run, size, sound = _prepared(task.judge, task.run)
     provider = judge.provider()
-    agent = STYLES[task.style](run, task.preset, int(task.share * size_of(run)))
+    agent = STYLES[task.style](run, task.preset, int(task.share * size))
     causes: Counter[str] = Counter()
     remarks = given = 0
     shares: list[float] = []
     first: list[str] = []
-    sound = not structural(judge, run.body(run.messages))
     try:
         for number, step in enumerate(run.steps):
             body = agent.prompt(step.given)
@@ -154,6 +154,13 @@ def replayed(task: Task, *, keep: int = 3) -> Result:
         first=tuple(first),
         seconds=time.perf_counter() - start,
     )
+
+
+@lru_cache(maxsize=2)
+def _prepared(judge: str, name: str) -> tuple[Conversation, int, bool]:
+    """A run, its size, and whether the provider's other rules take it as it was recorded."""
+    run = conversation(JUDGES[judge], name)
+    return run, size_of(run), not structural(JUDGES[judge], run.body(run.messages))
 
 
 def size_of(run: Conversation) -> int:

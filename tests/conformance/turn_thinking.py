@@ -42,6 +42,8 @@ class TurnThinking:
         """Digest of each block's content, by its signature."""
         self._answers: dict[tuple[str, ...], tuple[str, ...]] = {}
         """Signatures of each answer, in order, by the ids of its calls."""
+        self._whole: dict[str, tuple[str, ...]] = {}
+        """The same by each of them."""
 
     def ask(self, body: bytes, recorded: Sequence[bytes]) -> Reply:
         """Judge a request and answer it with the recorded messages, their thinking signed."""
@@ -72,9 +74,9 @@ class TurnThinking:
                 continue
             calls = tuple(call for place in places for call in messages[place].calls)
             found = tuple(block.signature for place in places for block in _thoughts(messages[place]))
-            given = self._answers.get(calls, ())
-            # The latest turn is judged also where it ended without a call: its thinking may then be absent.
-            if found != given and (calls or found):
+            # An answer without calls is known by its thinking only, and may have lost it.
+            given = self._answers.get(calls, ()) if calls else self._whole.get(found[0], ()) if found else ()
+            if found != given:
                 yield Refusal(Cause.NEWEST, f"messages.{places[0]}", f"{len(found)} of {len(given)} thinking blocks")
         open_turns = [places for places in turns if places[0] > words]
         if manual and open_turns and messages[-1].answers:
@@ -100,6 +102,7 @@ class TurnThinking:
                 blocks.append(signed)
             messages.append(orjson.dumps(value | {"content": blocks}) if given else raw)
         self._answers[tuple(calls)] = tuple(given)
+        self._whole |= dict.fromkeys(given, tuple(given))
         return messages
 
 
