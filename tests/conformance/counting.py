@@ -99,12 +99,12 @@ class CountingProvider:
                 sealed = block.get("signature") or block.get("data") or ""
                 yield len(sealed) * self.coefficients.signature * self._off(sealed)
             elif kind == "tool_use":
-                yield self.coefficients.frames / 2 + self._text(json.dumps(block["input"], ensure_ascii=False))
+                yield self.coefficients.frames / 2 + self._text(_compact(block["input"]))
             elif kind == "tool_result":
                 yield self.coefficients.frames / 2
                 yield from self._blocks(block.get("content"))
             else:
-                yield self._text(json.dumps(block, ensure_ascii=False))
+                yield self._text(_compact(block))
 
     def _text(self, text: str) -> float:
         return count(text) * self.coefficients.text * self._off(text)
@@ -113,6 +113,10 @@ class CountingProvider:
         """The item's own error: normal, and always the same."""
         digest = blake2b(item.encode(errors="replace"), key=self.seed.encode()[:64], digest_size=8).digest()
         return max(0.5, random.Random(digest).gauss(1, self.coefficients.noise))
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cost(prompts: Sequence[Sequence[tuple[bytes, float]]]) -> float:
