@@ -38,6 +38,8 @@ _MEMBERS = {
 }
 """Blocks that are documented: the member of each that must be there, and its type."""
 _MARKS = 4
+_WITHOUT_SYSTEM = re.compile(r"claude-(?:instant|[23]|sonnet-4|haiku-4|opus-4(?!-[89])|sonnet-5(?!-5))")
+"""Models that take no system message in the history: those before Opus 4.8, and Sonnet 5."""
 
 
 def defects(body: Mapping[str, Any]) -> list[str]:
@@ -54,6 +56,7 @@ def defects(body: Mapping[str, Any]) -> list[str]:
         found.append("the first message is not the user's")
     turns = list(_turns(messages))
     found += [*_calls(turns), *_server_calls(turns), *_thinking(turns, body.get("thinking"))]
+    found += _system_messages(messages, str(body.get("model", "")))
     if sum(_marks(body.get(name)) for name in ("tools", "system", "messages")) > _MARKS:
         found.append("there are more than four cache marks")
     return found
@@ -136,6 +139,33 @@ def _turns(messages: list[Any]) -> Iterator[tuple[str, list[Any]]]:
             role, blocks = message["role"], []
         blocks = [*blocks, *([{"type": "text", "text": content}] if isinstance(content, str) else content)]
     yield role, blocks
+
+
+def _system_messages(messages: list[Any], model: str) -> Iterator[str]:
+    """System messages in the history: where they may stand, and for which models.
+
+    "A mid-conversation system message must immediately follow a `user` turn (or an `assistant` turn ending in a server
+    tool result), and must either be the last entry in `messages` or be immediately followed by an `assistant` turn."
+    Source: the provider's page on mid-conversation system messages, September 2026.
+    """
+    roles = [message["role"] for message in messages]
+    if "system" in roles and _WITHOUT_SYSTEM.search(model):
+        yield f"role 'system' is not supported on this model: {model}"
+    for place, role in enumerate(roles):
+        if role != "system":
+            continue
+        before = next((roles[index] for index in range(place - 1, -1, -1) if roles[index] != "system"), "")
+        after = next((other for other in roles[place + 1 :] if other != "system"), "assistant")
+        served = before == "assistant" and _served(messages, place)
+        if (before != "user" and not served) or after != "assistant":
+            yield f"messages[{place}]: role 'system' must follow a user's turn and precede an assistant's"
+
+
+def _served(messages: list[Any], place: int) -> bool:
+    """Whether the message before a run of system messages ends in a server tool's result."""
+    blocks = next(message["content"] for message in messages[place - 1 :: -1] if message["role"] != "system")
+    kind = blocks[-1]["type"] if isinstance(blocks, list) and blocks else ""
+    return kind.endswith("_tool_result")
 
 
 def _calls(turns: list[tuple[str, list[Any]]]) -> Iterator[str]:

@@ -191,9 +191,9 @@ def _thought(chance: random.Random) -> dict[str, Any]:
     return {"type": "thinking", "thinking": words, "signature": signature}
 
 
-def _gemini(chance: random.Random, turns: int, always: bool) -> Iterator[Step]:
+def _gemini(chance: random.Random, turns: int, _: bool) -> Iterator[Step]:
     given: list[Any] = [{"role": "user", "parts": [{"text": "Find out why the nightly build fails, and fix it."}]}]
-    for _ in range(turns):
+    for _turn in range(turns):
         parts: list[Any] = []
         if chance.random() < 0.3:
             parts.append({"text": prose(chance, 20), "thought": True})
@@ -202,7 +202,7 @@ def _gemini(chance: random.Random, turns: int, always: bool) -> Iterator[Step]:
         calls = chance.choice([0, 1, 1, 1, 2])
         parts += [
             {"functionCall": {"name": "read", "args": {"path": prose(chance, 1), "why": prose(chance, 40)}}}
-            for _ in range(calls)
+            for _call in range(calls)
         ]
         if not parts or (not calls and parts[-1].get("thought")):
             parts.append({"text": prose(chance, 20)})

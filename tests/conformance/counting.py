@@ -3,8 +3,8 @@
 What a turn added to the input of recorded runs, by least squares on the provider's own counts: their text by o200k_base
 times a factor (1.05 to 1.18 for opus-4-6, 1.5 to 1.9 for fable-5), 0.21 to 0.30 token for each character of a thinking
 block's signature and nothing for the readable text beside it, and 95 to 215 tokens for the frames of a call and its
-result. Each item is off by some per cent of its own, always the same for the same item. Which coefficients a provider has
-is drawn from a seed: those that something is tuned on are not those that it is reported on.
+result. Each item is off by some per cent of its own, always the same for the same item. Which coefficients a provider
+has is drawn from a seed: those that something is tuned on are not those that it is reported on.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _compact(value: object) -> str:
 def cost(prompts: Sequence[Sequence[tuple[bytes, float]]]) -> float:
     """What a run's prompts cost, in prices of one plain token: 0.1 for what the cache keeps, 1.25 for the rest.
 
-    A prompt is its pieces in order, each with its tokens; kept is what it shares with the prompt before it from the start.
+    A prompt is its pieces in order, each with its tokens; kept is what it shares from the start with the one before it.
     """
     total = 0.0
     before: Sequence[tuple[bytes, float]] = ()

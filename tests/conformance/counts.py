@@ -11,9 +11,10 @@ another model, which counts otherwise. For each seed, that is for each pair of c
   percentile);
 - what the run costs (0.1 for what the cache keeps, 1.25 for the rest), as a share of the whole history sent each time.
 
-*Recorded*: the runs whose files hold the provider's own counts are sent whole, with those counts reported; the error of
-each estimate before its report. What the recorded agents sent in front of the messages, their instructions and tools, is
-not in the files: words of about as many tokens stand in for it, so that the first estimate is near the first count.
+*Recorded*: the runs whose files hold the provider's own counts are sent whole, with those counts reported; the error
+of each estimate before its report. What the recorded agents sent in front of the messages, their instructions and
+tools, is not in the files: words of about as many tokens stand in for it, so that the first estimate is near the first
+count.
 
 Tune on `--seeds 0-9` and report on others (default: 100-104).
 """
@@ -25,18 +26,19 @@ import json
 import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from statistics import fmean, median
+from typing import Any
 
 import msgspec
 
 from sidecar.run.usage_calls import InputCounting, UsageCall
 from tests.bench.figures import percentile
-from tests.conformance.conversations import MEMBER, SYSTEM, Conversation, recorded, recorded_paths
+from tests.conformance.conversations import MEMBER, SYSTEM, Conversation, Step, recorded, recorded_paths
 from tests.conformance.counting import Coefficients, CountingProvider, cost
 from tests.oracle import data
 from tests.promises.engine import CALLER, RUN_ID, Engine
@@ -128,7 +130,7 @@ def measured(task: Task) -> Measured:
     history: list[bytes] = []
     sent, due, cut_errors, errors = [], [], [], []
     ours, whole = [], []
-    last: list[bytes] = []
+    last = b""
     real = over = cuts = 0
     worst = 0.0
     for turn, step in enumerate(steps):
@@ -141,7 +143,7 @@ def measured(task: Task) -> Measured:
         if answer.cache.batch_point:
             cuts += 1
             sent.append(real / limit)
-            without = run.body([*_messages(run, last), *_added(steps, turn)]) if last else run.body(history)
+            without = run.body([*_pieces(run, last)[2:], *_added(steps, turn)] if last else history)
             due.append(provider.count(without) / limit)
         real = provider.count(answer.body)
         error = abs(answer.tokens.after / real - 1)
@@ -150,12 +152,12 @@ def measured(task: Task) -> Measured:
         errors += [error] if cuts else []
         over += real > limit
         worst = max(worst, real / limit)
-        ours.append(list(zip(pieces, _counted(provider, answer.body), strict=True)))
+        ours.append(list(zip(pieces, provider.pieces(answer.body), strict=True)))
         untrimmed = run.body(history)
-        whole.append(list(zip(_pieces(run, untrimmed), _counted(provider, untrimmed), strict=True)))
+        whole.append(list(zip(_pieces(run, untrimmed), provider.pieces(untrimmed), strict=True)))
         if task.reports:
             _report(engine, real)
-        last = [answer.body]
+        last = answer.body
         history += step.answer
     return Measured(
         task=task,
@@ -186,20 +188,9 @@ def _pieces(run: Conversation, body: bytes) -> list[bytes]:
     return [*head, *(bytes(each) for each in _array.decode(members[MEMBER[run.format]]))]
 
 
-def _counted(provider: CountingProvider, body: bytes) -> list[float]:
-    return provider.pieces(body)
-
-
-def _messages(run: Conversation, last: Sequence[bytes]) -> list[bytes]:
-    """The messages of the prompt sent last."""
-    return _pieces(run, last[0])[2:]
-
-
-def _added(steps: Sequence[object], turn: int) -> Iterator[bytes]:
+def _added(steps: Sequence[Step], turn: int) -> list[bytes]:
     """What came after it: the answer, and what the agent adds."""
-    before, now = steps[turn - 1], steps[turn]
-    yield from before.answer  # type: ignore[attr-defined]
-    yield from now.given  # type: ignore[attr-defined]
+    return [*steps[turn - 1].answer, *steps[turn].given]
 
 
 def whole(name: str) -> Whole:
@@ -282,8 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(found)} of {len(asked)} replays", end="\r", file=sys.stderr, flush=True)
         print(file=sys.stderr)
         if options.json:
-            for each in (*found, *recordings):
-                print(json.dumps(asdict(each)))
+            for each in [*map(asdict, found), *map(asdict, recordings)]:
+                print(json.dumps(each))
             return 0
         _scripted(found)
         _whole(list(recordings))
@@ -293,18 +284,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _scripted(found: Sequence[Measured]) -> None:
     if not found:
         return
-    print(f"{'run':18}{'models':8}{'seed':>6}{'turns':>6}{'limit':>9}{'cuts':>5}   sent before a cut   due at a cut"
-          "     over (worst)   error after a cut   since the first     cost")
+    print(
+        f"{'run':18}{'models':8}{'seed':>6}{'turns':>6}{'limit':>9}{'cuts':>5}   sent before a cut   due at a cut"
+        "     over (worst)   error after a cut   since the first     cost"
+    )
     groups: dict[tuple[str, str, float], list[Measured]] = {}
     for one in found:
         groups.setdefault((one.task.run, one.task.models, one.task.share), []).append(one)
     for (run, models, _), members in groups.items():
         for one in members:
             print(f"{run:18}{models:8}{one.task.seed:>6}" + _line(one))
-        mean = {
-            name: fmean(getattr(one, name) for one in members) for name in Measured.__slots__ if name != "task"
-        }
-        print(f"{run:18}{models:8}{'mean':>6}" + _line(Measured(task=members[0].task, **mean)))
+        names = [name for name in Measured.__slots__ if name != "task"]
+        mean: dict[str, Any] = {name: fmean(getattr(one, name) for one in members) for name in names}
+        print(f"{run:18}{models:8}{'mean':>6}" + _line(replace(members[0], **mean)))
 
 
 def _line(one: Measured) -> str:

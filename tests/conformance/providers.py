@@ -1,8 +1,8 @@
 """What a scripted provider is asked and what it answers, whatever it checks of the reasoning that comes back to it.
 
 An agent of a recorded run asks with the prompt that it would really send. The provider says what it would refuse that
-prompt for, and gives the recorded answer with its reasoning signed over the prompt as sent. A refused prompt is answered
-too, so that a replay goes on and one mistake does not hide the next.
+prompt for, and gives the recorded answer with its reasoning signed over the prompt as sent. A refused prompt is
+answered too, so that a replay goes on and one mistake does not hide the next.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Replay agents against providers that check reasoning, and count what they refuse: `python -m tests.conformance.reasoning`.
+"""Replay agents against providers that check reasoning: `python -m tests.conformance.reasoning`.
 
 Each line is one run under one preset with one agent, over all limits: how many of its prompts would be refused at each
 limit, why, and how much of the reasoning given so far a prompt carries (an engine that strips all of it is never
 refused). The judges: `bound` (Claude Fable 5.1 and its kin), `older` (Claude models before), `gemini` (Gemini 3),
-`responses` (OpenAI's Responses with ids) and `responses-plain` (without).
+`responses` (OpenAI's Responses with ids) and `responses-plain` (without). Agents that talk to a server are tried at one
+limit and with one preset unless they are named.
 """
 
 from __future__ import annotations
@@ -21,15 +22,13 @@ from multiprocessing import get_context
 from statistics import fmean
 
 from sidecar.trim.policy import PRESETS
-from tests.conformance.agents import STYLES
 from tests.conformance.conversations import recorded_paths
 from tests.conformance.replaying import JUDGES, Result, Task, names, replayed
+from tests.conformance.wired_agents import STYLES, WIRED
 from tests.oracle import data
 
 LIMITS = (15, 30, 45, 60)
 """Per cent of a run's size."""
-SLOW = frozenset({"killed", "client", "client-native", "client-late"})
-"""Agents that talk to a server: they are tried at one limit and with one preset unless they are named."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +52,7 @@ def tasks(options: argparse.Namespace) -> Iterator[Task]:
             if run.partition("+")[0].partition("-")[0] != "made" and run not in names(JUDGES[judge]):
                 continue
             for style in options.styles or STYLES:
-                slow = style in SLOW and not options.styles
+                slow = style in WIRED and not options.styles
                 if style == "killed" and slow and run != names(JUDGES[judge])[0]:
                     continue
                 for preset in options.presets[:1] if slow else options.presets:
@@ -91,7 +90,7 @@ def _quiet() -> None:
 
 
 def _longest_first(asked: Sequence[Task]) -> list[Task]:
-    return sorted(asked, key=lambda task: (task.style not in SLOW, "graph" not in task.run, task.run))
+    return sorted(asked, key=lambda task: (task.style not in WIRED, "graph" not in task.run, task.run))
 
 
 def _table(results: Sequence[Result], first: int) -> None:
@@ -117,7 +116,7 @@ def _table(results: Sequence[Result], first: int) -> None:
     refused, turns = sum(result.refused for result in results), sum(result.turns for result in results)
     remarks = sum(result.remarks for result in results)
     slow = sum(result.seconds for result in results)
-    print(f"{refused} of {turns} prompts refused; {remarks} with a remark; {len(results)} replays, {slow:.0f} s of work")
+    print(f"{refused} of {turns} prompts refused, {remarks} with a remark; {len(results)} replays, {slow:.0f} s")
 
 
 if __name__ == "__main__":

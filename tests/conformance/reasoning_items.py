@@ -7,7 +7,7 @@ openai/openai-node 1567, vercel/ai 7099, continuedev/continue 8933, 11466 and 12
 - "Item 'fc_…' of type 'function_call' was provided without its required 'reasoning' item: 'rs_…'": an item that carries
   an id is known by it, and with it the reasoning that it was produced after.
 - "Item 'rs_…' of type 'reasoning' was provided without its required following item."
-- An item without an id is not known again, so that it needs nothing: with `store` off and no ids reasoning may be absent.
+- An item without an id is not known again and needs nothing: with `store` off and no ids reasoning may be absent.
 - With `store` off a reasoning item must carry its `encrypted_content`, unaltered.
 """
 

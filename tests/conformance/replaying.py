@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import fmean
 
-from tests.conformance.agents import STYLES
 from tests.conformance.bound_thinking import BoundThinking
 from tests.conformance.conversations import (
     ANTHROPIC,
@@ -27,6 +26,7 @@ from tests.conformance.reasoning_items import ReasoningItems
 from tests.conformance.table import CASES
 from tests.conformance.thought_signatures import ThoughtSignatures
 from tests.conformance.turn_thinking import TurnThinking
+from tests.conformance.wired_agents import STYLES
 from tests.promises.engine import Engine
 
 STRUCTURE = 8

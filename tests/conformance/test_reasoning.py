@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.agents import STYLES
 from tests.conformance.conversations import recorded_paths
-from tests.conformance.reasoning import SLOW
 from tests.conformance.recorded import presets
 from tests.conformance.replaying import JUDGES, Result, Task, names, replayed
+from tests.conformance.wired_agents import STYLES, WIRED
 from tests.oracle import data
 
-FAST = [style for style in STYLES if style not in SLOW]
+FAST = [style for style in STYLES if style not in WIRED]
 by_judge = pytest.mark.parametrize("judge", JUDGES)
 by_style = pytest.mark.parametrize("style", FAST)
 by_preset = pytest.mark.parametrize("preset", presets())
@@ -69,5 +68,3 @@ def test_recorded_runs(judge: str) -> None:
     name = names(JUDGES[judge])[0]
     for style in ("whole", "adopted-plain"):
         accepted(replayed(Task(judge, name, "cache_first", 0.3, style)))
-
-

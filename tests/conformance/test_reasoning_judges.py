@@ -128,7 +128,7 @@ def refused(reply: Reply) -> tuple[str, str] | None:
 
 VALID: dict[str, Edit] = {
     "messages at the end": lambda body: body["messages"].extend([assistant(said("Ok.")), user(said("Go on."))]),
-    "other parameters": lambda body: body.update(max_tokens=9, output_config={"effort": "low"}, metadata={"user_id": "x"}),
+    "other parameters": lambda body: body.update(max_tokens=9, output_config={"effort": "low"}, metadata={}),
     "cache marks": both(
         change(0, 0, cache_control={"type": "ephemeral"}),
         change(2, 0, cache_control={"type": "ephemeral"}),
@@ -266,9 +266,10 @@ def test_thinking_that_was_removed_may_not_come_back() -> None:
 def test_a_deferred_tool_counts_from_where_it_is_referred_to() -> None:
     """Changing it before that is no change of the prefix; afterwards it is."""
     provider = BoundThinking()
-    tools = [{"name": "read"}, {"name": "late", "defer_loading": True, "description": "x"}]
-    head = {"model": "claude-fable-5-1", "tools": tools}
-    offered = {"role": "system", "content": [{"type": "tool_addition", "tool": {"type": "tool_reference", "name": "late"}}]}
+    tools: list[Body] = [{"name": "read"}, {"name": "late", "defer_loading": True, "description": "x"}]
+    head: Body = {"model": "claude-fable-5-1", "tools": tools}
+    added = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": "late"}}
+    offered = {"role": "system", "content": [added]}
     body = head | {"messages": [GIVEN[0]]}
     body = goes_on(provider, body, ANSWERS[0], GIVEN[1])
     changed = [tools[0], tools[1] | {"description": "y"}]

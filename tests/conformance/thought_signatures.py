@@ -3,12 +3,11 @@
 The rules, each from the provider's guides (ai.google.dev/gemini-api/docs/thought-signatures and /gemini-3, read in
 November 2026):
 
-- "Function Calling (Strict): The API enforces strict validation on the 'Current Turn'. Missing signatures will result in
-  a 400 error." "The 'Current Turn' includes all Model (functionCall) and User (functionResponse) steps that occurred
+- "Function Calling (Strict): The API enforces strict validation on the 'Current Turn'. Missing signatures will result
+  in a 400 error." "The 'Current Turn' includes all Model (functionCall) and User (functionResponse) steps that occurred
   since the last standard User `text` message."
-- "Parallel Function Calls: Only the first functionCall part in the list will contain the signature. You must return the
-  parts in the exact order received." "Multi-Step (Sequential): If the model calls a tool … each function call will have a
-  signature. You must return all accumulated signatures."
+- "Parallel Function Calls: Only the first functionCall part in the list will contain the signature. You must return
+  the parts in the exact order received." Of several steps each call has a signature, and all of them are returned.
 - "Text/Chat: Validation is not strictly enforced."
 
 The 400 says "Function call is missing a thought_signature in functionCall parts". A signature that was altered is
@@ -51,7 +50,7 @@ class ThoughtSignatures:
         before = ""
         for place in range(start + 1, len(contents)):
             content = contents[place]
-            role, first = content.get("role"), not before == "model"
+            role, first = content.get("role"), before != "model"
             before = str(role)
             if role != "model":
                 continue
