@@ -136,7 +136,7 @@ KNOBS: Final[Mapping[str, Knob]] = {
         "At 0.01 the sidecar's own text was 2.2 % of the longest recorded run's cost; this is a quarter less.",
     ),
     "reasoning_binding": Knob(
-        "Whether the model binds its thinking to the prompt that it came of, so that another prompt makes it invalid: auto "
+        "Whether the model binds its thinking to the prompt that it came of, which another prompt makes invalid: auto "
         "(as its name says), bound, unbound.",
         "Names of Claude models tell it; set it where a gateway gives them other names.",
     ),
