@@ -100,7 +100,7 @@ def _find(
     present = matches(identity, expected)
     if not records[expected].dropped:
         return expected if present else -1
-    live = _next_live(ledger, expected)
+    live = ledger.next_live(expected)
     if live >= len(records) or not matches(identity, live):
         if present:
             return expected
@@ -122,13 +122,7 @@ def _find(
         if place >= len(records) or not matches(read.identity, place):
             break
         without += 1
-        place = _next_live(ledger, place + 1)
+        place = ledger.next_live(place + 1)
     if with_dropped == without:
         return expected if len(reads) - index >= len(records) - expected else live
     return expected if with_dropped > without else live
-
-
-def _next_live(ledger: Ledger, place: int) -> int:
-    while place < len(ledger.records) and ledger.records[place].dropped:
-        place += 1
-    return place

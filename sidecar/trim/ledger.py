@@ -39,6 +39,8 @@ from sidecar.trim.entries import (
     Reason,
     Record,
 )
+from sidecar.trim.feedback import Waiting
+from sidecar.trim.sums import Sums
 
 
 def weighed(opaque: int, factor: float) -> int:
@@ -54,14 +56,16 @@ class Ledger:
         self.groups: list[Group] = []
         self.queues: dict[Ageing, Queue] = {ageing: Queue() for ageing in Ageing}
         """What grows old, by what it is. Arguments and text of assistant messages; results, images, snapshots."""
-        self.feedback: list[Entry] = []
-        """Feedback that is not collapsed, oldest first."""
+        self.feedback = Waiting()
+        """Feedback that is not collapsed."""
         self.stretches: dict[int, Entry] = {}
         """The first collapsed entry of each stretch of feedback."""
         self.user_texts = 0
         """Users' messages with text that is neither snapshot nor feedback."""
         self.largest: list[tuple[int, int, int, Entry]] = []
         """Heap of results by tokens, largest first; an item of it is out of date once its entry has other tokens."""
+        self._aside: list[Entry] = []
+        """Results of the oldest groups that stay, taken out of the heap: so they are not passed at each batch point."""
         self.drop_done = 0
         """Groups that dropping has passed."""
         self.held = -1
@@ -90,6 +94,15 @@ class Ledger:
         """The group whose assistant block was not complete when the prompt before it was changed; -1: none."""
         self.moved = False
         """Whether a rewind took away what the place or the count of our own text followed from."""
+        self._live = Sums()
+        """For each record its tokens, 0 once dropped."""
+        self._next_live: dict[int, int] = {}
+        self._live_before: dict[int, int] = {}
+        """For dropped records an index up to which, or down to which, all others are dropped too."""
+        self._unit = 0
+        self._unit_seen = 0
+        self._unit_end = -1
+        """The group that `unit_end` was asked for last, the first one that it has not looked at, and what it found."""
         self.media = 0
         """Images in the history."""
         self.evaluated = 0
@@ -138,6 +151,7 @@ class Ledger:
         self.total += record.tokens
         self.opaque += record.opaque
         self.full_opaque += record.full_opaque
+        self._live.append(record.tokens)
         self.media += record.media
         self.identified += record.identified
         if record.role is Role.USER and record.entries and not record.answers:
@@ -184,12 +198,17 @@ class Ledger:
         heappush(self.largest, (-entry.tokens, entry.message, entry.item, entry))
 
     def pop_largest(self) -> Entry | None:
-        """Take the result that takes most tokens, the oldest of equals, out of the choice; None if there is none."""
+        """Take the result that takes most tokens, the oldest of equals, out of the choice; None if there is none.
+
+        Results of the oldest groups, which stay whole, are not chosen until `release`.
+        """
         while self.largest:
             tokens, _, _, entry = heappop(self.largest)
             if -tokens == entry.tokens and entry.action is not Action.CLIPPED:
                 record = self.records[entry.message]
-                if not record.dropped and not record.pinned:
+                if record.group < self.held:
+                    self._aside.append(entry)
+                elif not record.dropped and not record.pinned:
                     return entry
         return None
 
@@ -204,13 +223,13 @@ class Ledger:
         """Write down a decision about an item."""
         record = self.records[entry.message]
         saved = entry.tokens - tokens
-        if entry.action is not None:
+        if entry.action is not None and entry.decided != self.iteration:
             entry.earlier = (*entry.earlier, (entry.decided, entry.tokens))
         entry.action, entry.kept, entry.tokens, entry.reason = action, kept, tokens, reason
         entry.decided = self.iteration
         entry.first = entry.first or entry.decided
         record.tokens -= saved
-        self.total -= saved
+        self.change_total(entry.message, -saved)
         self.mark(entry.message)
 
     def remove_reasoning(self, entry: Entry, tokens: int, *, drop: bool) -> None:
@@ -244,6 +263,34 @@ class Ledger:
         """Messages before the last words of the user."""
         return self.closings[-1] if self.closings else 0
 
+    def change_total(self, index: int, change: int) -> None:
+        """A record that is not dropped takes so many tokens more than before."""
+        self.total += change
+        self._live.add(index, change)
+
+    def tokens_between(self, first: int, last: int) -> int:
+        """Tokens of the records from index `first` up to `last`, as they are now; `last` is not among them."""
+        return self._live.before(last) - self._live.before(first)
+
+    def next_live(self, index: int) -> int:
+        """The first record from `index` on that is not dropped; the ledger's length if there is none."""
+        passed: list[int] = []
+        while index < len(self.records) and self.records[index].dropped:
+            passed.append(index)
+            index = self._next_live.get(index, index + 1)
+        self._next_live.update(dict.fromkeys(passed, index))
+        return index
+
+    def live_before(self, index: int) -> int:
+        """The last record before `index` that is not dropped; -1 if there is none."""
+        index -= 1
+        passed: list[int] = []
+        while index >= 0 and self.records[index].dropped:
+            passed.append(index)
+            index = self._live_before.get(index, index - 1)
+        self._live_before.update(dict.fromkeys(passed, index))
+        return index
+
     def mark(self, index: int) -> None:
         """A record's rendering has changed."""
         self.records[index].touched += 1
@@ -274,8 +321,8 @@ class Ledger:
         record.dropped = True
         record.dropped_in = iteration
         record.dropped_for = reason
-        self.total -= record.tokens
-        self.opaque -= record.opaque
+        self.change_total(index, -record.tokens)
+        self.opaque -= self.records[index].opaque
         self.mark(index)
 
     def hold(self, groups: int) -> None:
@@ -294,6 +341,9 @@ class Ledger:
             self.drop_done = 0
             for ageing in HEAVY:
                 self.queues[ageing].done = 0
+        for entry in self._aside:
+            self.offer(entry)
+        self._aside = []
         return any_held
 
     def members(self, group: int) -> range:
@@ -345,7 +395,9 @@ class Ledger:
         self.dirty = {index for index in self.dirty if index < length}
         self._pair_again()
         self._revive_last_unit()
-        self.total = sum(record.tokens for record in self.records if not record.dropped)
+        self._live = Sums(0 if record.dropped else record.tokens for record in self.records)
+        self._next_live, self._live_before = {}, {}
+        self.total = self._live.before(len(self.records))
         self.opaque = sum(record.opaque for record in self.records if not record.dropped)
         self.media = sum(record.media for record in self.records)
         self.count_gone()
@@ -376,6 +428,7 @@ class Ledger:
             (-entry.tokens, entry.message, entry.item, entry) for entry in self.queues[Ageing.RESULTS].entries
         ]
         heapify(self.largest)
+        self._aside = []
 
     def has_label(self, stretch: int) -> bool:
         """Whether a stretch of feedback has a label in the prompt."""
@@ -407,11 +460,7 @@ class Ledger:
 
     def _may_go(self, index: int) -> bool:
         """Whether a message may go without bringing two together that may not stand so: two of the model, say."""
-        before, after = index - 1, index + 1
-        while before >= 0 and self.records[before].dropped:
-            before -= 1
-        while after < len(self.records) and self.records[after].dropped:
-            after += 1
+        before, after = self.live_before(index), self.next_live(index + 1)
         beside = (Role.USER, Role.TOOL)
         return before >= 0 and (
             self.records[before].role in beside or (after < len(self.records) and self.records[after].role in beside)
@@ -430,7 +479,7 @@ class Ledger:
         """Fill the queues anew, before anything was decided."""
         for queue in self.queues.values():
             queue.entries, queue.done = [], 0
-        self.feedback, self.largest, self.user_texts = [], [], 0
+        self.feedback, self.largest, self.user_texts = Waiting(), [], 0
         for record in self.records:
             if record.role is Role.USER:
                 self._number_feedback(record)
@@ -448,7 +497,7 @@ class Ledger:
         """Find the labels of stretches anew; what they count is what they counted when they were written."""
         self.stretches = {}
         self.user_texts = 0
-        self.feedback = []
+        self.feedback = Waiting()
         self.task = next((index for index, record in enumerate(self.records) if record.role is Role.USER), -1)
         for record in self.records:
             for entry in record.entries:
@@ -459,12 +508,16 @@ class Ledger:
                     self.feedback.append(entry)
 
     def unit_end(self, group: int) -> int:
-        """The last group that must be dropped together with `group` and those between."""
-        end = group
-        while group <= end:
-            end = max(end, self.groups[group].reach)
-            group += 1
-        return end
+        """The last group that must be dropped together with `group` and those between.
+
+        Asked again for the same group, it goes on from where it ended: such a unit may reach to the end of the history.
+        """
+        if self._unit != group or self._unit_end < group:
+            self._unit, self._unit_seen, self._unit_end = group, group, group
+        while self._unit_seen <= self._unit_end:
+            self._unit_end = max(self._unit_end, self.groups[self._unit_seen].reach)
+            self._unit_seen += 1
+        return self._unit_end
 
     def _revive_last_unit(self) -> None:
         """Messages may now follow in the last group; if it was dropped, its calls would lack and it must come back."""
@@ -481,7 +534,7 @@ class Ledger:
         self.drop_done = min(self.drop_done, max(first, 0))
 
     def _pair_again(self) -> None:
-        self._open_calls = {}
+        self._open_calls, self._unit_end = {}, -1
         for index, group in enumerate(self.groups):
             group.reach, group.back, group.unanswered, group.pinned = index, index, 0, False
         for record in self.records:
@@ -504,4 +557,6 @@ class Ledger:
                 continue
             self.groups[group].unanswered -= 1
             self.groups[group].reach = max(self.groups[group].reach, record.group)
+            if self._unit <= group < self._unit_seen:
+                self._unit_end = max(self._unit_end, record.group)
             self.groups[record.group].back = min(self.groups[record.group].back, group)

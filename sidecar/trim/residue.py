@@ -41,7 +41,7 @@ def count_dropped(ledger: Ledger, count: Callable[[str], int]) -> None:
 def _carry_tokens(ledger: Ledger, entry: Entry, tokens: int) -> None:
     """Have the carrier's message take so many tokens more than its items."""
     ledger.records[entry.message].tokens += tokens - ledger.carried
-    ledger.total += tokens - ledger.carried
+    ledger.change_total(entry.message, tokens - ledger.carried)
     ledger.carried = tokens
     ledger.mark(entry.message)
 
@@ -88,9 +88,9 @@ class Residue:
         for queue in ledger.queues.values():
             if queue.head is not None:
                 passed = min(passed, ledger.records[queue.head.message].group)
-        for group in range(max(ledger.drop_done, self._passed), passed):
-            records = (ledger.records[index] for index in ledger.members(group))
-            self._tokens += sum(record.tokens for record in records if not record.dropped)
+        added = max(ledger.drop_done, self._passed)
+        if added < passed:
+            self._tokens += ledger.tokens_between(ledger.groups[added].start, ledger.members(passed - 1).stop)
         self._passed = max(self._passed, passed)
         if self._tokens <= self._policy.fit_residue_high * limit:
             return

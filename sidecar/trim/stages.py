@@ -173,7 +173,7 @@ class Evaluation:
             ledger.batch_group = len(ledger.groups) - 1
             if bound:
                 self._unbind(places)
-            stays = sum(record.tokens for record in ledger.records[: ledger.changed_from] if not record.dropped)
+            stays = ledger.tokens_between(0, ledger.changed_from)
             if not ledger.listed or (stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)):
                 ledger.listed = ledger.iteration
 
@@ -184,9 +184,11 @@ class Evaluation:
         record = self._ledger.records[index]
         if record.pinned:
             return
-        editable = [entry for entry in record.entries if entry.result >= 0 and entry.holdable and not entry.fixed]
-        for result in {entry.result for entry in editable}:
-            of_result = [entry for entry in editable if entry.result == result]
+        results: dict[int, list[Entry]] = {}
+        for entry in record.entries:
+            if entry.result >= 0 and entry.holdable and not entry.fixed:
+                results.setdefault(entry.result, []).append(entry)
+        for of_result in results.values():
             self._cap_text([entry for entry in of_result if entry.kind is ItemKind.RESULT])
             self._cap_media([entry for entry in of_result if entry.kind is ItemKind.IMAGE])
 
@@ -328,27 +330,14 @@ class Evaluation:
     def _collapse_feedback(self) -> None:
         """Collapse old feedback, but for the newest of each kind, and what alone is shorter than its label."""
         ledger = self._ledger
-        newest = len(ledger.groups) - self._policy.keep(None)
-        last = {entry.feedback: entry for entry in ledger.feedback}
-        kept: list[Entry] = []
-        old: dict[int, list[Entry]] = {}
-        for entry in ledger.feedback:
-            record = ledger.records[entry.message]
-            if record.dropped or record.pinned:
-                continue
-            if record.group >= newest or last[entry.feedback] is entry or not entry.holdable:
-                kept.append(entry)
-            else:
-                old.setdefault(entry.stretch, []).append(entry)
-        for stretch in old.values():
+        for stretch in ledger.feedback.take_old(len(ledger.groups) - self._policy.keep(None), ledger.records):
             if len(stretch) == 1 and not ledger.has_label(stretch[0].stretch) and self._shorter_than_label(stretch[0]):
-                kept += stretch
+                ledger.feedback.leave(stretch[0])
                 continue
             for entry in stretch:
                 entry.advertised = self._inputs.recall
                 ledger.collapse(entry, self._count)
                 self._changed = True
-        ledger.feedback = sorted(kept, key=lambda entry: (entry.message, entry.item))
 
     def _shorter_than_label(self, entry: Entry) -> bool:
         return entry.tokens <= self._count(elide.collapsed([kind is entry.feedback for kind in Feedback]))
@@ -454,23 +443,17 @@ class Evaluation:
     def _elide_largest(self, target: float) -> None:
         """Elide results, largest first, each to what is needed or to half, until the target is met."""
         ledger = self._ledger
-        put_back: list[Entry] = []
         while self.used > target:
             entry = ledger.pop_largest()
             if entry is None:
                 break
-            if ledger.records[entry.message].group < ledger.held:
-                put_back.append(entry)
-                continue
             if entry.tokens <= ELIDE_FLOOR:
-                put_back.append(entry)
+                ledger.offer(entry)
                 break
             need = int(self.used - target) + 1
             wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - need))
             if entry.holdable and self._elide(entry, wanted):
                 ledger.offer(entry)
-        for entry in put_back:
-            ledger.offer(entry)
 
     def _elide(self, entry: Entry, target: int) -> bool:
         head, tail = self._texts.ends(entry)

@@ -149,3 +149,37 @@ def test_trimmed(messages: list[plain], limit: int) -> None:
         if record.dropped or entry.action is not None
     ]
     assert expected == [(entry.message, entry.item) for _, entry in fold.ledger.trimmed()]
+
+
+@few
+@given(histories(), st.data())
+def test_units_as_they_grow(messages: list[plain], data: st.DataObject) -> None:
+    """A unit that is asked for again and again while messages come is what a walk over all its groups finds."""
+    ledger = Ledger()
+    first = data.draw(st.integers(0, 3))
+    for index, message in enumerate(messages):
+        ledger.append(record_of(message, index, ledger.chain))
+        if first < len(ledger.groups):
+            if data.draw(st.integers(0, 9)) == 0:
+                first = data.draw(st.integers(0, len(ledger.groups) - 1))
+            end, at = first, first
+            while at <= end:
+                end = max(end, ledger.groups[at].reach)
+                at += 1
+            assert end == ledger.unit_end(first)
+
+
+@given(st.lists(st.integers(0, 29), max_size=40), st.integers(1, 30))
+def test_records_that_are_left(dropped: list[int], length: int) -> None:
+    """The next record that is not dropped, and the last before, are found whatever was dropped in whatever order."""
+    ledger = Ledger()
+    for index in range(length):
+        ledger.append(record_of(plain(Role.USER, ((ItemKind.TEXT, "a"),)), index))
+    for index in dropped:
+        if index < length and not ledger.records[index].dropped:
+            ledger.drop_record(index, 1)
+        live = [place for place, record in enumerate(ledger.records) if not record.dropped]
+        for at in range(length):
+            assert min((place for place in live if place >= at), default=length) == ledger.next_live(at)
+            assert max((place for place in live if place < at), default=-1) == ledger.live_before(at)
+    assert ledger.total == ledger.tokens_between(0, length)
