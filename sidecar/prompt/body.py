@@ -21,7 +21,8 @@ from typing import Final
 import msgspec
 import orjson
 
-from sidecar.errors import InvalidJson
+from sidecar.errors import InvalidJson, TooLarge
+from sidecar.prompt.structure import check_decoding, check_slices
 
 FIELD: Final = "json.body"
 """The request field that every message of this file is about."""
@@ -30,7 +31,10 @@ MESSAGES: Final = "messages"
 """The body's member that holds the messages in most formats."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
-_KEY: Final = re.compile(rb'[ \t\r\n]*("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_KEY: Final = re.compile(rb'("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+MAX_NAME: Final = 4_096
+"""Bytes of a member's name, with the white space around its colon: providers' names have some tens. Python's regular
+expressions keep some hundred bytes for each time that a repeated group has matched, so no name may be of any length."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -219,6 +223,7 @@ def _scan_object(
 
     `shift` is added to every offset.
     """
+    check_slices(raw, FIELD)
     try:
         members = _raw_object.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -229,7 +234,7 @@ def _scan_object(
     fields: dict[str, Span] = {}
     messages: list[tuple[int, int]] | None = None
     is_text = False
-    while (key := _KEY.match(raw, at)) is not None:
+    while (key := _key(raw, at)) is not None:
         name = _decode_key(key.group(1))
         value = members.get(name)
         at = key.end()
@@ -261,6 +266,8 @@ def _scan_array(
     text: bytes, at: int, shift: int, member: str, value: memoryview | None = None, *, whole: bool = False
 ) -> list[tuple[int, int]]:
     """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
+    if value is None:
+        check_slices(text, FIELD)
     try:
         slices = _raw_array.decode(text if value is None else value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -278,6 +285,17 @@ def _scan_array(
         comma = _COMMA.match(text, end)
         at = end if comma is None else comma.end()
     return spans
+
+
+def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
+    """The name of the member that begins at `at`; None if none does. Raises TooLarge where it is too long."""
+    at = _skip_space(raw, at)
+    found = _KEY.match(raw, at, at + MAX_NAME)
+    if (found is None or found.end() == at + MAX_NAME) and raw[at : at + 1] == b'"':
+        raise TooLarge(
+            f"{FIELD} has a member whose name takes over {MAX_NAME:,} bytes", field=FIELD, bound="json.member_name"
+        )
+    return found
 
 
 def _inner(value: bytes, path: str) -> bytes | None:
@@ -322,7 +340,10 @@ def _malformed(error: Exception, text: bytes) -> InvalidJson:
     """Say what is wrong with a text; orjson has the better words for a lone surrogate. Neither quotes the text."""
     reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
     try:
+        check_decoding(text, FIELD)
         orjson.loads(text)
+    except TooLarge:
+        pass
     except orjson.JSONDecodeError as better:
         if "surrogate" in str(better):
             reason = str(better).split(": line ", 1)[0]

@@ -2,13 +2,12 @@
 
 Three libraries' strengths meet here. msgspec finds raw slices without decoding them; orjson decodes strictly (no NaN,
 no lone surrogates, no broken UTF-8, bounded depth); what neither refuses, a key written twice, is found by counting:
-every key ends in `":`, which cannot occur inside a string, so a text with more of them than its decoded value has keys
-holds one twice.
+each key has a colon outside strings, so a text with more of those than its decoded value has keys holds one twice.
+What decoding takes is weighed before it begins (`structure`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
@@ -18,6 +17,7 @@ import orjson
 
 from sidecar.errors import InvalidJson
 from sidecar.prompt.items import Path
+from sidecar.prompt.structure import check_decoding, shape
 
 DIGEST_BYTES: Final = 16
 """128 bits of SHA-256: finding two messages with one identity takes 2^64 tries."""
@@ -25,11 +25,10 @@ DIGEST_BYTES: Final = 16
 MAX_DEPTH: Final = 254
 """Levels that orjson writes; it reads four times as many, and no provider's schema comes near."""
 
-_SPACED_COLON: Final = re.compile(rb'"[ \t\r\n]+:')
-_SPACED: Final = re.compile(rb'": ')
 _STYLE_BYTES: Final = 64
 """Bytes of a text that show whether it is written with spaces, as Python's json does."""
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_UNUSUAL: Final = (b'\\\\":', b" :", b"\t:", b"\r:", b"\n:")
+"""A backslash at the end of a key, and white space before a colon."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -39,14 +38,16 @@ def load(raw: bytes, field: str) -> Any:
 
     Raises:
         InvalidJson: not JSON, a NaN, a lone surrogate, broken UTF-8, a key twice, or nested too deeply; names `field`.
+        TooLarge: decoding it would take too much for its size; names `field`.
     """
+    check_decoding(raw, field)
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidJson(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
     try:
-        if _SPACED.search(raw, 0, _STYLE_BYTES) is not None or orjson.dumps(value) != raw:
+        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
     except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
         raise _too_deep(field) from None
@@ -141,13 +142,12 @@ def _doubles(value: Any) -> Any:
 
 
 def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
-    plain = _SPACED_COLON.search(raw) is None and b'\\\\":' not in raw
-    written = raw.count(b'":') - raw.count(b'\\":') if plain else -1
-    if written != _keys(value):
-        # Keys that end in a backslash or stand apart from their colon: count what is outside strings instead.
-        outside = _STRING.sub(b"", raw)
-        if outside.count(b":") != _keys(value):
-            raise InvalidJson(f"{field} holds an object with the same key twice", field=field)
+    keys = _keys(value)
+    # Mostly each colon after a quotation mark ends a key. Where that need not be so, as in a text that quotes JSON, or
+    # with keys that end in a backslash or stand apart from their colon, what is outside strings is counted.
+    plain = not any(mark in raw for mark in _UNUSUAL) and raw.count(b'":') - raw.count(b'\\":') == keys
+    if not plain and shape(raw).colons != keys:
+        raise InvalidJson(f"{field} holds an object with the same key twice", field=field)
 
 
 def _keys(value: Any) -> int:

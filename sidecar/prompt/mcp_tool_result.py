@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from sidecar.errors import InvalidJson
+from sidecar.errors import InvalidJson, TooLarge
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
@@ -95,7 +95,7 @@ def _repeats(value: Mapping[str, Any]) -> tuple[int, ...]:
         if type(text) is str and text.lstrip()[:1] == chr(structured[0]):
             try:
                 same = canonical(load(text.encode(), "text")) == structured
-            except InvalidJson:
+            except (InvalidJson, TooLarge):
                 same = False
             if same:
                 found.append(index)

@@ -34,7 +34,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from sidecar.errors import InvalidJson
+from sidecar.errors import InvalidJson, TooLarge
 from sidecar.prompt.items import Item, ItemKind, Message
 from sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
@@ -254,13 +254,13 @@ def known_call(call: Item) -> bytes:
 
 
 def _canonical_arguments(text: str) -> bytes:
-    """Arguments in one spelling; those that are not strict JSON, which models write too, as they are."""
+    """Arguments in one spelling; as they are where they are not strict JSON, as models write too, or dear to decode."""
     if not text or text.isspace():
         return b"{}"  # some clients send no text where a tool takes no arguments
     raw = text.encode()
     try:
         return canonical(load(raw, "arguments"), "arguments")
-    except InvalidJson:
+    except (InvalidJson, TooLarge):
         return raw
 
 

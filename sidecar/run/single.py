@@ -10,7 +10,6 @@ When the capped result comes back inside a prompt it is ordinary text there, mar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -35,8 +34,7 @@ from sidecar.trim.policy import Policy
 from sidecar.trim.stages import Inputs
 
 _NO_ROOM: Final = Room(0, "", 0, 0)
-_SPACE: Final = re.compile(rb"[ \t\r\n]*")
-_SPACE_AT_END: Final = re.compile(rb"[ \t\r\n]*\Z")
+_SPACE: Final = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +73,7 @@ def body_of(call: TrimCall) -> Split:
             "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
         )
     raw = call.body
-    start, end = _SPACE.match(raw), _SPACE_AT_END.search(raw)
-    first, last = start.end() if start is not None else 0, end.start() if end is not None else len(raw)
+    first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
     return Split(raw, [first], [max(first, last)], {}, is_object=False)
 
 

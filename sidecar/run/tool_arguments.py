@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from sidecar.errors import InvalidJson
+from sidecar.errors import InvalidJson, TooLarge
 from sidecar.prompt.items import Role
 from sidecar.prompt.jsontext import load
 from sidecar.recall.found import SearchLimits, SearchQuery
@@ -185,7 +185,7 @@ def _decoded(text: str) -> Any:
         return None
     try:
         return load(raw, "the argument text")
-    except InvalidJson as error:
+    except (InvalidJson, TooLarge) as error:
         raise BadArgument(f"{error.message}; accepted: a JSON object") from None
 
 
@@ -282,7 +282,7 @@ def _listed(text: str) -> list[Any]:
     if text.lstrip().startswith("["):
         try:
             value = load(text.encode("utf-8", "surrogatepass"), "")
-        except InvalidJson:
+        except (InvalidJson, TooLarge):
             return [text]
         if type(value) is list:
             return value
