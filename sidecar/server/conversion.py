@@ -149,9 +149,15 @@ def _annotations(request: trim_pb2.TrimPromptRequest) -> tuple[frozenset[int], M
     """Return the indices of pinned messages, and what else is said of messages; one may be both."""
     pinned: set[int] = set()
     others: dict[int, Annotation] = {}
+    names: dict[int, str] = {}
     for index, annotation in enumerate(request.annotations):
-        kind = enum_name(trim_pb2.AnnotationKind, annotation.kind, "ANNOTATION_KIND_", f"annotations[{index}].kind")
-        check_number(f"annotations[{index}].message_index", annotation.message_index, 0)
+        number = annotation.kind
+        kind = names.get(number, "")
+        if not kind:
+            where = f"annotations[{index}].kind"
+            kind = names[number] = enum_name(trim_pb2.AnnotationKind, number, "ANNOTATION_KIND_", where)
+        if annotation.message_index < 0:
+            check_number(f"annotations[{index}].message_index", annotation.message_index, 0)
         if kind == "pinned":
             pinned.add(annotation.message_index)
         else:

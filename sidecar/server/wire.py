@@ -8,13 +8,20 @@ parsed. The twin is made from the generated descriptor, so it follows every chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
+from sidecar.errors import TooLarge
 from sidecar.v1 import conversation_pb2, policy_pb2, trim_pb2
+
+
+MOST_FIELDS = 200_000
+"""Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted before
+the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
+FIELDS_BOUND = "request.annotations"
 
 
 class Slices(Protocol):
@@ -41,6 +48,8 @@ def read_request(raw: bytes) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes
     Raises:
         DecodeError: the bytes are not a request.
     """
+    if raw.count(_MESSAGE_TAG) > MOST_FIELDS:  # a line feed is the same byte, so most of them may be text
+        _check_messages(raw)
     request = cast(trim_pb2.TrimPromptRequest, _REQUEST.FromString(raw))
     if request.WhichOneof("prompt") != "conversation":
         return request, None
@@ -48,7 +57,7 @@ def read_request(raw: bytes) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes
 
 
 def lift_body(raw: bytes) -> tuple[bytes, bytes]:
-    """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest.
+    """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest. Raises TooLarge.
 
     A parse copies the body twice, once into the message and once out of it; this copies it once. Where the request is
     not of the ordinary form, with one `json` that has one `body`, nothing is taken and the parse sees to it.
@@ -68,10 +77,27 @@ def lift_body(raw: bytes) -> tuple[bytes, bytes]:
 def _only(raw: bytes, at: int, end: int, number: int) -> tuple[int, int, int] | None:
     """Where the only length-delimited field with this number stands: its tag, its content and the end of that.
 
-    None if it is missing, comes twice, or anything is not as expected.
+    None if it is missing, comes twice, or anything is not as expected. Raises TooLarge as `_fields` does.
     """
-    found: tuple[int, int, int] | None = None
+    found = [field for field in _fields(raw, at, end) if field[0] in (number, 0)]
+    return found[0][1:] if len(found) == 1 and found[0][0] == number else None
+
+
+def _fields(raw: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Walk over the fields of a message; of each that is length-delimited number, tag, content and the end of that.
+
+    A group, and whatever is no message, yields a field with the number 0, which none has: the parse will tell.
+
+    Raises:
+        TooLarge: there are more fields than any request has.
+    """
+    count = 0
     while at < end:
+        count += 1
+        if count > MOST_FIELDS:
+            raise TooLarge(
+                f"the request has over {MOST_FIELDS:,} annotations or messages", field="annotations", bound=FIELDS_BOUND
+            )
         tag_at = at
         tag, at = _read_varint(raw, at, end)
         kind = tag & 7
@@ -79,14 +105,21 @@ def _only(raw: bytes, at: int, end: int, number: int) -> tuple[int, int, int] | 
             _, at = _read_varint(raw, at, end)
         elif kind == _LENGTH_DELIMITED:
             size, at = _read_varint(raw, at, end)
-            if tag >> 3 == number:
-                if found is not None:
-                    return None
-                found = tag_at, at, at + size
+            yield tag >> 3, tag_at, at, at + size
             at += size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
         else:
-            return None
-    return found if at == end else None
+            yield 0, tag_at, at, at
+    if at > end:
+        yield 0, end, end, at
+
+
+def _check_messages(raw: bytes) -> None:
+    for number, _, start, end in _fields(raw, 0, len(raw)):
+        if number == trim_pb2.TrimPromptRequest.CONVERSATION_FIELD_NUMBER:
+            for _ in _fields(raw, start, min(end, len(raw))):
+                pass
 
 
 def _read_varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -137,7 +170,9 @@ def _twin() -> tuple[type[Message], type[Message]]:
 
 
 _VARINT, _LENGTH_DELIMITED = 0, 2
-"""Protobuf's wire types."""
+_FIXED = {1: 8, 5: 4}
+"""Protobuf's wire types; of those of fixed size the bytes."""
+_MESSAGE_TAG = bytes((conversation_pb2.Conversation.MESSAGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
 _VARINT_BITS = 70
 _CONTINUES = 0x80
 _TWINS = ("TrimPromptRequest", "Conversation")
