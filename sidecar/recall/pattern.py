@@ -5,11 +5,20 @@ RE2 has no backtracking; its cost is at worst (size of the compiled expression) 
 when its automaton does not fit its memory. So bounding the length of the expression, the memory, and that product
 bounds the work. Matching is by line: `never_nl` keeps a match from crossing a line end, so that one search for each
 matching line, begun where that line ended, passes over each byte once.
+
+A search cannot be stopped, so none is long: an original is searched in pieces that end with a line, and between them the
+caller may stop. What of a line is too long for a piece is searched in pieces that overlap by a quarter. They see what
+stands around them, so `^`, `$` and `\b` mean what they always do; only a match that is longer than the overlap can be
+missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; that many callers' searches do not
+take all processors, long pieces take turns.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
 from typing import Any, Final
 
 import re2
@@ -26,6 +35,15 @@ MAX_MEMORY: Final = 8_388_608
 MAX_WORK: Final = 1_073_741_824
 """Size of the compiled expression (instructions; a letter is one, `.` ten) times bytes of the original. At worst 9 ns
 each, so 9 s for the most hostile pair; the ordinary expression takes 0.1 to 3 ms a MiB whatever its size."""
+PIECE_WORK: Final = 16_777_216
+"""Size of the compiled expression times bytes that are searched in one go: at worst 0.15 s. An expression of twenty
+letters gets pieces of 800 KB."""
+MIN_PIECE: Final = 2_048
+"""Bytes of a piece at least; what compiles to so much that these are too many is refused."""
+OVERLAP: Final = 4
+"""The part of a piece that the next one of the same line begins with: a quarter."""
+TURN_WORK: Final = 1_048_576
+"""From this work on, pieces of all callers take turns: a hundredth of a second at worst."""
 MAX_MATCHING_LINES: Final = 100_000
 """Matching lines: at 5 to 9 us each, under a second. More are no answer to a question."""
 
@@ -41,11 +59,21 @@ _FIELD: Final = "pattern.expression"
 _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 
 
-def matching_stretches(original: bytes, match: PatternMatch) -> tuple[list[tuple[int, int]], int]:
+_TURN: Final = Lock()
+
+
+def _never() -> None:
+    """Nobody stops the search."""
+
+
+def matching_stretches(
+    original: bytes, match: PatternMatch, check: Callable[[], None] = _never
+) -> tuple[list[tuple[int, int]], int]:
     """The lines that match, with their context, as byte ranges in order, none touching the next; and how many match.
 
     Raises InvalidRequest for an expression that is empty, too long, not RE2, too complex for an original of this size,
     or met by too many lines, and for a context out of its bounds. The message never quotes expression or original.
+    `check` is called between the pieces of the search, and may raise.
     """
     if not 0 <= match.context_lines <= MAX_CONTEXT_LINES:
         raise InvalidRequest(
@@ -53,34 +81,57 @@ def matching_stretches(original: bytes, match: PatternMatch) -> tuple[list[tuple
             field="pattern.context_lines",
         )
     expression = _compile(match)
-    if expression.programsize * len(original) > MAX_WORK:
+    most = min(MAX_WORK // max(len(original), 1), PIECE_WORK // MIN_PIECE)
+    if expression.programsize > most:
         raise InvalidRequest(
             f"the expression compiles to {expression.programsize:,} instructions; accepted for an original of "
-            f"{len(original):,} bytes: {MAX_WORK // len(original):,}; a shorter expression or one with smaller "
+            f"{len(original):,} bytes: {most:,}; a shorter expression or one with smaller "
             "repetition counts compiles to fewer",
             field=_FIELD,
             bound="recall.pattern_work",
         )
     stretches: list[tuple[int, int]] = []
     lines = 0
-    at = 0
+    at = line = 0  # where the search goes on, and a line that begins there or before
     while at < len(original):
-        found = expression.search(original, at)
-        if found is None or (found.start() == len(original) and original.endswith(b"\n")):
-            break
+        check()
+        stop = _piece_end(original, at, PIECE_WORK // expression.programsize)
+        with _TURN if expression.programsize * (stop - at) > TURN_WORK else nullcontext():
+            found = expression.search(original, at, stop)
+        if found is None:
+            if stop == len(original) or original[stop : stop + 1] == b"\n":
+                at = line = stop + 1
+            else:
+                at = _character_start(original, stop - (stop - at) // OVERLAP)
+            continue
         lines += 1
         if lines > MAX_MATCHING_LINES:
             raise InvalidRequest(
                 f"the expression matches more than {MAX_MATCHING_LINES:,} lines; accepted: one that matches fewer",
                 field=_FIELD,
             )
-        start = original.rfind(b"\n", at, found.start()) + 1 or at
-        at = _line_end(original, found.start())
+        start = original.rfind(b"\n", line, found.start()) + 1 or line
+        at = line = _line_end(original, found.start())
         _add(original, stretches, start, at, match.context_lines)
     if stretches:
         start, end = stretches[-1]
         stretches[-1] = start, _after(original, end, len(original), match.context_lines)
     return stretches, lines
+
+
+def _piece_end(original: bytes, at: int, most: int) -> int:
+    """Where a piece that begins at `at` ends: at the end of the last line that fits in, else in mid-line."""
+    if at + most >= len(original):
+        return len(original) - original.endswith(b"\n")
+    line = original.rfind(b"\n", at, at + most)
+    return line if line >= 0 else _character_start(original, at + most)
+
+
+def _character_start(original: bytes, at: int) -> int:
+    """The byte at which the character begins that holds byte `at`."""
+    while original[at] & 0xC0 == 0x80:  # noqa: PLR2004 - the two bits that a byte of UTF-8 has that begins no character
+        at -= 1
+    return at
 
 
 def _add(original: bytes, stretches: list[tuple[int, int]], start: int, end: int, context: int) -> None:

@@ -37,6 +37,10 @@ _LINE_BLOCK: Final = 65_536
 """Bytes whose line feeds are counted at once on the way to a line."""
 
 
+def _never() -> None:
+    """Nobody stops the call."""
+
+
 def select(  # noqa: PLR0917 - the order in which the sentence goes: of what, which part, from where, how much
     original: bytes,
     content_type: str,
@@ -44,12 +48,14 @@ def select(  # noqa: PLR0917 - the order in which the sentence goes: of what, wh
     offset: int,
     page_tokens: int,
     count: Callable[[str], int],
+    check: Callable[[], None] = _never,
 ) -> Page:
     """One page of a selection of an original.
 
     `offset` is 0 or the `next_offset` of the page before, with the same selection; one inside a character or between
     matching stretches is moved to the nearest byte that can be shown. `count` gives the tokens of a text; it is called
-    with about a page at a time. The page takes at most `page_tokens`, and at least one character.
+    with about a page at a time. The page takes at most `page_tokens`, and at least one character. `check` is called
+    now and then while a pattern is searched for, and may raise.
 
     Raises InvalidRequest, naming the field, for a selection, offset or page outside its bounds.
     """
@@ -59,7 +65,7 @@ def select(  # noqa: PLR0917 - the order in which the sentence goes: of what, wh
             "0 for the configured page",
             field="page_tokens",
         )
-    ranges, matching = _ranges(original, selection)
+    ranges, matching = _ranges(original, selection, check)
     rest = _from_offset(original, ranges, offset, anywhere=isinstance(selection, PatternMatch))
     window = _window(original, rest, page_tokens * WINDOW_BYTES_PER_TOKEN)
     remaining = sum(end - start for start, end in rest)
@@ -78,7 +84,7 @@ def select(  # noqa: PLR0917 - the order in which the sentence goes: of what, wh
     )
 
 
-def _ranges(original: bytes, selection: Selection) -> tuple[list[tuple[int, int]], int]:
+def _ranges(original: bytes, selection: Selection, check: Callable[[], None]) -> tuple[list[tuple[int, int]], int]:
     """The selection as byte ranges of whole characters, and the number of matching lines."""
     match selection:
         case None:
@@ -88,7 +94,7 @@ def _ranges(original: bytes, selection: Selection) -> tuple[list[tuple[int, int]
         case ByteRange():
             return [_byte_range(original, selection)], 0
         case PatternMatch():
-            return matching_stretches(original, selection)
+            return matching_stretches(original, selection, check)
 
 
 def _line_range(original: bytes, lines: LineRange) -> tuple[int, int]:

@@ -58,21 +58,36 @@ class Recalling:
         self.nonce = nonce
         self.search_limits = search
 
-    def retrieve(self, call: RetrieveCall) -> RetrieveAnswer:
+    def retrieve(self, call: RetrieveCall, check: Callable[[], None]) -> RetrieveAnswer:
         """See `Runs.retrieve`."""
         run = self._seen(call.caller, call.run_id)
         if run is None:
             return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
-        return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens)
+        return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=check)
 
-    def page(self, run: Run, stash_id: str, selection: Selection, offset: int, page_tokens: int = 0) -> RetrieveAnswer:
+    def page(
+        self,
+        run: Run,
+        stash_id: str,
+        selection: Selection,
+        offset: int,
+        page_tokens: int = 0,
+        *,
+        check: Callable[[], None],
+    ) -> RetrieveAnswer:
         """A page of an original of a run that was seen."""
         held = self._table.stash.get(run.stash_key, stash_id)
         if isinstance(held, Outcome):
             outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
             return RetrieveAnswer(outcome, describe(outcome))
         page = select(
-            held.original, held.content_type, selection, offset, page_tokens or self._recall.page_tokens, self.count
+            held.original,
+            held.content_type,
+            selection,
+            offset,
+            page_tokens or self._recall.page_tokens,
+            self.count,
+            check,
         )
         return page_answer(page, searched=isinstance(selection, PatternMatch))
 
@@ -185,7 +200,7 @@ class _Backend:
 
     def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
         self._must_be_seen()
-        return self._recalling.page(self._run, stash_id, selection, offset, page_tokens)
+        return self._recalling.page(self._run, stash_id, selection, offset, page_tokens, check=self._check)
 
     def search(self, query: SearchQuery) -> Found:
         self._must_be_seen()

@@ -66,6 +66,10 @@ NONCE_DIGITS: Final = 6
 """Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
 
 
+def _never() -> None:
+    """Nobody stops the call."""
+
+
 class Runs:
     """All runs that this process has seen. Thread-safe."""
 
@@ -369,13 +373,13 @@ class Runs:
 
     # -- recall ------------------------------------------------------------------------------------------------------
 
-    def retrieve(self, call: RetrieveCall) -> RetrieveAnswer:
-        """Fetch an original, or say why there is none.
+    def retrieve(self, call: RetrieveCall, check: Callable[[], None] = _never) -> RetrieveAnswer:
+        """Fetch an original, or say why there is none. `check` is called between the steps of a search in it.
 
         Raises:
             InvalidRequest: the selection, the offset or the page is wrong.
         """
-        return self._recalling.retrieve(call)
+        return self._recalling.retrieve(call, check)
 
     def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
         """Search a run's history. What waits to be indexed is indexed first; `check` is called in between.

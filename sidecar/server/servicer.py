@@ -94,11 +94,11 @@ class Servicer:
         self._wake()
         return written
 
-    def retrieve_content(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """RetrieveContent."""
         began = time_ns()
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
-        answer = self._runs.retrieve(call)
+        answer = self._runs.retrieve(call, lambda: check(context))
         self._observer.retrieved(call, answer, began)
         return retrieve_response(answer).SerializeToString()
 

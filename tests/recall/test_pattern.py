@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import InvalidRequest
+from sidecar.recall import pattern
 from sidecar.recall.pattern import MAX_EXPRESSION, MAX_MATCHING_LINES, MAX_WORK, matching_stretches
 from sidecar.recall.retrieve import select
 from sidecar.recall.selection import PatternMatch
@@ -181,3 +182,55 @@ def test_no_input_crashes(original: bytes, expression: str) -> None:
         return
     assert lines >= len(stretches)
     assert all(0 <= start < end <= len(original) for start, end in stretches)
+
+
+@given(
+    text=TEXTS,
+    expression=st.sampled_from(["a", "^a", "a$", "^$", "^", "$", "a|b", "b*", "a.c", "é", r"\bB", r"a\b"]),
+    context=st.integers(0, 2),
+    piece=st.integers(16, 40),
+)
+def test_pieces_agree_with_grep(text: str, expression: str, context: int, piece: int) -> None:
+    """However short the pieces are, matches shorter than their overlap are found, and anchors see what stands around."""
+    wanted = grep(text.encode(), expression, context, ignore_case=False)
+    with pytest.MonkeyPatch.context() as patch:
+        program = pattern._compile(PatternMatch(expression, 0, False)).programsize  # noqa: SLF001 - the size of a piece
+        patch.setattr(pattern, "PIECE_WORK", piece * program)
+        patch.setattr(pattern, "MIN_PIECE", 1)
+        assert wanted == matching_stretches(text.encode(), PatternMatch(expression, context, False))
+
+
+HOSTILE = r"((?:[a-p ]{1,60}[b-p]){3}[a-o]{0,100}Q)"
+
+
+@pytest.mark.parametrize("end", [b" ", b"\n"])
+def test_a_search_can_be_stopped(end: bytes) -> None:
+    """However complex the expression, and in one line as in many, a search asks after each short piece of work."""
+    original = b"abcdefg hijklm".ljust(80, b"p") + end
+    original *= 15_000
+    asked = 0
+
+    def stop() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        matching_stretches(original, PatternMatch(HOSTILE, 0, False), stop)
+    program = pattern._compile(PatternMatch(HOSTILE, 0, False)).programsize  # noqa: SLF001 - as above
+    assert program * len(original) > 20 * pattern.PIECE_WORK
+
+
+def test_ordinary_expressions_take_few_pieces() -> None:
+    """A megabyte in one line is searched for a word in two pieces."""
+    asked: list[None] = []
+    matching_stretches(b"a " * 500_000, PatternMatch("error [0-9]+", 0, False), lambda: asked.append(None))
+    assert len(asked) <= 3
+
+
+def test_what_compiles_to_too_much_is_refused() -> None:
+    """Whatever the size of the original: a piece of it could take too long."""
+    with pytest.raises(InvalidRequest, match="instructions") as refused:
+        matching_stretches(b"a", PatternMatch(r"[\p{L}\p{N}]{60}", 0, False))
+    assert "recall.pattern_work" == refused.value.bound
