@@ -7,9 +7,9 @@ bounds the work. Matching is by line: `never_nl` keeps a match from crossing a l
 matching line, begun where that line ended, passes over each byte once.
 
 A search cannot be stopped, so none is long: an original is searched in pieces that end with a line, and between them the
-caller may stop. What of a line is too long for a piece is searched in pieces that overlap by a quarter. They see what
-stands around them, so `^`, `$` and `\b` mean what they always do; only a match that is longer than the overlap can be
-missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; that many callers' searches do not
+caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see what stands
+around them, so `^`, `$` and word boundaries mean what they always do; only a match that is longer than the overlap can be
+missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that many callers' searches do not
 take all processors, long pieces take turns.
 """
 
@@ -129,7 +129,7 @@ def _piece_end(original: bytes, at: int, most: int) -> int:
 
 def _character_start(original: bytes, at: int) -> int:
     """The byte at which the character begins that holds byte `at`."""
-    while original[at] & 0xC0 == 0x80:  # noqa: PLR2004 - the two bits that a byte of UTF-8 has that begins no character
+    while original[at] & 0xC0 == 0x80:
         at -= 1
     return at
 

@@ -17,10 +17,9 @@ from google.protobuf.message import Message
 from sidecar.errors import TooLarge
 from sidecar.v1 import conversation_pb2, policy_pb2, trim_pb2
 
-
 MOST_FIELDS = 200_000
-"""Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted before
-the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
+"""Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
+before the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
 FIELDS_BOUND = "request.annotations"
 
 

@@ -191,7 +191,7 @@ def test_no_input_crashes(original: bytes, expression: str) -> None:
     piece=st.integers(16, 40),
 )
 def test_pieces_agree_with_grep(text: str, expression: str, context: int, piece: int) -> None:
-    """However short the pieces are, matches shorter than their overlap are found, and anchors see what stands around."""
+    """However short the pieces, matches shorter than their overlap are found, and anchors see what stands around."""
     wanted = grep(text.encode(), expression, context, ignore_case=False)
     with pytest.MonkeyPatch.context() as patch:
         program = pattern._compile(PatternMatch(expression, 0, False)).programsize  # noqa: SLF001 - the size of a piece
