@@ -45,7 +45,8 @@ GUIDES: Final[Mapping[str, Guide]] = {
         "sends the smallest prompt: all that is older than the newest iterations is clipped at every call.",
         "where nothing is cached (no prompt cache, or calls further apart than it lives), or where old observations "
         "mislead the model: browser agents, of whose pages only the last is true.",
-        "every call changes the prompt where an item has just grown old, so the provider reads all after it anew.",
+        "every call changes the prompt where an item has just grown old, so the provider reads all after it anew. Of a "
+        "model that binds its thinking to its prompt it keeps none from call to call.",
         {
             "age_stage": "Old observations go as soon as they are old: that is what this preset is for.",
             "age_repeats": "The prefix changes at every call as it is, so pointing to the newer of two equal results "
@@ -68,7 +69,8 @@ GUIDES: Final[Mapping[str, Guide]] = {
     "fit_only": Guide(
         "leaves all as it is up to the high-water mark; above it the largest tool results are elided, largest first.",
         "where a few huge results are what fills the window, and old steps must stay word for word.",
-        "a run that stays at its limit is trimmed at nearly every call, each time at another place of the prefix.",
+        "a run that stays at its limit is trimmed at nearly every call, each time at another place of the prefix. Of a "
+        "model that binds its thinking to its prompt it then keeps hardly any.",
         {
             "fit_stage": "What is largest gives most for one edit, and no step vanishes while results can give.",
             "fit_high": "It trims at every call at its limit: a tenth is left, as the rule it follows has it.",

@@ -6,11 +6,11 @@ when its automaton does not fit its memory. So bounding the length of the expres
 bounds the work. Matching is by line: `never_nl` keeps a match from crossing a line end, so that one search for each
 matching line, begun where that line ended, passes over each byte once.
 
-A search cannot be stopped, so none is long: an original is searched in pieces that end with a line, and between them the
-caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see what stands
-around them, so `^`, `$` and word boundaries mean what they always do; only a match that is longer than the overlap can be
-missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that many callers' searches do not
-take all processors, long pieces take turns.
+A search cannot be stopped, so none is long: an original is searched in pieces that end with a line, and between them
+the caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see what
+stands around them, so `^`, `$` and word boundaries mean what they always do; only a match that is longer than the
+overlap can be missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that many
+callers' searches do not take all processors, long pieces take turns.
 """
 
 from __future__ import annotations

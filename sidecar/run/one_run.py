@@ -64,8 +64,9 @@ class Run:
         self.usage = Usage()
         self.marks = Marks()
         self.size: HistorySize | None = None
-        self.carried_factors: Factors | None = None
-        """The factors of token counts that a revision carried here; None: there was none."""
+        self.carried_factors: tuple[str, Factors] | None = None
+        """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
+        known. None: neither has come."""
         self.repeats = Repeats(recall)
         self.form: Format | None = None
         """The format of the prompts that its memory is of; None: none has come yet."""

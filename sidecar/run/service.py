@@ -256,6 +256,7 @@ class Runs:
             assert isinstance(store, LaterStore)
             store.commit()
         run.memory, run.form = target, format_
+        run.carried_factors = model, factors
         run.marks.tell(size, in_force.raw)
         run.size = answer.size
         run.usage.prompt_returned(
@@ -295,9 +296,14 @@ class Runs:
         return replace(answer, tokens=told_figures(answer.tokens, in_force, factor), model=call.model)
 
     def _factors(self, run: Run, call: TrimCall, model: str) -> Factors:
-        """The factors of caller, model and format; before any report those that the run's revision carried."""
+        """The factors of caller, model and format; before any report the run's last.
+
+        Another model without a public vocabulary is likelier to count as the last one did than as we do.
+        """
         if run.carried_factors is not None and not self._calibration.reports(call.caller, model, call.format):
-            return run.carried_factors
+            of_model, factors = run.carried_factors
+            if of_model in ("", model) or not encoding_for(model)[1]:
+                return factors
         return self._calibration.factors(call.caller, model, call.format)
 
     def _opened(self, run: Run, sealed: bytes) -> Revision | None:
@@ -326,7 +332,7 @@ class Runs:
         revision = self._opened(run, call.revision)
         if revision is None or revision.bound != bound:
             return None, RevisionUse.MISMATCHED
-        run.carried_factors = Factors(revision.factor, revision.opaque_factor)
+        run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
         run.usage.carry(revision.learned_limit)
         return revision, RevisionUse.APPLIED
 

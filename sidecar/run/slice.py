@@ -42,6 +42,12 @@ def _without_reasoning(raw: bytes, format_: Format) -> tuple[bytes, int]:
     return format_.write(raw, dict.fromkeys(items, label)), sum(item.opaque for item in items)
 
 
+def _with_reasoning(memory: Memory, place: int, sent: tuple[bytes, bytes], format_: Format) -> bytes:
+    """A message as the run has trimmed it, but for its reasoning. `sent`: its bytes and identity."""
+    sources = Sources(memory.ledger, memory.rendered, lambda _: sent, format_)
+    return sources.render(place, sent[0], with_reasoning=True)
+
+
 def trim_slice(
     memory: Memory,
     split: Split,
@@ -73,8 +79,7 @@ def trim_slice(
             after += memory.ledger.records[place].tokens
             removed = [entry for entry in ledger.records[place].entries if entry.reason is Reason.REASONING]
             if removed and index > words and format_.reasoning is ReasoningRule.CLOSED_TURNS:
-                sources = Sources(ledger, memory.rendered, lambda _, sent=(raw, read.identity): sent, format_)
-                parts[-1] = sources.render(place, raw, with_reasoning=True)
+                parts[-1] = _with_reasoning(memory, place, (raw, read.identity), format_)
                 after += sum(entry.full_tokens - entry.tokens for entry in removed)
         else:
             parts.append(raw)

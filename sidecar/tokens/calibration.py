@@ -33,15 +33,16 @@ from typing import Final, NamedTuple
 
 LEAST_FACTOR: Final = 0.5
 MOST_FACTOR: Final = 2.5
-"""Bounds of a factor: no vocabulary in use takes half the tokens of o200k_base on what agents send, and the most that was
-measured is 1.9 times as many (a recorded run of Claude Fable 5), to which the provider's framing adds."""
+"""Bounds of a factor: no vocabulary in use takes half the tokens of o200k_base on what agents send, and the most that
+was measured is 1.9 times as many (a recorded run of Claude Fable 5), to which the provider's framing adds."""
 PLAUSIBLE: Final = 4.0
 """A ratio past this, or below its inverse, is no tokenizer's: it is not even remembered. Wider than the bounds of a
 factor, as framing can double a prompt of a hundred tokens."""
 WINDOW: Final = 5
 """Reports that the median is of: the fewest in which two false ones do no harm."""
 NEUTRAL: Final = 2
-"""Neutral reports that stand in until there are `WINDOW`, of average weight: three real ones outweigh them."""
+"""Reports of the factor that was in force before, which stand in until there are `WINDOW`, of average weight: three
+real ones outweigh them. That factor is 1, or the one of the model that the run was with before."""
 FOLLOW_FROM: Final = 3
 """Reports from which the last is followed; before, the median alone, which the neutral ones hold back."""
 BAND: Final = 0.05
@@ -122,6 +123,8 @@ class _State:
     opaque: float = 1.0
     """The factor of encrypted text."""
     reports: int = 0
+    prior: float = 1.0
+    """The factor that was in force before the first report."""
     recent: deque[Counted] = field(default_factory=lambda: deque(maxlen=WINDOW))
     """The last one last."""
     mixtures: deque[float] = field(default_factory=lambda: deque(maxlen=OPAQUE_WINDOW))
@@ -135,7 +138,7 @@ class _State:
             self.mixtures.append(min(MOST_OPAQUE, max(LEAST_OPAQUE, told)))
             self.opaque = round(median(self.mixtures), 4)
         points = [(math.log(each.ratio(self.opaque)), _weight(each)) for each in self.recent]
-        target = math.exp(_target(points))
+        target = math.exp(_target(points, math.log(self.prior)))
         target = min(MOST_FACTOR, max(LEAST_FACTOR, target))
         if abs(target / self.factor - 1) > DEAD_BAND:
             self.factor = round(target, 4)
@@ -200,6 +203,9 @@ class Calibration:
             state = self._find(caller, (model, format))
             if state is None:
                 state = self._new(caller, (model, format)) if plausible else _State()
+                if told_with is not None:
+                    state.factor = state.prior = told_with.text
+                    state.opaque = told_with.opaque
             stands = Factors(state.factor, state.opaque)
             if plausible:
                 state.take(counted, before)
@@ -240,15 +246,16 @@ def _weight(counted: Counted) -> float:
     return raw / (raw + HALF_WEIGHT_TOKENS)
 
 
-def _target(recent: list[tuple[float, float]]) -> float:
+def _target(recent: list[tuple[float, float]], prior: float) -> float:
     """The logarithm that the factor ought to have: the last ratio's, held to the median's neighbourhood.
 
-    `recent` are logarithms of ratios, each with its weight; the last one last.
+    `recent` are logarithms of ratios, each with its weight, the last one last; `prior` is that of the factor before
+    them.
     """
     points = list(recent)
     if len(points) < WINDOW:
         average = sum(weight for _, weight in points) / len(points)
-        points += [(0.0, average)] * NEUTRAL
+        points += [(prior, average)] * NEUTRAL
     middle = weighted_median(points)
     if len(recent) < FOLLOW_FROM:
         return middle

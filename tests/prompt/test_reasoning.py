@@ -117,8 +117,8 @@ CASES: Mapping[str, tuple[str, bytes, bytes, bytes, list[str]]] = {
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> tuple[Format, bytes, bytes, bytes, list[str]]:
     """A format, a message with reasoning and without it, the original of its first block, and the texts in all."""
-    name, *rest = CASES[request.param]
-    return FORMATS[name], *rest
+    name, raw, without, original, texts = CASES[request.param]
+    return FORMATS[name], raw, without, original, texts
 
 
 def test_items(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
