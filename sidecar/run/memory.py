@@ -17,7 +17,7 @@ from typing import Final
 
 from sidecar.prompt.body import equal_slice
 from sidecar.prompt.format import Format, ReasoningRule
-from sidecar.prompt.items import Role
+from sidecar.prompt.items import ItemKind, Role
 from sidecar.recall.item import HistoryItem
 from sidecar.run.calls import Trim
 from sidecar.run.frame import OwnTexts, Places, frame
@@ -64,6 +64,8 @@ class Memory:
     room_for: tuple[tuple[str, int, Policy], Room] | None = None
     """The room for our own text, with what it follows from."""
     trims: Sequence[Trim] = ()
+    labelled: int = 0
+    """Of them, those that the note counts: reasoning leaves no label."""
     told: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of `trims`."""
     packed: bytes = b""
@@ -303,7 +305,7 @@ class Memory:
                 self.respelled.add(place)
 
     def _find_foreign(self, work: Work, pending: Sequence[Record]) -> None:
-        """Mark what the model said to prompts that the sidecar did not return."""
+        """Mark what the model said to prompts that the sidecar did not return, or whose answer the agent never got."""
         served, ledger = work.served, self.ledger
         if served is None:
             return
@@ -319,7 +321,9 @@ class Memory:
             if record.role is Role.ASSISTANT:
                 if before is not Role.ASSISTANT or index == known:
                     said = served.iterations
-                    foreign = group >= said if said is not None else index > covered and index not in returned
+                    foreign = group >= said if said is not None else index > covered
+                    if said is None and sealed is None:
+                        foreign = index not in returned
                     group += before is not Role.ASSISTANT
                 record.foreign = foreign
             before = record.role
@@ -428,7 +432,7 @@ class Memory:
         """Write the note, which is another one at each call."""
         note = ""
         if work.inputs.recall and self._has_tail(work):
-            note = own_text.note(self.ledger, len(self.trims), work.told, work.room.note, count)
+            note = own_text.note(self.ledger, self.labelled, work.told, work.room.note, count)
         self.own.tail(note, count)
 
     @staticmethod
@@ -451,6 +455,7 @@ class Memory:
             new += self.gathered.trim(told.get(index, ()), trims, record)
             told[index] = trims
         self.trims = [trim for index in sorted(told) for trim in told[index]]
+        self.labelled = sum(trim.kind is not ItemKind.REASONING for trim in self.trims)
         return new
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:

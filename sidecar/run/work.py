@@ -55,7 +55,8 @@ class Served:
     iterations: int | None = None
     """So many at the start, as the agent says; None: it does not say."""
     revision: Revision | None = None
-    """Where the agent does not say: all up to this one, and those that this process returned."""
+    """Where the agent does not say: all up to this one, the last that it got; None: those that this process
+    returned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,6 +154,16 @@ def test_what_came_of_other_prompts_goes() -> None:
         judge.answered(sent, messages[length])
 
 
+def test_an_answer_that_never_arrived() -> None:
+    """The agent sent another prompt in its place, as the revision that it sends next tells."""
+    engine, messages = Engine(limit=LIMIT), history(4)
+    lengths = prompts(messages)
+    last, _ = trim(engine, messages[: lengths[2]])
+    trim(engine, messages[: lengths[3]], revision=last.revision)  # lost on its way
+    _, sent = trim(engine, messages, revision=last.revision)
+    assert [True] * 3 + [False] == [bool(thinking_of(message)) for message in sent["messages"][1::2]]
+
+
 @pytest.mark.parametrize("served", [0, 5])
 def test_an_agent_may_say_which_prompts_were_ours(served: int) -> None:
     """So can one that begins in the middle of a run."""
