@@ -269,14 +269,21 @@ class Evaluation:
         ledger.mid_block = last.group if last.role is Role.ASSISTANT else -1
 
     def _before_cut(self) -> None:
-        """Remove reasoning, which goes before anything else."""
+        """Remove bound reasoning, which goes before anything else."""
         if self._inputs.reasoning is ReasoningRule.BOUND:
-            old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
-            heads = [queue.head.message for queue in old if queue is not None and queue.head is not None]
-            self._changed |= self._remove_reasoning(min(heads, default=0))
+            self._changed |= self._remove_reasoning(self._cut_place())
 
-    def _remove_closed(self, target: float) -> None:
-        """Remove the reasoning of turns that are over, oldest first, until the target is met."""
+    def _cut_place(self) -> int:
+        """The message that a cut is going to change first; 0 where nothing is old."""
+        old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
+        return min((queue.head.message for queue in old if queue is not None and queue.head is not None), default=0)
+
+    def _remove_closed(self, target: float, first: int = 0) -> None:
+        """Remove the reasoning of turns that are over, oldest first, until the target is met.
+
+        What stands before message `first` stays, until its iteration goes: to remove it would have all that follows
+        written anew, of which the cut leaves most as it is.
+        """
         ledger, inputs = self._ledger, self._inputs
         if inputs.reasoning is not ReasoningRule.CLOSED_TURNS or (inputs.reasoning_messages and ledger.identified):
             return
@@ -285,7 +292,7 @@ class Evaluation:
             while ledger.reasoning and ledger.reasoning[0].message == message:
                 entry = ledger.reasoning.popleft()
                 record = ledger.records[message]
-                if not (record.dropped or record.pinned or entry.fixed) and entry.holdable:
+                if not (record.dropped or record.pinned or entry.fixed) and entry.holdable and message >= first:
                     self._remove(entry)
                     self._changed = True
 
@@ -368,7 +375,7 @@ class Evaluation:
             hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
             self._residue.begin()
-            self._remove_closed(low)
+            self._remove_closed(low, self._cut_place())
             self._clip_old(low, drop=True)
             if self.used > (low + high) / 2 and ledger.release():  # rather than the newest results
                 self._residue.begin()
