@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 Format: TypeAlias = Literal[
     "openai_chat",
@@ -31,13 +31,16 @@ class TrimOptions(TypedDict, total=False):
     output_reserve: int
     policy: Mapping[str, Any]
     """Fields of Policy: `{"preset": "lean", "fit_high": 0.8}`."""
-    annotations: Mapping[int, Annotation]
-    """Index of a message → what it is."""
+    annotations: Mapping[int, Annotation] | Iterable[Mapping[str, Any]]
+    """Index of a message → what it is; or as the request has it, `[{"message_index": 3, "kind": "pinned"}]`, where one
+    message may be several things."""
     recall_unavailable: bool
     dry_run: bool
     side_call: bool
     revision: bytes
     """In place of the one that the client remembers."""
+    base_revision: bytes
+    """The prompt holds only the messages after that revision's untrimmed history. The answer is a whole prompt."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -92,8 +95,33 @@ class Pattern:
     ignore_case: bool = False
 
 
+ANNOTATIONS: Final = (
+    'annotations may be {3: "pinned"} or [{"message_index": 3, "kind": "pinned"}]: '
+    "the indices of messages, and what they are"
+)
+
 Selection: TypeAlias = Lines | Bytes | Pattern | None
 """What to show of an original; None: the whole."""
+
+
+def annotated(annotations: Any) -> list[tuple[int, Any]]:
+    """Return annotations as pairs of a message's index and what it is.
+
+    Raises:
+        TypeError: they are of another shape.
+    """
+    if not annotations:
+        return []
+    given = annotations.items() if isinstance(annotations, Mapping) else annotations
+    pairs: list[tuple[int, Any]] = []
+    for each in given:
+        try:
+            pair = (each["message_index"], each["kind"]) if isinstance(each, Mapping) else tuple(each)
+            index, kind = pair
+        except (KeyError, TypeError, ValueError):
+            raise TypeError(ANNOTATIONS) from None
+        pairs.append((index, kind))
+    return pairs
 
 
 def selected(selection: Selection) -> dict[str, Any]:

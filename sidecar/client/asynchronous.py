@@ -15,7 +15,7 @@ from sidecar.client.base import Base, BaseRun
 from sidecar.client.engine import Ask, Result, Rpc, Steps
 from sidecar.client.errors import ClientError, from_rpc
 from sidecar.client.facts import Ended, Found, Retrieved, RunFigures, Task, ToolAnswer, Tools, Trimmed, UsageLearned
-from sidecar.client.loop import Completion, complete
+from sidecar.client.loop import Completion, Work, complete
 from sidecar.client.schema import methods
 
 Create = Callable[..., Awaitable[Any]]
@@ -141,10 +141,11 @@ class AsyncClient(Base):
         stub: Any = self._connected().unary_unary(
             path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
         )
-        try:
-            return await stub(rpc.request, timeout=self.options.deadline, metadata=self.options.metadata())
-        except grpc.RpcError as error:
-            raise from_rpc(error) from None
+        with self._breaker.call():
+            try:
+                return await stub(rpc.request, timeout=self.options.deadline, metadata=self.options.metadata())
+            except grpc.RpcError as error:
+                raise from_rpc(error) from None
 
     def _connected(self) -> grpc.aio.Channel:
         self._check_open()
@@ -181,9 +182,8 @@ class AsyncRun(BaseRun):
         self, prompt: Prompt, *, format: Format = "openai_chat", **options: Unpack[TrimOptions]
     ) -> Trimmed[Prompt]:
         """Trim a prompt, as `AsyncClient.trim`; options given here go before the run's."""
-        trimmed = await self.client.trim(self.id, prompt, format=format, **(self.options | options))
-        self.last = trimmed
-        return trimmed
+        steps = self._engine.trim(self.id, prompt, format, self.options | options)
+        return await self.client._drive(self._watched(prompt, steps))  # noqa: SLF001  # as above
 
     async def openai_chat(self, **keywords: Any) -> dict[str, Any]:
         """Return the keywords of `chat.completions.create` with the messages trimmed."""
@@ -198,9 +198,31 @@ class AsyncRun(BaseRun):
         return await self._adapted("anthropic_messages", keywords)
 
     async def report(self, response: Any) -> UsageLearned | None:
-        """Report the usage that the SDK's response tells for the last prompt of an adapter; None if there is none."""
+        """Report what became of the run's last prompt: what the provider counted, or that it refused it as too long.
+
+        Args:
+            response: the SDK's response; or what the provider refused the prompt with, an SDK's exception or its text.
+                An exception that tells of something else is not reported. A prompt that the client made without the
+                sidecar is made shorter after a refusal.
+
+        Returns:
+            What the sidecar learned. None: there was nothing to report, or it could not be reached, which is counted in
+            `unreported`.
+
+        Raises:
+            ValueError: no prompt of this run was sent yet.
+            ClientError: the sidecar did not take it, and the client does not fail open.
+        """
         usage = self._usage(response)
-        return await self.client.report_usage(self.id, **usage) if usage else None
+        if not usage:
+            return None
+        try:
+            return await self.client.report_usage(self.id, **usage)
+        except ClientError:
+            if not self.client.options.fail_open:
+                raise
+            self._engine.not_reported()
+            return None
 
     async def tools(self, format: Format = "openai_chat") -> list[dict[str, Any]]:
         """Return the definitions of the sidecar's tools, for the call's `tools`; none if that fails open."""
@@ -225,17 +247,14 @@ class AsyncRun(BaseRun):
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
-        steps = complete(self._engine, dialect, self.id, keywords, self.options)
-        completion = await self.client._drive(steps, create)  # noqa: SLF001  # as above
-        self.last = completion.trimmed
-        return completion
+        steps = complete(self._engine, Work(dialect, self.id, keywords, self.options, self._watched))
+        return await self.client._drive(steps, create)  # noqa: SLF001  # as above
 
     async def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
         self._chosen(format)
         steps = self._engine.trim_keywords(self.id, keywords, format, self.options)
-        trimmed = await self.client._drive(steps)  # noqa: SLF001  # as above
-        self.last = trimmed
-        return trimmed.prompt
+        prompt: dict[str, Any] = (await self.client._drive(self._watched(keywords, steps))).prompt  # noqa: SLF001  # as above
+        return prompt
 
 
 async def _ask(create: Create | None, step: Ask) -> Any:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
-from sidecar.client.arguments import TrimOptions
-from sidecar.client.dialects import DIALECTS, Dialect
-from sidecar.client.engine import Engine
+from sidecar.client.arguments import TrimOptions, Usage
+from sidecar.client.breaker import Breaker
+from sidecar.client.dialects import DIALECTS, Dialect, too_long
+from sidecar.client.engine import Engine, Steps
+from sidecar.client.errors import ClientError
 from sidecar.client.facts import Trimmed
-from sidecar.client.options import DEFAULT_DEADLINE, DEFAULT_MESSAGE_BYTES, DEFAULT_TARGET, Options, Tls
+from sidecar.client.options import (
+    DEFAULT_DEADLINE,
+    DEFAULT_FALLBACK_BYTES,
+    DEFAULT_MESSAGE_BYTES,
+    DEFAULT_TARGET,
+    Options,
+    Tls,
+)
+
+MOST_REFUSAL_CHARACTERS: Final = 4_096
+"""Of a provider's refusal that are sent: what the sidecar reads of it (`PromptRefusal.message`)."""
 
 
 class Base:
@@ -26,9 +40,14 @@ class Base:
         tls: Tls | None = None,
         max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
         trace_context: Callable[[], Mapping[str, str]] | None = None,
+        fallback_bytes: int = DEFAULT_FALLBACK_BYTES,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.options = Options(target, deadline, fail_open, token, tls, max_message_bytes, trace_context)
+        self.options = Options(
+            target, deadline, fail_open, token, tls, max_message_bytes, trace_context, fallback_bytes, clock
+        )
         self._engine = Engine(self.options)
+        self._breaker = Breaker(clock)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -52,6 +71,21 @@ class Base:
         """Usage reports of the loop that did not reach the sidecar."""
         return self._engine.unreported
 
+    @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """Prompts that went untrimmed, by what was sent instead: `last_prompt`, `left_out` or `as_given`."""
+        return self._engine.fallbacks
+
+    @property
+    def prompts_forgotten(self) -> int:
+        """Runs whose last prompt was forgotten, as all take more than `fallback_bytes`."""
+        return self._engine.prompts_forgotten
+
+    @property
+    def circuit(self) -> str:
+        """`closed`: the sidecar is called; `open`: it did not answer and is not called; `half_open`: one call tries."""
+        return self._breaker.state
+
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("this client is closed; make another")
@@ -65,7 +99,8 @@ class BaseRun:
         self.id = run_id
         self.options = options
         self.last: Trimmed[Any] | None = None
-        """The last prompt."""
+        """The last prompt, and what became of it: trimmed, made without the sidecar (`fallback`), or not to be sent, as
+        the sidecar refused it and the client does not fail open (neither)."""
         self._dialect: Dialect | None = None
 
     def _chosen(self, format: str) -> Dialect:
@@ -75,8 +110,33 @@ class BaseRun:
             raise ValueError(f"format is {format!r}; here it may be one of {', '.join(DIALECTS)}") from None
         return self._dialect
 
-    def _usage(self, response: Any) -> Mapping[str, Any]:
-        if self._dialect is None or self.last is None:
-            raise ValueError("no prompt of this run has gone through one of its adapters yet")
-        usage = self._dialect.usage(response)
-        return {**usage, "revision": self.last.revision} if self.last.trimmed else {}
+    def _usage(self, response: Any) -> Usage:
+        """What there is to report of a response or a refusal; empty: nothing."""
+        last = self.last
+        if last is None:
+            raise ValueError("no prompt of this run was sent yet, so there is nothing to report")
+        usage: Usage
+        if isinstance(response, BaseException | str):
+            told = response if isinstance(response, str) else too_long(response)
+            if not told:
+                return {}
+            self.last = replace(last, refused=True)
+            self._engine.refused(self.id)
+            usage = {"refusal": {"message": told[:MOST_REFUSAL_CHARACTERS]}}
+        elif self._dialect is None:
+            raise ValueError("no prompt of this run has gone through one of its adapters: use client.report_usage")
+        else:
+            usage = self._dialect.usage(response)
+            if usage.get("input_tokens") is None:
+                return {}
+        return {**usage, "revision": last.revision} if last.trimmed else {}
+
+    def _watched(self, prompt: Any, steps: Steps[Trimmed[Any]]) -> Steps[Trimmed[Any]]:
+        """Keep what became of a prompt as the run's last."""
+        try:
+            trimmed = yield from steps
+        except ClientError as error:
+            self.last = Trimmed(prompt, reason=error.reason)
+            raise
+        self.last = trimmed
+        return trimmed

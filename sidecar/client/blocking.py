@@ -15,7 +15,7 @@ from sidecar.client.base import Base, BaseRun
 from sidecar.client.engine import Ask, Result, Rpc, Steps
 from sidecar.client.errors import ClientError, from_rpc
 from sidecar.client.facts import Ended, Found, Retrieved, RunFigures, Task, ToolAnswer, Tools, Trimmed, UsageLearned
-from sidecar.client.loop import Completion, complete
+from sidecar.client.loop import Completion, Work, complete
 from sidecar.client.schema import methods
 
 Create = Callable[..., Any]
@@ -144,10 +144,11 @@ class Client(Base):
         stub: Any = self._connected().unary_unary(
             path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
         )
-        try:
-            return stub(rpc.request, timeout=self.options.deadline, metadata=self.options.metadata())
-        except grpc.RpcError as error:
-            raise from_rpc(error) from None
+        with self._breaker.call():
+            try:
+                return stub(rpc.request, timeout=self.options.deadline, metadata=self.options.metadata())
+            except grpc.RpcError as error:
+                raise from_rpc(error) from None
 
     def _connected(self) -> grpc.Channel:
         with self._lock:
@@ -186,9 +187,8 @@ class Run(BaseRun):
         self, prompt: Prompt, *, format: Format = "openai_chat", **options: Unpack[TrimOptions]
     ) -> Trimmed[Prompt]:
         """Trim a prompt, as `Client.trim`; options given here go before the run's."""
-        trimmed = self.client.trim(self.id, prompt, format=format, **(self.options | options))
-        self.last = trimmed
-        return trimmed
+        steps = self._engine.trim(self.id, prompt, format, self.options | options)
+        return self.client._drive(self._watched(prompt, steps))  # noqa: SLF001  # as above
 
     def openai_chat(self, **keywords: Any) -> dict[str, Any]:
         """Return the keywords of `chat.completions.create` with the messages trimmed."""
@@ -203,9 +203,31 @@ class Run(BaseRun):
         return self._adapted("anthropic_messages", keywords)
 
     def report(self, response: Any) -> UsageLearned | None:
-        """Report the usage that the SDK's response tells for the last prompt of an adapter; None if there is none."""
+        """Report what became of the run's last prompt: what the provider counted, or that it refused it as too long.
+
+        Args:
+            response: the SDK's response; or what the provider refused the prompt with, an SDK's exception or its text.
+                An exception that tells of something else is not reported. A prompt that the client made without the
+                sidecar is made shorter after a refusal.
+
+        Returns:
+            What the sidecar learned. None: there was nothing to report, or it could not be reached, which is counted in
+            `unreported`.
+
+        Raises:
+            ValueError: no prompt of this run was sent yet.
+            ClientError: the sidecar did not take it, and the client does not fail open.
+        """
         usage = self._usage(response)
-        return self.client.report_usage(self.id, **usage) if usage else None
+        if not usage:
+            return None
+        try:
+            return self.client.report_usage(self.id, **usage)
+        except ClientError:
+            if not self.client.options.fail_open:
+                raise
+            self._engine.not_reported()
+            return None
 
     def tools(self, format: Format = "openai_chat") -> list[dict[str, Any]]:
         """Return the definitions of the sidecar's tools, for the call's `tools`; none if that fails open."""
@@ -230,17 +252,14 @@ class Run(BaseRun):
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
-        steps = complete(self._engine, dialect, self.id, keywords, self.options)
-        completion = self.client._drive(steps, create)  # noqa: SLF001  # as above
-        self.last = completion.trimmed
-        return completion
+        steps = complete(self._engine, Work(dialect, self.id, keywords, self.options, self._watched))
+        return self.client._drive(steps, create)  # noqa: SLF001  # as above
 
     def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
         self._chosen(format)
         steps = self._engine.trim_keywords(self.id, keywords, format, self.options)
-        trimmed = self.client._drive(steps)  # noqa: SLF001  # as above
-        self.last = trimmed
-        return trimmed.prompt
+        prompt: dict[str, Any] = (self.client._drive(self._watched(keywords, steps))).prompt  # noqa: SLF001  # as above
+        return prompt
 
 
 def _ask(create: Create | None, step: Ask) -> Any:

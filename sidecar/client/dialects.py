@@ -221,9 +221,18 @@ _TOO_LONG: Final = (
 def too_long(error: BaseException) -> str:
     """Return what a provider said when it refused a prompt as too long; empty if it was refused for another reason.
 
-    Both SDKs raise errors with a `status_code` and a text that holds the answer's body.
+    The SDKs of openai and anthropic raise errors with a `status_code` and a text that holds the answer's body; those of
+    Google have the status in `code`, and botocore's in `response`.
     """
-    if getattr(error, "status_code", None) not in _TOO_LONG_STATUS:
+    status = next((each for each in _statuses(error) if isinstance(each, int)), None)
+    if status is not None and status not in _TOO_LONG_STATUS:
         return ""
-    text = f"{getattr(error, 'code', None) or ''} {error}"
+    code = getattr(error, "code", None)
+    text = f"{code if isinstance(code, str) else ''} {error}"
     return text.strip() if any(words in text.lower() for words in _TOO_LONG) else ""
+
+
+def _statuses(error: BaseException) -> Iterable[Any]:
+    yield getattr(error, "status_code", None)
+    yield getattr(error, "code", None)
+    yield _get(getattr(error, "response", None), "ResponseMetadata", "HTTPStatusCode")

@@ -17,8 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from sidecar.client import native
-from sidecar.client.arguments import Prompt, SearchOptions, Selection, TrimOptions, Usage, selected
-from sidecar.client.errors import BAD_EDITS, NOT_JSON, ClientError, InvalidRequest, Refused
+from sidecar.client.arguments import Prompt, SearchOptions, Selection, TrimOptions, Usage, annotated, selected
+from sidecar.client.errors import (
+    BAD_EDITS,
+    CIRCUIT_OPEN,
+    NOT_JSON,
+    REVISION_UNKNOWN,
+    ClientError,
+    InvalidRequest,
+    Refused,
+)
 from sidecar.client.facts import (
     Ended,
     Found,
@@ -32,13 +40,17 @@ from sidecar.client.facts import (
     UsageLearned,
     read,
 )
+from sidecar.client.instead import Call, Instead, edits_of
 from sidecar.client.options import Options
 from sidecar.client.revisions import Revisions
-from sidecar.client.schema import enum_name, make
+from sidecar.client.schema import make
+from sidecar.client.shapes import SHAPES
 
 _log = logging.getLogger("sidecar.client")
 
 Result = TypeVar("Result")
+EDITS: Final = 2
+"""ResponseMode's number of edits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +81,11 @@ class Engine:
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
         self._untrimmed: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
         self._unreported = 0
-        self._last_reason = ""
+        self._told: set[str] = set()
+        """Reasons that were logged since prompts were trimmed last."""
+        self._instead = Instead(options.fallback_bytes)
 
     @property
     def trimmed(self) -> int:
@@ -84,24 +99,44 @@ class Engine:
             return dict(self._untrimmed)
 
     @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """The same, by what was sent instead."""
+        with self._lock:
+            return dict(self._fallbacks)
+
+    @property
+    def prompts_forgotten(self) -> int:
+        """Runs whose last prompt was forgotten for others' sake."""
+        return self._instead.forgotten
+
+    @property
     def unreported(self) -> int:
         """Usage reports of the loop that did not reach the sidecar."""
         return self._unreported
 
     def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
         """Trim a prompt: bytes or text of a body, or native objects."""
-        whole = isinstance(prompt, bytes | str)
-        request = self._request(run_id, format, options, "full" if whole else "edits")
+        call = Call(run_id, prompt, format, options)
+        # What follows a revision cannot be edited in place: the answer is longer than what was sent.
+        request = self._request(call, "edits" if call.native and not call.base else "full")
+        body = b""
         try:
-            request.json.body = _body(prompt)
+            body = request.json.body = _body(prompt)
             answer = yield Rpc("TrimPrompt", request)
-            trimmed = _whole(prompt, answer) if whole else _patched(prompt, answer)
+            trimmed = _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
         except ClientError as error:
+            known = self._instead.history(call, body)
+            if call.base and known is None:
+                raise  # the newest messages alone are no prompt
+            if error.reason == REVISION_UNKNOWN and call.base:
+                again = yield from self.trim(run_id, known, format, call.without_base())
+                made = native.remade(prompt, json.loads(body), again.prompt, SHAPES[format].messages)
+                return replace(again, prompt=made)
             if not self.options.fail_open:
                 raise
-            return self._gave_up(prompt, error)
-        self._succeeded(run_id, trimmed.revision, options)
-        return trimmed
+            return self._gave_up(self._instead.prompt(call, known, error.reason), error)
+        self._succeeded(call, trimmed.revision)
+        return self._instead.remembered(call, body, answer, trimmed)
 
     def trim_keywords(
         self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
@@ -166,45 +201,54 @@ class Engine:
     def end_run(self, run_id: str) -> Steps[Ended]:
         """Forget a run, here and there."""
         self._revisions.forget(run_id)
+        self._instead.forget(run_id)
         return _asked(Ended, "EndRun", run_id=run_id)
+
+    def refused(self, run_id: str) -> None:
+        """Take note that the provider refused a run's last prompt as too long."""
+        self._instead.refused(run_id)
 
     def not_reported(self) -> None:
         """Count a report that did not arrive: the estimate goes uncorrected, and nothing else."""
         with self._lock:
             self._unreported += 1
 
-    def _request(self, run_id: str, format: str, options: TrimOptions, mode: str) -> Any:
+    def _request(self, call: Call, mode: str) -> Any:
         """A request without its body. What is wrong with the options is the caller's slip and raised as such."""
-        given: dict[str, Any] = dict(options)
-        annotations = given.pop("annotations", {})
-        given.setdefault("revision", self._revisions.of(run_id))
+        given: dict[str, Any] = dict(call.options)
+        annotations = annotated(given.pop("annotations", None))
+        given.setdefault("revision", self._revisions.of(call.run_id))
         return make(
             "TrimPromptRequest",
-            run_id=run_id,
-            json={"format": format},
-            annotations=[{"message_index": index, "kind": kind} for index, kind in annotations.items()],
+            run_id=call.run_id,
+            json={"format": call.format},
+            annotations=[{"message_index": index, "kind": kind} for index, kind in annotations],
             response_mode=mode,
             accept_bytes=self.options.max_message_bytes,
             **given,
         )
 
-    def _succeeded(self, run_id: str, revision: bytes, options: TrimOptions) -> None:
+    def _succeeded(self, call: Call, revision: bytes) -> None:
         with self._lock:
             self._trimmed += 1
-            recovered, self._last_reason = self._last_reason, ""
-        if revision and not (options.get("dry_run") or options.get("side_call")):
-            self._revisions.keep(run_id, revision)
+            recovered = bool(self._told)
+            self._told.clear()
+        if revision and call.changes:
+            self._revisions.keep(call.run_id, revision)
         if recovered:
             _log.info("prompts are trimmed again")
 
-    def _gave_up(self, prompt: Prompt, error: ClientError) -> Trimmed[Prompt]:
+    def _gave_up(self, trimmed: Trimmed[Prompt], error: ClientError) -> Trimmed[Prompt]:
+        """Count a prompt that goes to the model without the sidecar."""
         with self._lock:
             self._untrimmed[error.reason] += 1
-            told, self._last_reason = self._last_reason == error.reason, error.reason
+            self._fallbacks[trimmed.fallback] += 1
+            told = error.reason in self._told or (error.reason == CIRCUIT_OPEN and bool(self._told))
+            self._told.add(error.reason)
         if not told:  # once for each stretch of the same trouble: an agent makes many calls
             at = f" at {error.field}" if error.field else ""
             _log.warning("prompts go to the model untrimmed: %s%s, from %s", error.reason, at, self.options.target)
-        return Trimmed(prompt, reason=error.reason)
+        return trimmed
 
 
 def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
@@ -229,14 +273,13 @@ def _body(prompt: Any) -> bytes:
 
 def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
     body: bytes = answer.json_body
-    return read(Trimmed, answer, prompt=body.decode() if isinstance(prompt, str) else body, trimmed=True)
+    made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
+    return read(Trimmed, answer, prompt=made, trimmed=True)
 
 
 def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
-    operation = answer.DESCRIPTOR.fields_by_name["edits"].message_type.fields_by_name["operation"]
-    edits = [(enum_name(operation, edit.operation), edit.pointer, edit.value) for edit in answer.edits]
     try:
-        made = native.edited(prompt, edits)
+        made = native.edited(prompt, edits_of(answer))
     except (LookupError, TypeError, ValueError) as error:
         told = f"the answer's edits do not fit the prompt ({type(error).__name__})"
         raise Refused(told, code="INTERNAL", reason=BAD_EDITS) from None

@@ -1,7 +1,7 @@
 """What a call of the sidecar can fail with: one tree.
 
     ClientError
-    ├── Unreachable      UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED   down, stopping, or too slow
+    ├── Unreachable      UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED   down, stopping, too slow, not called
     ├── InvalidRequest   INVALID_ARGUMENT                            no state of the sidecar would make it right
     ├── RunUnknown       NOT_FOUND                                   this sidecar has not seen the run: send its prompt
     └── Refused          all else                                    too large, too busy, not authenticated, failed
@@ -20,6 +20,10 @@ _DETAILS: Final = "grpc-status-details-bin"
 _DOMAIN: Final = "prompt-sidecar"
 NOT_JSON: Final = "PROMPT_NOT_JSON"
 """The reason where a prompt holds an object that no provider could be sent either."""
+CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
+"""The reason where the sidecar was not called, as it did not answer the calls before; see `breaker.py`."""
+REVISION_UNKNOWN: Final = "REVISION_UNKNOWN"
+"""The sidecar's reason where it does not know a `base_revision`."""
 BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
 """The reason where an answer's edits do not fit the prompt that was sent."""
 

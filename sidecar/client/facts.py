@@ -124,7 +124,16 @@ class Trimmed(Generic[Prompt]):
     trimmed: bool = False
     """Whether the sidecar answered; what it left out, `trims` says."""
     reason: str = ""
-    """Why it is untrimmed: a reason of the sidecar's, or a gRPC status code."""
+    """Why it is untrimmed: a reason of the sidecar's, a gRPC status code, or CIRCUIT_OPEN."""
+    fallback: str = ""
+    """What an untrimmed prompt is: `last_prompt` (and the messages since), `left_out` (the same without the oldest
+    iterations) or `as_given`; empty: the sidecar trimmed it, or it was not to be sent."""
+    left_out: int = 0
+    """Iterations that the client has left out since the sidecar answered last."""
+    thinking_removed: int = 0
+    """Blocks of thinking that the client removed, as the model would refuse them: what stands before has changed."""
+    refused: bool = False
+    """Whether the provider is known to have refused it as too long."""
     fits: bool | None = None
     """Whether it is within the limit; None: nobody has counted."""
     no_fit_reason: str = "unspecified"

@@ -2,15 +2,16 @@
 
 Each turn: the history is trimmed, the model is called, its usage reported, and the calls of the sidecar's tools
 answered by the sidecar. It ends when the model answers, or calls a tool of the agent's own. Where the sidecar is down,
-the model gets the untrimmed history; if it then calls one of its tools, it is told that they cannot be reached.
+the model gets its last prompt and what came since; if it then calls one of the sidecar's tools, it is told that they
+cannot be reached.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from sidecar.client.arguments import TrimOptions, Usage
 from sidecar.client.dialects import Dialect, ModelCall, too_long
@@ -23,6 +24,13 @@ MOST_TURNS: Final = 12
 the sidecar after twelve is going round in a circle, and the agent should see it."""
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
 """What the model is told where the sidecar cannot answer its call."""
+
+
+MOST_REFUSALS: Final = 8
+"""Refusals of one prompt as too long before the provider's error is the agent's. Each leaves at least three tenths of
+the prompt out, so that even a history of ten windows comes to fit."""
+Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
+"""Takes what was to be trimmed and the steps that do it; does them, and takes note of what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +61,40 @@ class Completion:
         return [*self._turns, *self.dialect.joined([*self._results, *results])]
 
 
-def complete(
-    engine: Engine, dialect: Dialect, run_id: str, keywords: Mapping[str, Any], options: TrimOptions
-) -> Steps[Completion]:
-    """Call the model until it answers or wants a tool of the agent's own.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A history that the model is to go on with."""
+
+    dialect: Dialect
+    run_id: str
+    keywords: Mapping[str, Any]
+    """Of the SDK's function."""
+    options: TrimOptions
+    watch: Watch
+
+
+def complete(engine: Engine, work: Work) -> Steps[Completion]:
+    """Call the model until it answers or wants a tool of the agent's own; `work.watch` sees each prompt.
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
         ValueError: `stream` or `n` is asked for.
     """
+    dialect, keywords = work.dialect, work.keywords
     if keywords.get("stream") or (keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
     offered = yield from offer(engine, dialect, keywords)
     history, recalls = dialect.history(keywords[dialect.prompt]), 0
     for turn in range(1, MOST_TURNS + 1):
         asked = {**keywords, **offered.keywords, dialect.prompt: history}
-        response, trimmed = yield from _answered(engine, dialect, run_id, asked, offered.options(options))
+        step = replace(work, keywords=asked, options=offered.options(work.options))
+        response, trimmed = yield from _answered(engine, step)
         calls = dialect.calls(response)
         history = [*history, *dialect.turn(response)]
         own = [call for call in calls if call.name in offered.own]
         results: list[Any] = []
         for call in own:
-            answer = yield from _run(engine, run_id, call, (dialect, asked, options))
+            answer = yield from _run(engine, call, step)
             results.append(call.result(answer.content, is_error=answer.is_error))
         recalls += len(own)
         others = tuple(call for call in calls if call.name not in offered.own)
@@ -113,24 +133,48 @@ def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Step
     return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))
 
 
-def _answered(
-    engine: Engine, dialect: Dialect, run_id: str, keywords: Mapping[str, Any], options: TrimOptions
-) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
-    """Trim, call the model, report; if it refuses the prompt as too long and names a limit, once more within it."""
-    trimmed = yield from engine.trim_keywords(run_id, keywords, dialect.format, options)
-    try:
-        response = yield Ask(trimmed.prompt)
-    except Exception as error:
-        told = too_long(error)
-        learned = (yield from _reported(engine, run_id, {"refusal": {"message": told}}, trimmed)) if told else None
-        if learned is None or not learned.learned_limit:
-            raise
-        trimmed = yield from engine.trim_keywords(run_id, keywords, dialect.format, options)
-        response = yield Ask(trimmed.prompt)
-    usage = dialect.usage(response)
+def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
+    """Trim, call the model, report. A prompt that is refused as too long is sent again as long as it gets shorter."""
+    trimmed = yield from _trim(engine, work)
+    for refusals in range(MOST_REFUSALS + 1):
+        try:
+            response = yield Ask(trimmed.prompt)
+            break
+        except Exception as error:
+            told = too_long(error)
+            if not told:
+                raise
+            engine.refused(work.run_id)
+            yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
+            learned = yield from _reported(engine, work.run_id, {"refusal": {"message": told}}, trimmed)
+            if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
+                raise
+            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            if not _is_shorter(shorter, trimmed):
+                raise
+            trimmed = yield from work.watch(work.keywords, _made(shorter))
+    usage = work.dialect.usage(response)
     if usage.get("input_tokens") is not None:
-        yield from _reported(engine, run_id, usage, trimmed)
+        yield from _reported(engine, work.run_id, usage, trimmed)
     return response, trimmed
+
+
+def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
+    steps = engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+    return (yield from work.watch(work.keywords, steps))
+
+
+def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
+    """A prompt that is made already, as steps: there are none."""
+    yield from ()
+    return trimmed
+
+
+def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
+    """Whether a prompt is shorter than the one that was refused before."""
+    if one.trimmed and other.trimmed and one.tokens and other.tokens:
+        return one.tokens.after < other.tokens.after
+    return one.trimmed or one.left_out > other.left_out
 
 
 def _reported(
@@ -146,16 +190,13 @@ def _reported(
         return None
 
 
-def _run(
-    engine: Engine, run_id: str, call: ModelCall, again: tuple[Dialect, Mapping[str, Any], TrimOptions]
-) -> Steps[ToolAnswer]:
+def _run(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
     """Have the sidecar answer; one that has not seen the run, as after a restart, is sent the prompt first."""
-    dialect, keywords, options = again
     try:
-        answer = yield from engine.call_tool(run_id, call.name, call.arguments, "")
+        answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
         if answer.outcome == "run_unknown":
-            yield from engine.trim_keywords(run_id, keywords, dialect.format, options)
-            answer = yield from engine.call_tool(run_id, call.name, call.arguments, "")
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
     except ClientError:
         if not engine.options.fail_open:
             raise

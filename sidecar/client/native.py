@@ -72,6 +72,33 @@ def edited(prompt: Any, edits: Iterable[tuple[str, str, bytes]]) -> Any:
     return holder[0]
 
 
+def remade(prompt: Any, given: Any, made: Any, member: str) -> Any:
+    """Return a prompt in its own shape, of JSON that was made of it; what is as it was given is the very same object.
+
+    Args:
+        prompt: bytes, text or native objects.
+        given: the prompt as JSON.
+        made: the JSON that it becomes.
+        member: the member that holds the messages.
+    """
+    if isinstance(prompt, bytes | str):
+        raw = dumped(made)
+        return raw.decode() if isinstance(prompt, str) else raw
+    if not isinstance(made, dict) or not isinstance(prompt, Mapping):
+        return _same_objects(prompt, given, made) if isinstance(made, list) else made
+    members = {name: prompt[name] if name in prompt and given.get(name) == made[name] else made[name] for name in made}
+    old, new = given.get(member), made.get(member)
+    if isinstance(old, list) and isinstance(new, list) and old != new:
+        members[member] = _same_objects(prompt[member], old, new)
+    return members
+
+
+def _same_objects(objects: Any, given: list[Any], made: list[Any]) -> list[Any]:
+    """The messages that were made, each as the object that it was given as, if there is one."""
+    known = {dumped(message): each for message, each in zip(given, objects, strict=True)}
+    return [known.get(dumped(message), message) for message in made]
+
+
 class _Copies:
     """The containers that were copied on the way of an edit. Each is copied once, whatever the number of edits."""
 

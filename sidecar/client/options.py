@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +18,9 @@ seconds. So a sidecar that hangs delays an agent by less than the model does."""
 DEFAULT_MESSAGE_BYTES: Final = 67_108_864
 """Bytes of one request or answer: the server's own default, 64 MiB. gRPC's 4 MiB is less than a long prompt with
 images."""
+DEFAULT_FALLBACK_BYTES: Final = 67_108_864
+"""Bytes of prompts that are remembered for the time when the sidecar is down: 64 runs of a megabyte, sent and returned
+prompt together. The runs that were silent for longest are forgotten first, and theirs go untrimmed then."""
 RETRIES: Final[Mapping[str, Any]] = {
     "maxAttempts": 3,
     "initialBackoff": "0.05s",
@@ -63,12 +67,19 @@ class Options:
     trace_context: Callable[[], Mapping[str, str]] | None = None
     """Returns the headers `traceparent` and `tracestate` of the call that is being made, for agents that trace without
     OpenTelemetry. None: OpenTelemetry's current span, if the agent has loaded OpenTelemetry."""
+    fallback_bytes: int = DEFAULT_FALLBACK_BYTES
+    """Bytes of prompts that are remembered, over all runs; the newest run's are kept in any case. 0: none, and a prompt
+    that the sidecar does not trim goes to the model as it was given."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that never go back, by which the circuit breaker pauses."""
 
     def __post_init__(self) -> None:
         if not 0 < self.deadline <= 86_400:
             raise ValueError(f"deadline is {self.deadline}; it must be over 0 and at most 86,400 seconds")
         if not 0 < self.max_message_bytes <= 2_147_483_647:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}; it must be 1 to 2,147,483,647")
+        if not self.fallback_bytes >= 0:
+            raise ValueError(f"fallback_bytes is {self.fallback_bytes}; it must be 0 or more")
         if not self.target:
             raise ValueError("target is empty; it may be such as 127.0.0.1:7717 or unix:/run/sidecar.sock")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import grpc
 import pytest
 
 from sidecar.client import Client, ClientError, InvalidRequest, Refused, Unreachable
+from sidecar.client.breaker import LONGEST_PAUSE
 from sidecar.client.options import Options
 from sidecar.client.schema import make
 from sidecar.server.options import ServerOptions
@@ -44,8 +46,10 @@ def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
         for _ in range(3):
             made = client.trim("r", prompt)
             assert made.prompt is prompt
-            assert (False, "UNAVAILABLE", None) == (made.trimmed, made.reason, made.fits)
-        assert (0, 3, {"UNAVAILABLE": 3}) == (client.trimmed, client.untrimmed, client.untrimmed_by_reason)
+            assert (False, "as_given", None) == (made.trimmed, made.fallback, made.fits)
+        assert (0, 3) == (client.trimmed, client.untrimmed)
+        assert {"UNAVAILABLE": 2, "CIRCUIT_OPEN": 1} == client.untrimmed_by_reason
+        assert {"as_given": 3} == client.fallbacks
     assert [("WARNING", f"prompts go to the model untrimmed: UNAVAILABLE, from {NOBODY}")] == [
         (record.levelname, record.message) for record in caplog.records if record.name == "sidecar.client"
     ]
@@ -64,7 +68,8 @@ def test_back_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same client trims again when a sidecar is back, and says that it does."""
     caplog.set_level(logging.INFO, "sidecar.client")
     socket = ServerOptions(listen="", socket=str(tmp_path / "s"), sweep_interval=3_600)
-    with Client(f"unix:{tmp_path}/s", deadline=PATIENT) as client:
+    seconds = itertools.count(0, LONGEST_PAUSE)
+    with Client(f"unix:{tmp_path}/s", deadline=PATIENT, clock=lambda: float(next(seconds))) as client:
         with serving(socket):
             assert client.trim("r", MESSAGES).trimmed
         assert not client.trim("r", MESSAGES).trimmed
@@ -120,6 +125,7 @@ def test_other_methods_fail_closed() -> None:
         for call in calls:
             with pytest.raises(Unreachable):
                 call()
+            client._breaker._answered()  # noqa: SLF001  # each is to find nobody by itself
         assert 0 == client.untrimmed
 
 
@@ -213,6 +219,7 @@ def test_opentelemetrys_span_goes_along() -> None:
         ({"deadline": 1e9}, "deadline"),
         ({"max_message_bytes": 0}, "max_message_bytes"),
         ({"target": ""}, "target"),
+        ({"fallback_bytes": -1}, "fallback_bytes"),
     ],
 )
 def test_options_out_of_their_bounds(wrong: dict[str, Any], word: str) -> None:

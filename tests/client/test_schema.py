@@ -45,7 +45,7 @@ MESSAGES = {
     facts.RunFigures: "RunFigures",
     facts.Ended: "EndRunResponse",
 }
-OURS = {facts.Trimmed: {"prompt", "trimmed", "reason"}}
+OURS = {facts.Trimmed: {"prompt", "trimmed", "reason", "fallback", "left_out", "thinking_removed", "refused"}}
 """Fields that no message has."""
 TURNED = {facts.Trimmed: {"json_body", "conversation", "edits"}}
 """Fields that become others: the prompt."""
@@ -68,8 +68,7 @@ def test_a_fact_has_every_field_of_its_message(fact: type[Any]) -> None:
         (
             arguments.TrimOptions,
             "TrimPromptRequest",
-            # base_revision is for bodies that hold the newest messages alone, which edits of native objects cannot be.
-            {"run_id", "json", "conversation", "response_mode", "accept_bytes", "base_revision"},
+            {"run_id", "json", "conversation", "response_mode", "accept_bytes"},
         ),
         (arguments.SearchOptions, "SearchHistoryRequest", {"run_id", "query"}),
         (arguments.Usage, "ReportUsageRequest", {"run_id"}),

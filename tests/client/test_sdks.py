@@ -234,7 +234,7 @@ def test_the_loop_without_a_sidecar(spoken: Api) -> None:
 
 
 def test_the_sidecar_goes_down_in_the_loop(spoken: Api, served: Serving) -> None:
-    """The model is told that its tool cannot be reached, and the run goes on untrimmed."""
+    """The model is told that its tool cannot be reached, and gets its last prompt, what it said, and that."""
 
     def recall(body: Any) -> Says:
         served.server.stop(0)
@@ -247,7 +247,8 @@ def test_the_sidecar_goes_down_in_the_loop(spoken: Api, served: Serving) -> None
         assert (1, 1, 1) == (client.trimmed, client.untrimmed, client.unreported)
     told = results(there.bodies[1])
     assert "This tool cannot be reached right now. Go on without it, or try again later." == told[-1]
-    assert [result(number) for number in range(1, 13)] == told[:-1]
+    assert results(there.bodies[0]) == told[:-1]
+    assert {"last_prompt": 1} == client.fallbacks
 
 
 def test_another_server_answers_after_it_was_sent_the_prompt(spoken: Api, tmp_path: Path) -> None:
@@ -325,7 +326,7 @@ def test_what_the_loop_does_not_do(wrong: Any, client: Client) -> None:
 
 def test_a_report_needs_a_prompt(client: Client) -> None:
     """What was counted belongs to a prompt of the run."""
-    with pytest.raises(ValueError, match="adapters"):
+    with pytest.raises(ValueError, match="nothing to report"):
         client.run("r").report({})
 
 
