@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
@@ -31,7 +31,7 @@ class TrimOptions(TypedDict, total=False):
     output_reserve: int
     policy: Mapping[str, Any]
     """Fields of Policy: `{"preset": "lean", "fit_high": 0.8}`."""
-    annotations: Mapping[int, Annotation] | Iterable[Mapping[str, Any]]
+    annotations: Mapping[int, Annotation] | Sequence[Mapping[str, Any]]
     """Index of a message → what it is; or as the request has it, `[{"message_index": 3, "kind": "pinned"}]`, where one
     message may be several things."""
     recall_unavailable: bool
@@ -122,6 +122,18 @@ def annotated(annotations: Any) -> list[tuple[int, Any]]:
             raise TypeError(ANNOTATIONS) from None
         pairs.append((index, kind))
     return pairs
+
+
+def check_order(policy: Mapping[str, Any]) -> None:
+    """Tell of marks in the wrong order, where both are given; where one is, the server knows the other.
+
+    Raises:
+        ValueError: a low-water mark is above its high-water mark.
+    """
+    for low, high in (("fit_low", "fit_high"), ("fit_residue_low", "fit_residue_high")):
+        least, most = policy.get(low), policy.get(high)
+        if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
+            raise ValueError(f"policy.{low} is {least}; it may be at most policy.{high}, which is {most}")
 
 
 def selected(selection: Selection) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
@@ -12,6 +15,7 @@ import grpc.aio
 
 from sidecar.client.arguments import Format, Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
 from sidecar.client.base import Base, BaseRun
+from sidecar.client.dialects import only_strict
 from sidecar.client.engine import Ask, Result, Rpc, Steps
 from sidecar.client.errors import ClientError, from_rpc
 from sidecar.client.facts import Ended, Found, Retrieved, RunFigures, Task, ToolAnswer, Tools, Trimmed, UsageLearned
@@ -25,10 +29,13 @@ Create = Callable[..., Awaitable[Any]]
 class AsyncClient(Base):
     """A client of the sidecar for asyncio. A context manager.
 
-    It connects at its first call, and belongs to the event loop in which that was made.
+    It connects at its first call. A connection belongs to an event loop: in another one, as by a second `asyncio.run`,
+    the client makes another.
     """
 
-    _channel: grpc.aio.Channel | None = None
+    @cached_property
+    def _channels(self) -> dict[asyncio.AbstractEventLoop, grpc.aio.Channel]:
+        return {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -40,7 +47,9 @@ class AsyncClient(Base):
 
     async def close(self) -> None:
         """Give the connection back. The client cannot be used any more."""
-        channel, self._channel, self._closed = self._channel, None, True
+        self._closed = True
+        # Those of other loops end with them: in their own alone they could be closed.
+        channel = self._channels.pop(asyncio.get_running_loop(), None)
         if channel is not None:
             await channel.close()
 
@@ -149,14 +158,18 @@ class AsyncClient(Base):
 
     def _connected(self) -> grpc.aio.Channel:
         self._check_open()
-        if self._channel is None:
-            options, credentials = self.options, self.options.credentials
-            self._channel = (
-                grpc.aio.insecure_channel(options.target, options.channel_arguments)
-                if credentials is None
-                else grpc.aio.secure_channel(options.target, credentials, options.channel_arguments)
-            )
-        return self._channel
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if loop not in self._channels:
+                for ended in [each for each in self._channels if each.is_closed()]:
+                    del self._channels[ended]
+                options, credentials = self.options, self.options.credentials
+                self._channels[loop] = (
+                    grpc.aio.insecure_channel(options.target, options.channel_arguments)
+                    if credentials is None
+                    else grpc.aio.secure_channel(options.target, credentials, options.channel_arguments)
+                )
+            return self._channels[loop]
 
 
 class AsyncRun(BaseRun):
@@ -239,7 +252,8 @@ class AsyncRun(BaseRun):
 
         Args:
             format: the provider's.
-            create: the SDK's function.
+            create: the SDK's function, such as `messages.create`. `chat.completions.parse` takes strict tools only, so that
+                it goes without the sidecar's, and the model cannot recall.
             **keywords: what it takes. The sidecar's tools are added to its `tools`.
 
         Raises:
@@ -247,7 +261,9 @@ class AsyncRun(BaseRun):
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
-        steps = complete(self._engine, Work(dialect, self.id, keywords, self.options, self._watched))
+        steps = complete(
+            self._engine, Work(dialect, self.id, keywords, self.options, self._watched, only_strict(format, create))
+        )
         return await self.client._drive(steps, create)  # noqa: SLF001  # as above
 
     async def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,4 +275,5 @@ class AsyncRun(BaseRun):
 
 async def _ask(create: Create | None, step: Ask) -> Any:
     assert create is not None
-    return await create(**step.keywords)
+    answer: Any = create(**step.keywords)
+    return await answer if inspect.isawaitable(answer) else answer  # a function that blocks has answered already

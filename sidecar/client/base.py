@@ -95,6 +95,7 @@ class BaseRun:
     """One run: its id, and the options of its prompts. For one agent; not to be shared by threads."""
 
     def __init__(self, engine: Engine, run_id: str, options: TrimOptions) -> None:
+        engine.check(run_id, options)
         self._engine = engine
         self.id = run_id
         self.options = options

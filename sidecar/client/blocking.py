@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,7 @@ import grpc
 
 from sidecar.client.arguments import Format, Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
 from sidecar.client.base import Base, BaseRun
+from sidecar.client.dialects import only_strict
 from sidecar.client.engine import Ask, Result, Rpc, Steps
 from sidecar.client.errors import ClientError, from_rpc
 from sidecar.client.facts import Ended, Found, Retrieved, RunFigures, Task, ToolAnswer, Tools, Trimmed, UsageLearned
@@ -244,7 +246,8 @@ class Run(BaseRun):
 
         Args:
             format: the provider's.
-            create: the SDK's function.
+            create: the SDK's function, such as `messages.create`. `chat.completions.parse` takes strict tools only, so that
+                it goes without the sidecar's, and the model cannot recall.
             **keywords: what it takes. The sidecar's tools are added to its `tools`.
 
         Raises:
@@ -252,7 +255,9 @@ class Run(BaseRun):
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
-        steps = complete(self._engine, Work(dialect, self.id, keywords, self.options, self._watched))
+        steps = complete(
+            self._engine, Work(dialect, self.id, keywords, self.options, self._watched, only_strict(format, create))
+        )
         return self.client._drive(steps, create)  # noqa: SLF001  # as above
 
     def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,4 +269,9 @@ class Run(BaseRun):
 
 def _ask(create: Create | None, step: Ask) -> Any:
     assert create is not None
-    return create(**step.keywords)
+    answer = create(**step.keywords)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()  # or Python would warn that nobody has awaited it
+        raise TypeError("a blocking client was given a coroutine function: give it a blocking one, or use AsyncClient")
+    return answer

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sidecar.client.arguments import Format, Usage
@@ -236,3 +237,10 @@ def _statuses(error: BaseException) -> Iterable[Any]:
     yield getattr(error, "status_code", None)
     yield getattr(error, "code", None)
     yield _get(getattr(error, "response", None), "ResponseMetadata", "HTTPStatusCode")
+
+
+def only_strict(format: str, create: Any) -> bool:
+    """Whether an SDK's function refuses tools that are not strict: openai's `chat.completions.parse`."""
+    while isinstance(create, partial):
+        create = create.func
+    return format == _CHAT.format and getattr(create, "__name__", "") == "parse"

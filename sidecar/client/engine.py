@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import secrets
 import threading
 from collections import Counter
@@ -17,7 +18,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from sidecar.client import native
-from sidecar.client.arguments import Prompt, SearchOptions, Selection, TrimOptions, Usage, annotated, selected
+from sidecar.client.arguments import (
+    Prompt,
+    SearchOptions,
+    Selection,
+    TrimOptions,
+    Usage,
+    annotated,
+    check_order,
+    selected,
+)
 from sidecar.client.errors import (
     BAD_EDITS,
     CIRCUIT_OPEN,
@@ -43,7 +53,7 @@ from sidecar.client.facts import (
 from sidecar.client.instead import Call, Instead, edits_of
 from sidecar.client.options import Options
 from sidecar.client.revisions import Revisions
-from sidecar.client.schema import make
+from sidecar.client.schema import make, unknown
 from sidecar.client.shapes import SHAPES
 
 _log = logging.getLogger("sidecar.client")
@@ -114,6 +124,15 @@ class Engine:
         """Usage reports of the loop that did not reach the sidecar."""
         return self._unreported
 
+    def check(self, run_id: str, options: TrimOptions) -> None:
+        """Tell of options that are wrong whatever the prompt.
+
+        Raises:
+            TypeError: an option is not known, or of another type.
+            ValueError: a value is out of its range.
+        """
+        self._request(Call(run_id, [], "openai_chat", options), "edits")
+
     def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
         """Trim a prompt: bytes or text of a body, or native objects."""
         call = Call(run_id, prompt, format, options)
@@ -132,7 +151,7 @@ class Engine:
                 again = yield from self.trim(run_id, known, format, call.without_base())
                 made = native.remade(prompt, json.loads(body), again.prompt, SHAPES[format].messages)
                 return replace(again, prompt=made)
-            if not self.options.fail_open:
+            if not self.options.fail_open or (_names_option(error) and not self._revisions.of(run_id)):
                 raise
             return self._gave_up(self._instead.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
@@ -215,6 +234,14 @@ class Engine:
 
     def _request(self, call: Call, mode: str) -> Any:
         """A request without its body. What is wrong with the options is the caller's slip and raised as such."""
+        for name in call.options:
+            if name not in TrimOptions.__annotations__:
+                raise TypeError(unknown("a prompt has no option", name, TrimOptions.__annotations__))
+        if not str(call.run_id).isprintable():
+            raise ValueError("run_id holds a character that cannot be printed")
+        policy = call.options.get("policy")
+        if isinstance(policy, Mapping):
+            check_order(policy)
         given: dict[str, Any] = dict(call.options)
         annotations = annotated(given.pop("annotations", None))
         given.setdefault("revision", self._revisions.of(call.run_id))
@@ -284,6 +311,11 @@ def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
         told = f"the answer's edits do not fit the prompt ({type(error).__name__})"
         raise Refused(told, code="INTERNAL", reason=BAD_EDITS) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)
+
+
+def _names_option(error: ClientError) -> bool:
+    """Whether the sidecar has refused an option, which no other prompt would make right."""
+    return isinstance(error, InvalidRequest) and re.split(r"[.\[]", error.field)[0] in TrimOptions.__annotations__
 
 
 _SDK_OPTIONS: Final = frozenset({"extra_body", "extra_headers", "extra_query", "idempotency_key", "timeout"})

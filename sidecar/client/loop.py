@@ -71,6 +71,8 @@ class Work:
     """Of the SDK's function."""
     options: TrimOptions
     watch: Watch
+    strict: bool = False
+    """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
 
 
 def complete(engine: Engine, work: Work) -> Steps[Completion]:
@@ -83,7 +85,7 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
     dialect, keywords = work.dialect, work.keywords
     if keywords.get("stream") or (keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
-    offered = yield from offer(engine, dialect, keywords)
+    offered = _theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
     history, recalls = dialect.history(keywords[dialect.prompt]), 0
     for turn in range(1, MOST_TURNS + 1):
         asked = {**keywords, **offered.keywords, dialect.prompt: history}
@@ -118,16 +120,23 @@ class Offer:
         return options if self.own else {**options, "recall_unavailable": True}
 
 
-def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
-    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
+def _theirs(keywords: Mapping[str, Any]) -> Offer:
+    """The agent's tools alone."""
     given = keywords.get("tools") or ()
     theirs = list(given) if isinstance(given, Sequence) else []
+    return Offer({"tools": theirs} if theirs else {}, frozenset())
+
+
+def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
+    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
+    alone = _theirs(keywords)
+    theirs = alone.keywords.get("tools", [])
     try:
         tools = yield from engine.list_tools(dialect.format)
     except ClientError:
         if not engine.options.fail_open:
             raise
-        return Offer({"tools": theirs} if theirs else {}, frozenset())
+        return alone
     taken = dialect.names(theirs)
     definitions = [each for each in json.loads(tools.tools_json) if dialect.tool_name(each) not in taken]
     return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))

@@ -74,6 +74,9 @@ class Options:
     """Seconds that never go back, by which the circuit breaker pauses."""
 
     def __post_init__(self) -> None:
+        for name, kind, words in _TYPES:
+            if not isinstance(getattr(self, name), kind) or (kind is not bool and getattr(self, name) is True):
+                raise TypeError(f"{name} is a {type(getattr(self, name)).__name__}; it must be {words}")
         if not 0 < self.deadline <= 86_400:
             raise ValueError(f"deadline is {self.deadline}; it must be over 0 and at most 86,400 seconds")
         if not 0 < self.max_message_bytes <= 2_147_483_647:
@@ -116,6 +119,17 @@ class Options:
         headers = _opentelemetry() if self.trace_context is None else self.trace_context()
         trace = tuple((name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name))
         return (("authorization", f"Bearer {self.token}"), *trace) if self.token else trace
+
+
+_TYPES: Final[Sequence[tuple[str, Any, str]]] = (
+    ("target", str, "a text such as 127.0.0.1:7717"),
+    ("deadline", (int, float), "a number over 0 and at most 86,400: seconds"),
+    ("fail_open", bool, "True or False"),
+    ("token", str, "a text"),
+    ("tls", (Tls, type(None)), "a Tls or None"),
+    ("max_message_bytes", int, "a whole number from 1 to 2,147,483,647"),
+    ("fallback_bytes", int, "a whole number, 0 or more"),
+)
 
 
 def _opentelemetry() -> Mapping[str, str]:

@@ -26,6 +26,10 @@ class Says:
     text: str = ""
     calls: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     status: int = 200
+    blocks: Sequence[Any] = ()
+    """Further blocks before these, in the API's own words; of anthropic's only."""
+    tokens: Mapping[str, int] = field(default_factory=lambda: TOKENS)
+    """What it says that it took."""
 
 
 Script = Iterable[Says | Callable[[Any], Says]]
@@ -37,6 +41,8 @@ class Provider:
     """See the file. A context manager; `bodies` are the requests that it was sent, by the path's end."""
 
     script: list[Says | Callable[[Any], Says]]
+    always: Callable[[Any], Says] | None = None
+    """What takes every turn, where there is no script."""
     bodies: list[Any] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     server: Any = None
@@ -64,7 +70,7 @@ class Provider:
     def answer(self, path: str, body: Any) -> tuple[int, Any]:
         """Take the script's next turn."""
         self.bodies.append(body)
-        turn = self.script.pop(0)
+        turn = self.always or self.script.pop(0)
         says = turn(body) if callable(turn) else turn
         if says.status != 200:
             return says.status, {"error": {"message": says.text, "type": "invalid_request_error", "code": None}}
@@ -74,6 +80,11 @@ class Provider:
 def provider(*script: Says | Callable[[Any], Says]) -> Provider:
     """A provider that answers so."""
     return Provider(list(script))
+
+
+def always(answer: Callable[[Any], Says]) -> Provider:
+    """A provider whose every turn a function takes, given the body that was sent."""
+    return Provider([], answer)
 
 
 def _chat(says: Says, number: int) -> Any:
@@ -91,10 +102,10 @@ def _chat(says: Says, number: int) -> Any:
         "model": MODEL,
         "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
         "usage": {
-            "prompt_tokens": TOKENS["input"],
-            "completion_tokens": TOKENS["output"],
-            "total_tokens": TOKENS["input"] + TOKENS["output"],
-            "prompt_tokens_details": {"cached_tokens": TOKENS["cached"]},
+            "prompt_tokens": says.tokens["input"],
+            "completion_tokens": says.tokens["output"],
+            "total_tokens": says.tokens["input"] + says.tokens["output"],
+            "prompt_tokens_details": {"cached_tokens": says.tokens["cached"]},
         },
     }
 
@@ -118,11 +129,11 @@ def _responses(says: Says, number: int) -> Any:
         "tool_choice": "auto",
         "tools": [],
         "usage": {
-            "input_tokens": TOKENS["input"],
-            "input_tokens_details": {"cached_tokens": TOKENS["cached"]},
-            "output_tokens": TOKENS["output"],
+            "input_tokens": says.tokens["input"],
+            "input_tokens_details": {"cached_tokens": says.tokens["cached"]},
+            "output_tokens": says.tokens["output"],
             "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": TOKENS["input"] + TOKENS["output"],
+            "total_tokens": says.tokens["input"] + says.tokens["output"],
         },
     }
 
@@ -137,14 +148,14 @@ def _messages(says: Says, number: int) -> Any:
         "type": "message",
         "role": "assistant",
         "model": MODEL,
-        "content": [*text, *calls],
+        "content": [*says.blocks, *text, *calls],
         "stop_reason": "tool_use" if calls else "end_turn",
         "stop_sequence": None,
         "usage": {
-            "input_tokens": TOKENS["input"] - TOKENS["cached"],
-            "cache_read_input_tokens": TOKENS["cached"],
+            "input_tokens": says.tokens["input"] - says.tokens["cached"],
+            "cache_read_input_tokens": says.tokens["cached"],
             "cache_creation_input_tokens": 0,
-            "output_tokens": TOKENS["output"],
+            "output_tokens": says.tokens["output"],
         },
     }
 
