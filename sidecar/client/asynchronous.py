@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -22,7 +22,7 @@ from sidecar.client.facts import Ended, Found, Retrieved, RunFigures, Task, Tool
 from sidecar.client.loop import Completion, Work, complete
 from sidecar.client.schema import methods
 
-Create = Callable[..., Awaitable[Any]]
+Create = Callable[..., Any]
 """An SDK's coroutine that calls the model, such as `openai.AsyncOpenAI().chat.completions.create`."""
 
 
@@ -252,8 +252,8 @@ class AsyncRun(BaseRun):
 
         Args:
             format: the provider's.
-            create: the SDK's function, such as `messages.create`. `chat.completions.parse` takes strict tools only, so that
-                it goes without the sidecar's, and the model cannot recall.
+            create: the SDK's function. openai's `chat.completions.parse` takes strict tools only: it is called without
+                the sidecar's, so that the model cannot recall.
             **keywords: what it takes. The sidecar's tools are added to its `tools`.
 
         Raises:

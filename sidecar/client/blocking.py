@@ -246,8 +246,8 @@ class Run(BaseRun):
 
         Args:
             format: the provider's.
-            create: the SDK's function, such as `messages.create`. `chat.completions.parse` takes strict tools only, so that
-                it goes without the sidecar's, and the model cannot recall.
+            create: the SDK's function. openai's `chat.completions.parse` takes strict tools only: it is called without
+                the sidecar's, so that the model cannot recall.
             **keywords: what it takes. The sidecar's tools are added to its `tools`.
 
         Raises:

@@ -45,9 +45,11 @@ class Body:
 
     @classmethod
     def of(cls, value: Any, shape: Shape) -> Body | None:
-        """Take a prompt apart; None: it holds no list of messages."""
+        """Take a prompt apart; None: it holds no list of messages, each an object."""
         messages = value.get(shape.messages) if isinstance(value, dict) else value
-        return cls(value, messages, shape) if isinstance(messages, list) else None
+        if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+            return None
+        return cls(value, messages, shape)
 
     def json(self) -> Any:
         """The prompt."""

@@ -22,8 +22,7 @@ def size(body: Any) -> int:
 
 
 def defects(format: str, body: Any) -> list[str]:
-    """What the provider would refuse in the pairing of calls and results: ids that are not answered at once, or that
-    answer nothing."""
+    """What the provider would refuse in the pairing: calls that are not answered at once, answers to nothing."""
     return _PAIRING[format](body)
 
 
@@ -102,7 +101,7 @@ class Windowed:
 
 @dataclass(slots=True)
 class Thinking:
-    """Signs each block of thinking over what it was produced under, and tells which block that is sent back is not valid.
+    """Signs each block of thinking over what it was produced under, and tells which that is sent back is not valid.
 
     As platform.claude.com says under "Preserved thinking" (read on 2026-11-22): the prefix is `system`, `tools` and all
     messages before, without thinking and marks of the cache; each block records which one came before it.
@@ -121,9 +120,9 @@ class Thinking:
                 if block["type"] != "thinking":
                     continue
                 if self.signed.get(block["signature"]) != (self._prefix(body, at), before):
+                    where = f"messages.{at}.content.{place}"
                     return (
-                        f"messages.{at}.content.{place}: Invalid `signature` in `thinking` block. The block is bound to a"
-                        " different conversation."
+                        f"{where}: Invalid `signature` in `thinking` block. The block is bound to another conversation."
                     )
                 before, count = block["signature"], count + 1
         self.sent_back.append(count)
