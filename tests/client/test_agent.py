@@ -18,6 +18,7 @@ class Python:
     """As one of `tests.clients.languages`; it needs no build."""
 
     unix = True
+    leaves_out = True
 
     def command(self, *arguments: str) -> list[str]:
         """The command that runs the agent with the package of this checkout."""
@@ -47,7 +48,7 @@ def test_over_a_unix_socket(tmp_path: Path, log: str) -> None:
 
 
 def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """The agent goes on with untrimmed prompts, counts them and finishes."""
+    """The agent goes on with what it sent last, counts that and finishes."""
     table.test_killed_in_the_middle(PYTHON, tmp_path, tmp_path)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import grpc
 
+from sidecar.client.breaker import MISSES
 from sidecar.v1 import tool_pb2, trim_pb2
 from tests.clients.languages import Language
 from tests.clients.test_agents import DAYS, LONG, told, without
@@ -84,11 +85,15 @@ def serving(handlers: grpc.GenericRpcHandler) -> Iterator[str]:
 
 
 def test_deadline_retries_and_sizes(language: Language, folder: Path, log: str) -> None:
-    """Each call has a deadline, UNAVAILABLE is tried thrice, and answers over 4 MiB arrive and are declared welcome."""
+    """Each call has a deadline, UNAVAILABLE is tried thrice, and answers over 4 MiB arrive and are declared welcome.
+
+    The client in Python makes no more calls after two of them, but for one a pause.
+    """
     servicer = Draining()
     with serving(servicer.handlers()) as address:
         assert without(0) == told(language, folder, address, log, LONG)[1]
-    assert ATTEMPTS * (DAYS + 1) == servicer.calls["TrimPrompt"]
+    calls = servicer.calls["TrimPrompt"] / ATTEMPTS
+    assert calls in (range(MISSES, DAYS) if language.leaves_out else [DAYS + 1])
     assert 1 == servicer.calls["ListTools"]
     assert [] == [left for left in servicer.deadlines if left is None or not 0 < left < float(LONG) + ROUNDING]
     assert {SIZE} == {prompt.accept_bytes for prompt in servicer.prompts}

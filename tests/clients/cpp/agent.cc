@@ -1,5 +1,6 @@
 // A small agent in C++ with the sidecar at its side. It has types of its own for messages, so it sends them typed, as a
-// `conversation`. Where the sidecar is down, slow or refuses, it goes on with its untrimmed prompt, and counts that.
+// `conversation`. Where the sidecar is down, slow or refuses, it goes on with its last trimmed prompt and the messages
+// since, and counts that.
 //
 //     agent TARGET LOG [SECONDS]
 //
@@ -121,7 +122,8 @@ class Agent {
     for (const auto& tool : answer.tools()) tools_.insert(tool.name());  // none without a sidecar: no recall then
   }
 
-  // What to send to the model: the trimmed prompt, or the prompt as it is.
+  // What to send to the model: the trimmed prompt; without the sidecar the last one, and the messages since. The whole
+  // untrimmed history would soon be more than the model takes.
   pb::Conversation Trim() {
     pb::TrimPromptRequest request;
     request.set_run_id(run_id_);
@@ -138,12 +140,16 @@ class Agent {
     if (!status.ok()) {
       ++untrimmed_;  // in a real agent: a metric with an alert
       std::cout << "iteration " << iterations_ << ": untrimmed (" << status.error_code() << ")" << std::endl;
-      return history_;
+      pb::Conversation prompt = sent_;
+      for (int i = seen_; i < history_.messages_size(); ++i) *prompt.add_messages() = history_.messages(i);
+      return prompt;
     }
     revision_ = answer.revision();
     ++trimmed_;
     std::cout << "iteration " << iterations_ << ": trimmed" << std::endl;
-    return answer.conversation();
+    sent_ = answer.conversation();
+    seen_ = history_.messages_size();
+    return sent_;
   }
 
   // Tells what the provider counted.
@@ -189,6 +195,8 @@ class Agent {
   const std::string run_id_ = NewId();
   std::set<std::string> tools_;  // names of the sidecar's tools
   pb::Conversation history_;
+  pb::Conversation sent_;  // the last trimmed prompt
+  int seen_ = 0;           // how many messages of the history it stands for
   std::string revision_;
   int tokens_ = -1;  // of the newest prompt, if it was trimmed
   int iterations_ = 0, trimmed_ = 0, untrimmed_ = 0;

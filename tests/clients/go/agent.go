@@ -1,5 +1,5 @@
-// A small agent in Go with the sidecar at its side. Where the sidecar is down, slow or refuses, it goes on with its
-// untrimmed prompt, and counts that.
+// A small agent in Go with the sidecar at its side. Where the sidecar is down, slow or refuses, it goes on with its last
+// trimmed prompt and the messages since, and counts that.
 //
 //	agent TARGET LOG [SECONDS]
 //
@@ -99,7 +99,9 @@ type agent struct {
 	runID    string
 	tools    []json.RawMessage // the agent's own, then the sidecar's
 	sidecars map[string]bool   // names of the sidecar's tools
-	messages []message
+	messages []interface{}
+	sent     []interface{} // the last trimmed prompt's messages
+	seen     int           // how many of the agent's they stand for
 	revision []byte
 	tokens   *int32 // of the newest prompt, if it was trimmed
 
@@ -124,9 +126,16 @@ func (a *agent) offer() {
 	}
 }
 
-// trim returns what to send to the model: the trimmed body, or the body as it is.
-func (a *agent) trim(body []byte) []byte {
-	reserve := int32(1_000)
+// body is a request with these messages.
+func (a *agent) body(messages []interface{}) []byte {
+	body, _ := json.Marshal(map[string]interface{}{"model": "gpt-4o", "tools": a.tools, "messages": messages})
+	return body
+}
+
+// trim returns what to send to the model: the trimmed body; without the sidecar the last one's messages, and those since.
+// The whole untrimmed history would soon be more than the model takes.
+func (a *agent) trim() []byte {
+	reserve, body := int32(1_000), a.body(a.messages)
 	answer, err := a.sidecar.TrimPrompt(context.Background(), &pb.TrimPromptRequest{
 		RunId:             a.runID,
 		Prompt:            &pb.TrimPromptRequest_Json{Json: &pb.JsonPrompt{Format: pb.Format_FORMAT_OPENAI_CHAT, Body: body}},
@@ -140,11 +149,15 @@ func (a *agent) trim(body []byte) []byte {
 		a.tokens = nil
 		a.Untrimmed++ // in a real agent: a metric with an alert
 		fmt.Printf("iteration %d: untrimmed (%s)\n", a.Iterations, status.Code(err))
-		return body
+		return a.body(append(append([]interface{}{}, a.sent...), a.messages[a.seen:]...))
 	}
 	a.revision, a.tokens = answer.Revision, &answer.Tokens.After
 	a.Trimmed++
 	fmt.Printf("iteration %d: trimmed\n", a.Iterations)
+	var prompt struct{ Messages []interface{} }
+	if json.Unmarshal(answer.GetJsonBody(), &prompt) == nil {
+		a.sent, a.seen = prompt.Messages, len(a.messages)
+	}
 	return answer.GetJsonBody()
 }
 
@@ -176,14 +189,10 @@ func (a *agent) call(made function) string {
 
 func (a *agent) run() {
 	a.offer()
-	a.messages = []message{{Role: "user", Content: "What happened in these twelve days?"}}
+	a.messages = []interface{}{message{Role: "user", Content: "What happened in these twelve days?"}}
 	for !a.Finished {
 		a.Iterations++
-		body, err := json.Marshal(map[string]interface{}{"model": "gpt-4o", "tools": a.tools, "messages": a.messages})
-		if err != nil {
-			log.Fatal(err)
-		}
-		answer := model(a.trim(body), a.Iterations)
+		answer := model(a.trim(), a.Iterations)
 		a.report()
 		a.messages = append(a.messages, answer) // the agent's own history stays untrimmed
 		for _, made := range answer.ToolCalls {

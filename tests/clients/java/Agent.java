@@ -1,5 +1,5 @@
-// A small agent in Java with the sidecar at its side. Where the sidecar is down, slow or refuses, it goes on with its
-// untrimmed prompt, and counts that.
+// A small agent in Java with the sidecar at its side. Where the sidecar is down, slow or refuses, it goes on with its last
+// trimmed prompt and the messages since, and counts that.
 //
 //     java Agent TARGET LOG [SECONDS]
 //
@@ -45,6 +45,8 @@ public final class Agent {
   final JsonArray tools = new JsonArray(); // the agent's own, then the sidecar's
   final Set<String> sidecars = new HashSet<>(); // names of the sidecar's tools
   final JsonArray messages = new JsonArray();
+  JsonArray sent = new JsonArray(); // the last trimmed prompt's messages
+  int seen; // how many of the agent's they stand for
   ByteString revision = ByteString.EMPTY;
   int tokens = -1; // of the newest prompt, if it was trimmed
   int iterations, trimmed, untrimmed;
@@ -110,7 +112,8 @@ public final class Agent {
     }
   }
 
-  // What to send to the model: the trimmed prompt, or the prompt as it is.
+  // What to send to the model: the trimmed prompt; without the sidecar the last one, and the messages since. The whole
+  // untrimmed history would soon be more than the model takes.
   String trim(String body) {
     TrimPromptRequest request = TrimPromptRequest.newBuilder()
         .setRunId(runId)
@@ -127,12 +130,19 @@ public final class Agent {
       tokens = answer.getTokens().getAfter();
       trimmed++;
       System.out.printf("iteration %d: trimmed%n", iterations);
-      return answer.getJsonBody().toStringUtf8();
+      String prompt = answer.getJsonBody().toStringUtf8();
+      sent = JsonParser.parseString(prompt).getAsJsonObject().getAsJsonArray("messages");
+      seen = messages.size();
+      return prompt;
     } catch (StatusRuntimeException error) {
       tokens = -1;
       untrimmed++; // in a real agent: a metric with an alert
       System.out.printf("iteration %d: untrimmed (%s)%n", iterations, error.getStatus().getCode());
-      return body;
+      JsonArray fits = sent.deepCopy();
+      for (int i = seen; i < messages.size(); i++) fits.add(messages.get(i));
+      JsonObject prompt = JsonParser.parseString(body).getAsJsonObject();
+      prompt.add("messages", fits);
+      return prompt.toString();
     }
   }
 

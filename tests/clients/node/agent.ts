@@ -1,5 +1,5 @@
 // A small agent in TypeScript with the sidecar at its side. Where the sidecar is down, slow or refuses, it goes on with
-// its untrimmed prompt, and counts that.
+// its last trimmed prompt and the messages since, and counts that.
 //
 //     node dist/agent.js TARGET LOG [SECONDS]
 //
@@ -67,6 +67,7 @@ const ownTools = [{ type: "function", function: { name: "read_log", description:
 
 const runId = randomUUID();
 const messages: Message[] = [{ role: "user", content: "What happened in these twelve days?" }];
+let sent: Message[] = [], seen = 0; // the last trimmed prompt's messages, and how many of the agent's it stands for
 let revision: Buffer = Buffer.alloc(0);
 let tokens: number | undefined; // of the newest prompt, if it was trimmed
 let iterations = 0, trimmed = 0, untrimmed = 0, recalled = false, finished = false;
@@ -80,7 +81,8 @@ const sidecarTools = await ask<ListToolsResponse__Output>((...rest) =>
 );
 const isSidecars = new Set(sidecarTools.map((tool) => tool.function.name));
 
-// What to send to the model: the trimmed prompt, or the prompt as it is.
+// What to send to the model: the trimmed prompt; without the sidecar the last one, and the messages since. The whole
+// untrimmed history would soon be more than the model takes.
 async function trim(body: string): Promise<string> {
   try {
     const request = {
@@ -97,12 +99,14 @@ async function trim(body: string): Promise<string> {
     tokens = answer.tokens?.after;
     trimmed += 1;
     console.log(`iteration ${iterations}: trimmed`);
-    return answer.jsonBody!.toString();
+    const prompt = answer.jsonBody!.toString();
+    [sent, seen] = [JSON.parse(prompt).messages, messages.length];
+    return prompt;
   } catch (error) {
     tokens = undefined;
     untrimmed += 1; // in a real agent: a metric with an alert
     console.log(`iteration ${iterations}: untrimmed (${grpc.status[(error as grpc.ServiceError).code]})`);
-    return body;
+    return JSON.stringify({ ...JSON.parse(body), messages: [...sent, ...messages.slice(seen)] });
   }
 }
 
