@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sidecar.client.arguments import TrimOptions, Usage
 from sidecar.client.breaker import Breaker
-from sidecar.client.dialects import DIALECTS, Dialect, too_long
+from sidecar.client.dialects import DIALECTS, Dialect, refuses_thinking, too_long
 from sidecar.client.engine import Engine, Steps
 from sidecar.client.errors import ClientError
 from sidecar.client.facts import Trimmed
@@ -117,6 +117,9 @@ class BaseRun:
         if last is None:
             raise ValueError("no prompt of this run was sent yet, so there is nothing to report")
         usage: Usage
+        if isinstance(response, BaseException) and refuses_thinking(response):
+            self._engine.thinking_refused(self.id)
+            return {}
         if isinstance(response, BaseException | str):
             told = response if isinstance(response, str) else too_long(response)
             if not told:

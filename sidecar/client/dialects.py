@@ -233,6 +233,15 @@ def too_long(error: BaseException) -> str:
     return text.strip() if any(words in text.lower() for words in _TOO_LONG) else ""
 
 
+def refuses_thinking(error: BaseException) -> bool:
+    """Whether a provider refused a prompt for thinking that is bound to another one.
+
+    The words are Anthropic's: platform.claude.com, "Prefix checks on thinking blocks", read on 2026-11-22.
+    """
+    status = next((each for each in _statuses(error) if isinstance(each, int)), 400)
+    return status == 400 and "bound to a different conversation" in str(error).lower()
+
+
 def _statuses(error: BaseException) -> Iterable[Any]:
     yield getattr(error, "status_code", None)
     yield getattr(error, "code", None)

@@ -31,6 +31,7 @@ from sidecar.client.arguments import (
 from sidecar.client.errors import (
     BAD_EDITS,
     CIRCUIT_OPEN,
+    NO_PROMPT,
     NOT_JSON,
     REVISION_UNKNOWN,
     ClientError,
@@ -227,6 +228,13 @@ class Engine:
         """Take note that the provider refused a run's last prompt as too long."""
         self._instead.refused(run_id)
 
+    def thinking_refused(self, run_id: str) -> bool:
+        """Take note that the provider refused thinking of a run's last prompt; return whether there is any left."""
+        removed = self._instead.thinking_refused(run_id)
+        if removed:
+            _log.warning("the provider refused thinking that is bound to another prompt: it is removed from the run's")
+        return removed
+
     def not_reported(self) -> None:
         """Count a report that did not arrive: the estimate goes uncorrected, and nothing else."""
         with self._lock:
@@ -300,6 +308,8 @@ def _body(prompt: Any) -> bytes:
 
 def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
     body: bytes = answer.json_body
+    if not body:
+        raise Refused("the answer holds no prompt", code="INTERNAL", reason=NO_PROMPT)
     made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
     return read(Trimmed, answer, prompt=made, trimmed=True)
 

@@ -24,6 +24,8 @@ CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
 """The reason where the sidecar was not called, as it did not answer the calls before; see `breaker.py`."""
 REVISION_UNKNOWN: Final = "REVISION_UNKNOWN"
 """The sidecar's reason where it does not know a `base_revision`."""
+NO_PROMPT: Final = "NO_PROMPT"
+"""The reason where an answer holds no prompt, as that of something else than a sidecar may."""
 BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
 """The reason where an answer's edits do not fit the prompt that was sent."""
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sidecar.client import native
 from sidecar.client.arguments import TrimOptions, annotated
 from sidecar.client.facts import Trimmed
-from sidecar.client.fallback import AS_GIVEN, Body, changed_thinking, fall_back, history, without
+from sidecar.client.fallback import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
 from sidecar.client.schema import enum_name
 from sidecar.client.sent import LastPrompts, Sent
 from sidecar.client.shapes import SHAPES
@@ -82,6 +83,22 @@ class Instead:
         if last is not None:
             self._last.keep(run_id, replace(last, refused=True))
 
+    def thinking_refused(self, run_id: str) -> bool:
+        """Take note that the provider refused thinking in a run's last prompt: all of it is removed from now on.
+
+        It happens where nobody knows under which prompt it was produced, as in an agent that was started anew.
+
+        Returns:
+            Whether there is any.
+        """
+        last = self._last.of(run_id)
+        body = None if last is None else Body.of(last.prompt(), SHAPES[last.format])
+        if last is None or body is None:
+            return False
+        gone = last.gone | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
+        self._last.keep(run_id, replace(last, gone=gone))
+        return gone != last.gone
+
     def history(self, call: Call, body: bytes) -> Any:
         """The whole untrimmed prompt as JSON; None: what stands before the newest messages is not known, or no JSON."""
         try:
@@ -145,7 +162,9 @@ class Instead:
         sent = _sent(call, body, answer, trimmed, last)
         anew = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
         if last is not None and (anew or last.gone):
-            sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if anew else None)
+            # What cannot be read here goes as the sidecar has answered it.
+            with suppress(LookupError, TypeError, ValueError, RecursionError):
+                sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if anew else None)
         self._last.keep(call.run_id, sent)
         return trimmed
 

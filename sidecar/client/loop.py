@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from sidecar.client.arguments import TrimOptions, Usage
-from sidecar.client.dialects import Dialect, ModelCall, too_long
+from sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
 from sidecar.client.engine import Ask, Engine, Rpc, Steps
 from sidecar.client.errors import ClientError
 from sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
@@ -150,6 +150,9 @@ def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, 
             response = yield Ask(trimmed.prompt)
             break
         except Exception as error:
+            if refuses_thinking(error) and engine.thinking_refused(work.run_id):
+                trimmed = yield from _trim(engine, work)
+                continue
             told = too_long(error)
             if not told:
                 raise

@@ -77,6 +77,8 @@ class Options:
         for name, kind, words in _TYPES:
             if not isinstance(getattr(self, name), kind) or (kind is not bool and getattr(self, name) is True):
                 raise TypeError(f"{name} is a {type(getattr(self, name)).__name__}; it must be {words}")
+        if not (self.token.isascii() and self.token.isprintable()):  # gRPC refuses each call with such a header
+            raise ValueError("token holds a character that no header can carry")
         if not 0 < self.deadline <= 86_400:
             raise ValueError(f"deadline is {self.deadline}; it must be over 0 and at most 86,400 seconds")
         if not 0 < self.max_message_bytes <= 2_147_483_647:

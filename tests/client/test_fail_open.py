@@ -226,3 +226,17 @@ def test_options_out_of_their_bounds(wrong: dict[str, Any], word: str) -> None:
     """They are told when the client is made, with what would be accepted."""
     with pytest.raises(ValueError, match=word):
         Options(**wrong)
+
+
+def test_an_answer_without_a_prompt() -> None:
+    """Something else than a sidecar may answer: no empty prompt goes out."""
+    with flaky(0) as (_, address), Client(address, deadline=PATIENT) as client:
+        made = client.trim("r", b"[]")
+        assert (b"[]", False, "NO_PROMPT") == (made.prompt, made.trimmed, made.reason)
+
+
+def test_a_token_that_no_header_carries() -> None:
+    """It is told when the client is made, and is not shown."""
+    with pytest.raises(ValueError, match="token") as caught:
+        Options(token="sécret")
+    assert "cret" not in str(caught.value)

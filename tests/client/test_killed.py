@@ -334,3 +334,21 @@ def test_a_stopped_process_is_waited_for_twice() -> None:
             sidecar.process.send_signal(signal.SIGCONT)
             with Client(address, deadline=PATIENT) as patient:
                 assert patient.trim("r", messages).trimmed  # it is awake
+
+
+def test_an_agent_that_was_started_anew() -> None:
+    """It knows nothing of the prompts under which its thinking was produced: what is refused is removed, once."""
+    spoken, thinking = api("anthropic_messages"), Thinking()
+    model = Windowed("anthropic_messages", 12, TAKES_ALL, thinking=thinking)
+    messages = question()
+    with always(model) as there, program("--listen", "127.0.0.1:0") as sidecar:
+        address, create = sidecar.wait_for(READY)[1], spoken.blocking(there.url)
+        for number in range(2):
+            with Client(address if number == 0 else "127.0.0.1:1", deadline=PATIENT) as client:
+                run = client.run("r")
+                for _ in range(5):
+                    keywords = spoken.keywords(messages, model=BINDS)
+                    done = run.complete("anthropic_messages", create, **keywords)
+                    messages = done.history([call.result(result(1)) for call in done.calls])
+    assert 11 == len(there.bodies)  # one of them was refused: without the sidecar its directives are gone
+    assert [0, 1, 2, 3, 4, 0, 1, 2, 3, 4] == thinking.sent_back

@@ -14,6 +14,7 @@ from typing import Any
 from tests.client.provider import Says
 
 BYTES_A_TOKEN = 4
+BOUND_ELSEWHERE = "The block is bound to a different conversation. Remove the block."
 
 
 def size(body: Any) -> int:
@@ -121,9 +122,7 @@ class Thinking:
                     continue
                 if self.signed.get(block["signature"]) != (self._prefix(body, at), before):
                     where = f"messages.{at}.content.{place}"
-                    return (
-                        f"{where}: Invalid `signature` in `thinking` block. The block is bound to another conversation."
-                    )
+                    return f"{where}: Invalid `signature` in `thinking` block. {BOUND_ELSEWHERE}"
                 before, count = block["signature"], count + 1
         self.sent_back.append(count)
         return ""
