@@ -40,7 +40,7 @@ class Language:
     unix: bool = True
     """Whether its gRPC reaches a unix socket with what the build installs."""
     leaves_out: bool = False
-    """Whether it leaves the oldest iterations out, and stops calling a sidecar that is down, as Python's client does."""
+    """Whether it leaves the oldest iterations out, and stops calling one that is down, as the client in Python does."""
 
     @property
     def folder(self) -> Path:
