@@ -324,7 +324,8 @@ class Evaluation:
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
-        self._residue.begin()  # else what each iteration leaves would add up to the high-water mark
+        if self._policy.fit_stage is not FitStage.OFF:
+            self._residue.begin()  # else what each iteration leaves would add up to the high-water mark
 
     def _settle_old(self) -> None:
         """Collapse old feedback and drop iterations past the hard cap, which batch points do whatever they need."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sidecar.effective import ages, inert, report, sentences, warnings
 from sidecar.policy_knobs import KNOBS
+from sidecar.prompt.items import ItemKind, Role
 from sidecar.settings import load
 from sidecar.trim.entries import Reason
 from sidecar.trim.policy import PRESETS, AgeStage, FitStage, Policy, preset
@@ -73,6 +74,18 @@ def test_ages_and_fits_as_it_is_said(messages: list[plain], limit: int, policy: 
         assert not reasons & {Reason.FIT, Reason.RESIDUE}
     if "leaves of the older one a pointer" not in said:
         assert Reason.REPEATED not in reasons
+
+
+def test_what_ageing_leaves_stays_where_nothing_is_made_to_fit() -> None:
+    """Ageing at every call clips; only fitting drops whole iterations because their remains take room."""
+    turn = [plain(Role.ASSISTANT), plain(Role.USER, ((ItemKind.TEXT, "be careful"),))]
+    messages = [plain(Role.USER, ((ItemKind.TEXT, "line of log"),)), *turn * 8]
+    ageing, fitting = (
+        Policy(age_stage=AgeStage.ALWAYS, fit_stage=stage) for stage in (FitStage.OFF, FitStage.OLDEST_FIRST)
+    )
+
+    assert [] == [record for record in evaluated(messages, 60, ageing).ledger.records if record.dropped]
+    assert any(record.dropped for record in evaluated(messages, 60, fitting).ledger.records)
 
 
 @pytest.mark.parametrize("name", PRESETS)
