@@ -18,7 +18,7 @@ REAL = ("-m", "sidecar", "serve", "--listen", "127.0.0.1:0")
 FLOOR = ("-m", "tests.bench.floor_server")
 KEY = "the bench's key, the same in each process"
 """One key, so that the server and the core in this process mint the same ids and give the same answers."""
-PATIENCE = 10.0
+PATIENCE = 120.0
 """Seconds that a process gets to end by itself."""
 
 _READY = re.compile(r"listening on (\S+)")

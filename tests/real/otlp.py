@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_serv
 from opentelemetry.proto.common.v1 import common_pb2
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds after which a test that waits for a span has failed."""
 
 

@@ -24,8 +24,8 @@ from sidecar.tokens.vocabulary import ENCODINGS, load
 from sidecar.trim.policy import preset
 from sidecar.v1 import service_pb2_grpc, trim_pb2
 
-PATIENCE = 20.0
-"""Seconds after which a test that waits has failed."""
+PATIENCE = 120.0
+"""Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
 LATE = 2.0
 """Seconds after which a call that is held has missed its deadline: time enough to be at work first, on any machine."""
 ROUNDING = 0.1

@@ -130,8 +130,9 @@ def _prompt(size: int = 400) -> bytes:
 
 
 def _trim(served: Serving, run_id: str, window: int = 0) -> trim_pb2.TrimPromptResponse:
+    """Trim as a model of the run's own: what one test reports must not correct the figures of another."""
     asked = request(run_id, _prompt())
-    asked.model, asked.context_window = "unheard-of", window
+    asked.model, asked.context_window = f"unheard-of {run_id}", window
     return served.stub.TrimPrompt(asked, timeout=PATIENCE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from sidecar.telemetry.lag import LagMeter
+from tests.server.serving import PATIENCE
 
 
 def test_it_tells_how_late_it_was_until_it_is_ended() -> None:
@@ -19,7 +20,7 @@ def test_it_tells_how_late_it_was_until_it_is_ended() -> None:
     meter = LagMeter(late)
     assert not told
     meter.begin()
-    assert heard.wait(20)
+    assert heard.wait(PATIENCE)
     meter.end()
     count = len(told)
     assert min(told) >= 0

@@ -10,6 +10,7 @@ import pytest
 
 from sidecar.telemetry import catalog
 from sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from tests.server.serving import PATIENCE
 from tests.telemetry.watched import OPENMETRICS, Figures, Watched, prompt, scraped_name, watched
 
 FOREIGN = re.compile(r"process_|python_|otel_|target_info")
@@ -104,7 +105,7 @@ def test_the_scraper_chooses_the_form(accept: str, content: str) -> None:
     """OpenMetrics where it is asked for, else the older text."""
     with watched() as server:
         request = urllib.request.Request(f"http://127.0.0.1:{server.port}/metrics", headers={"Accept": accept})
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             assert response.headers["Content-Type"].startswith(content.partition(";")[0])
             assert b"prompt_sidecar_prompts_total" in response.read()
 

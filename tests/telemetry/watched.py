@@ -25,7 +25,7 @@ from sidecar.telemetry.exposition import Exposition, Reader, registry
 from sidecar.telemetry.options import TelemetryOptions
 from sidecar.telemetry.pipeline import assemble
 from sidecar.v1 import trim_pb2
-from tests.server.serving import Serving, serving
+from tests.server.serving import PATIENCE, Serving, serving
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -57,7 +57,7 @@ class Watched:
     def scrape(self) -> Figures:
         """Scrape as Prometheus does."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/metrics", headers={"Accept": OPENMETRICS})
-        with urllib.request.urlopen(request, timeout=20) as response:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
             text = response.read().decode()
         families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
         return Figures(tuple(sample for family in families for sample in family.samples), text)

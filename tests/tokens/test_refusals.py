@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -294,12 +293,9 @@ def test_only_the_start_is_read() -> None:
     ],
 )
 def test_hostile_texts_cost_little(piece: str) -> None:
-    """A text made to be searched for long is answered in milliseconds; the first call compiles the table."""
-    read_refusal("")
+    """A text made to be searched for long is answered as its beginning is, which is all that is read."""
     hostile = piece * (1_000_000 // len(piece))
-    started = time.perf_counter()
-    read_refusal(hostile)
-    assert time.perf_counter() - started < 0.1
+    assert read_refusal(hostile) == read_refusal(hostile[:MOST_CHARACTERS])
 
 
 WORDS = [word for message, _ in KNOWN.values() for word in message.split()]
