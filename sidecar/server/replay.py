@@ -13,6 +13,7 @@ import json
 import secrets
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +30,13 @@ _WIDE = 2_000_000_000
 """A window that no prompt fills, to learn a prompt's size."""
 _LEAST_LIMIT = 256
 _GZIP = b"\x1f\x8b"
+NO_FIT: Mapping[str, str] = {
+    "protected_text": "what is never trimmed is more than the limit by itself: the system prompt, the opening user "
+    "messages, the newest turn",
+    "policy": "the policy forbids the trimming that would be needed",
+    "not_stashable": "an item that would have to be trimmed is larger than all that a run may stash",
+}
+"""What the reasons mean for which a prompt does not fit."""
 _HEADER = "turn  messages    before     after      kept  trims  fits      ms"
 
 
@@ -114,6 +122,8 @@ class Turn:
     """Items that are trimmed in this prompt."""
     batch_point: bool
     fits: bool
+    no_fit_reason: str
+    """Why it does not fit, as in the protocol: a name of `NO_FIT`; empty if it fits."""
     milliseconds: float
 
 
@@ -124,6 +134,8 @@ class Summary:
     turns: int
     limit: int
     over_limit: int
+    no_fit_reasons: Mapping[str, int]
+    """How many of them do not fit, by reason."""
     tokens_before: int
     tokens_after: int
     batch_points: int
@@ -239,6 +251,7 @@ def summarise(turns: Sequence[Turn], prices: Prices) -> Summary:
         turns=len(turns),
         limit=turns[-1].limit,
         over_limit=sum(not turn.fits for turn in turns),
+        no_fit_reasons=dict(Counter(turn.no_fit_reason for turn in turns if not turn.fits)),
         tokens_before=sum(turn.before for turn in turns),
         tokens_after=sum(turn.after for turn in turns),
         batch_points=sum(turn.batch_point for turn in turns),
@@ -284,22 +297,30 @@ def _turn(turn: int, count: int, answer: trim_pb2.TrimPromptResponse, millisecon
         trims=len(answer.trims),
         batch_point=answer.cache.batch_point,
         fits=answer.fits,
+        no_fit_reason="" if answer.fits else _reason(answer.no_fit_reason),
         milliseconds=round(milliseconds, 3),
     )
 
 
+def _reason(number: trim_pb2.NoFitReason.ValueType) -> str:
+    return trim_pb2.NoFitReason.Name(number).removeprefix("NO_FIT_REASON_").lower()
+
+
 def _line(turn: Turn) -> str:
     fits = "yes" if turn.fits else "NO"
+    reason = f"  {turn.no_fit_reason}" if turn.no_fit_reason else ""
     return (
         f"{turn.turn:>4}  {turn.messages:>8}  {turn.before:>8}  {turn.after:>8}  {turn.kept:>8}  {turn.trims:>5}"
-        f"  {fits:>4}  {turn.milliseconds:>6.1f}{'  batch' if turn.batch_point else ''}"
+        f"  {fits:>4}  {turn.milliseconds:>6.1f}{'  batch' if turn.batch_point else ''}{reason}"
     )
 
 
 def _summary_lines(summary: Summary) -> str:
     share = summary.cost / summary.untrimmed_cost if summary.untrimmed_cost else 1.0
+    reasons = (f"  {count} {name}: {NO_FIT.get(name, name)}\n" for name, count in summary.no_fit_reasons.items())
     return (
         f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
+        f"{''.join(reasons)}"
         f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
         f"{summary.batch_points} batch points\n"
         f"cost at {summary.prices.cached:g} for a cached token and {summary.prices.written:g} for any other: "

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.__main__ import main
+from sidecar.server.replay import NO_FIT
+from sidecar.v1 import trim_pb2
 from tests.cli.running import PATIENCE, ROOT, environment, run
 
 DATA = Path(os.environ.get("PROMPT_SIDECAR_DATA") or ROOT.parent / "shared" / "data")
@@ -178,6 +180,28 @@ def test_replay_refuses_bad_limits(limit: str, tmp_path: Path, capsys: pytest.Ca
     path.write_text(json.dumps(MESSAGES))
     assert 2 == main(["replay", str(path), f"--limit={limit}"])
     assert "--limit is" in capsys.readouterr().err
+
+
+def test_replay_says_why_a_prompt_does_not_fit(tmp_path: Path) -> None:
+    """Each such turn names its reason, and the summary what it means; as JSON, too."""
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps([{"role": "user", "content": "word " * 2_000}, *MESSAGES[1:]]))
+    shown = run("replay", str(path), "--limit", "1000").stdout
+    *turns, summary = map(json.loads, run("replay", str(path), "--limit", "1000", "--json").stdout.splitlines())
+
+    assert [["NO", "protected_text"]] * len(turns) == [
+        [word for word in line.split() if word in ("NO", "protected_text")]
+        for line in shown.splitlines()[1 : len(turns) + 1]
+    ]
+    assert f"  {len(turns)} protected_text: what is never trimmed is more than the limit by itself" in shown
+    assert {"protected_text"} == {turn["no_fit_reason"] for turn in turns}
+    assert {"protected_text": len(turns)} == summary["summary"]["no_fit_reasons"]
+
+
+def test_every_reason_is_explained() -> None:
+    """A reason of the protocol that replay does not know would be told as a bare name."""
+    names = {name.removeprefix("NO_FIT_REASON_").lower() for name, number in trim_pb2.NoFitReason.items() if number}
+    assert names == set(NO_FIT)
 
 
 def test_replay_of_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
