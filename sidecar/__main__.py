@@ -29,8 +29,8 @@ EXIT_INTERRUPTED = 130
 _HIGHEST_PRICE = 1_000.0
 """Plain input tokens; a price of a million tokens in place of one is a mistake."""
 _LONGEST_WAIT = 86_400.0
-_INSTALL = "pip install 'prompt-sidecar[server]'"
-"""Without the extra there is the client alone."""
+_INSTALL = "pip install '.[server]' in a checkout of prompt-sidecar"
+"""Without the extra there is the client alone. It is on no package index yet."""
 
 _EXAMPLES = """\
 examples:

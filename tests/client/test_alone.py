@@ -143,5 +143,5 @@ def test_an_installation_of_the_client_alone(versions: list[str], wheel: Path, t
     assert "True True" == run(python, "-c", typed + held).stdout.strip()
     refused = run(tmp_path / "v" / "bin" / "prompt-sidecar", "serve")
     assert 2 == refused.returncode
-    assert "pip install 'prompt-sidecar[server]'" in refused.stderr
+    assert "pip install '.[server]' in a checkout" in refused.stderr
     assert 1 == len(refused.stderr.splitlines())

@@ -44,7 +44,8 @@ def test_what_is_copied_exists_and_is_let_through() -> None:
 
 def test_the_package_finds_all_that_its_build_reads() -> None:
     """Readme and licence are named in pyproject.toml."""
-    named = re.findall(r'(?m)^(?:readme = |license-files = \[)"([^"]+)"', (ROOT / "pyproject.toml").read_text("utf-8"))
+    pattern = r'(?m)^(?:fragments = \[\{ path = |license-files = \[)"([^"]+)"'
+    named = re.findall(pattern, (ROOT / "pyproject.toml").read_text("utf-8"))
 
     assert 2 == len(named)
     assert [] == [name for name in named if name not in _sources()]

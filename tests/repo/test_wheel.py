@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -48,8 +49,26 @@ def test_nothing_stands_beside_the_package(wheel: zipfile.ZipFile) -> None:
     assert {"sidecar"} == {top for top in tops if not top.endswith(".dist-info")}
 
 
+def test_the_page_of_a_package_index_has_no_broken_link(wheel: zipfile.ZipFile) -> None:
+    """Readers there have the README, and neither the pages nor the pictures that it leads to."""
+    metadata = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+    page = wheel.read(metadata).decode().partition("\n\n")[2]
+    targets = re.findall(r"\]\(([^)]*)\)|(?m:^\[[^\]]+\]: *(\S+))|(?:src|href)=\"([^\"]*)", page)
+
+    assert page.startswith("# Prompt Sidecar")
+    assert "docs/python-client.md" in page
+    assert [] == [target for target in targets if not "".join(target).startswith(("https://", "http://", "#"))]
+
+
 def test_the_command_is_declared(wheel: zipfile.ZipFile) -> None:
     """`prompt-sidecar` starts the command line."""
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
 
     assert "prompt-sidecar = sidecar.__main__:main" in wheel.read(name).decode()
+
+
+def test_no_page_says_that_it_is_on_a_package_index() -> None:
+    """It is not, yet: installing it by its name alone fails."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+    assert [] == [page.name for page in pages if re.search(r"pip install '?prompt-sidecar\b", page.read_text("utf-8"))]
