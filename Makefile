@@ -12,6 +12,9 @@ EVAL ?=
 # Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
 OBSERVE ?=
 
+# Exact versions with hashes, for every platform.
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
+
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 # Tools of another environment must not answer for ours.
@@ -97,11 +100,14 @@ protos: $(READY) ## Write the stubs in sidecar/v1 anew from protos/
 dashboards: $(READY) ## Write the dashboards and rules anew from dashboards/generate
 	@$(BIN)/python -m dashboards.generate
 
+# The image takes the versions that the checks and tests have met.
 .PHONY: pins
-pins: $(READY) ## Pin the newest versions that pyproject.toml allows in .ci/requirements.txt
-	@$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --upgrade \
-		--generate-hashes --no-header --no-annotate --quiet --output-file .ci/requirements.txt
-	@git --no-pager diff --stat -- .ci/requirements.txt
+pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the checks and for the image
+	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file .ci/requirements.txt
+	@$(COMPILE) pyproject.toml --extra server --extra fast --constraint .ci/requirements.txt \
+		--output-file deploy/requirements/server.txt
+	@$(COMPILE) --group wheel --constraint .ci/requirements.txt --output-file deploy/requirements/build.txt
+	@git --no-pager diff --stat -- .ci/requirements.txt deploy/requirements
 
 .PHONY: clean
 clean: ## Remove what make made
