@@ -143,9 +143,9 @@ def test_time_is_linear(piece: str) -> None:
         text = piece * times
         best = float("inf")
         for _ in range(3):
-            start = time.process_time()
+            start = time.thread_time()
             terms(plain(text.encode(), "application/json"))
-            best = min(best, time.process_time() - start)
+            best = min(best, time.thread_time() - start)
         return best
 
     assert spent(80_000) < 30 * max(spent(10_000), 0.000_5)

