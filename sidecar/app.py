@@ -18,6 +18,7 @@ import tiktoken
 
 from sidecar.effective import warnings
 from sidecar.run.service import Runs
+from sidecar.server.clock import steady
 from sidecar.server.lifecycle import Server, StartError
 from sidecar.server.logs import configure
 from sidecar.server.options import is_loopback, split_address
@@ -45,7 +46,8 @@ def build_runs(settings: Settings, counter: Counter) -> Runs:
         limits=settings.limits,
         key=settings.key or secrets.token_bytes(_KEY_BYTES),
         key_lasts=bool(settings.key),
-        clock=time.time,
+        clock=steady,
+        wall=time.time,
         preset_overrides=settings.policy_overrides,
         search=settings.search,
         recall=settings.recall,

@@ -41,7 +41,7 @@ class Run:
 
         Args:
             key: mints its ids.
-            now: the time.
+            now: the time, by the clock that never steps.
             hold_bytes: bytes of the largest original that can be kept.
             stash: keeps its originals.
             search: bounds of a search.
@@ -72,6 +72,8 @@ class Run:
         """The format of the prompts that its memory is of; None: none has come yet."""
         self.started = self.last_seen = now
         self.calls = 0
+        self.in_use = 0
+        """Calls that work on it or wait for it; the table's lock guards it."""
         self.ended = False
         self.registered = False
         """Whether it was counted among the runs that began."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
-from sidecar.errors import InvalidRequest, RunUnknown
+from sidecar.errors import RunUnknown
 from sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
 from sidecar.recall.outcome import Outcome, describe, describe_page
 from sidecar.recall.retrieve import select
@@ -119,14 +119,9 @@ class Recalling:
 
     def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         """See `Runs.create_tasks`."""
-        run = self._table.begun(call.caller, call.run_id)
-        with run.lock:
-            try:
-                tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
-            except InvalidRequest:
-                self._table.drop_unused(call.caller, call.run_id, run)
-                raise
-        self._table.keep(call.caller, call.run_id, run)
+        with self._table.entered(call.caller, call.run_id) as run:
+            tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
+            self._table.keep(call.caller, call.run_id, run)
         return tasks
 
     def update_task(self, call: UpdateTaskCall) -> Sequence[TaskItem]:
@@ -150,8 +145,11 @@ class Recalling:
             with run.tools_lock:
                 answer = call_tool(call, _Backend(self, run, check), run.repeats)
                 run.tool_calls += 1
+            with run.lock:
+                if run.tasks.items and not run.registered and not run.ended:
+                    self._table.keep(call.caller, call.run_id, run)  # its tasks began it
         finally:
-            self._table.drop_unused(call.caller, call.run_id, run)
+            self._table.leave(call.caller, call.run_id, run)
         return answer
 
     def _seen(self, caller: str, run_id: str) -> Run | None:

@@ -86,6 +86,7 @@ class Runs:
         recall: RecallLimits | None = None,
         nonce: Callable[[], str] | None = None,
         key_lasts: bool = True,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         """Take what the use cases need.
 
@@ -94,15 +95,17 @@ class Runs:
             policy: the configured policy, for requests that name no preset.
             limits: bounds of what is kept.
             key: mints ids and signs revisions; the same key in every process gives the same ids.
-            clock: seconds since the epoch.
+            clock: seconds that never step and go on while the machine sleeps: times to live are counted by it.
             preset_overrides: configured policy fields, which hold for a preset that a request names too.
             search: bounds of a search.
             recall: bounds of recall by the model.
             nonce: gives the random part of a fence; None: the system's randomness.
             key_lasts: whether another process may have had the key, as one that is configured; not a random one.
+            wall: seconds since the epoch, only for figures that are told; None: `clock` gives them.
         """
         self._key_lasts = key_lasts
         self._counter = counter
+        self._clock, self._wall = clock, wall or clock
         self._calibration = Calibration()
         self._policy = policy
         self._limits = limits
@@ -135,8 +138,7 @@ class Runs:
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
-        run = self._table.begun(call.caller, call.run_id)
-        with run.lock:
+        with self._table.entered(call.caller, call.run_id) as run:
             try:
                 if format_.single:
                     return self._trim_single(run, call, format_, policy, check)
@@ -146,8 +148,6 @@ class Runs:
             except BaseException:
                 run.memory = run.new_memory()  # it caches a fold: the next prompt makes it again
                 raise
-            finally:
-                self._table.drop_unused(call.caller, call.run_id, run)
 
     def _trim(  # noqa: PLR0915 - the way of one prompt, step by step
         self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]
@@ -444,19 +444,28 @@ class Runs:
         if run is None:
             raise RunUnknown(UNKNOWN_RUN, field="run_id")
         with run.lock:
-            return run.figures(run_id)
+            return self._told(run, run_id)
 
     def end(self, caller: str, run_id: str) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
-        run = self._table.remove(caller, run_id)
+        run = self._table.known(caller, run_id)
         if run is None:
             return None
         with run.lock:
-            run.ended = True
-            figures = run.figures(run_id)
+            if run.ended:
+                return None
+            run.ended = True  # from here on nobody finds it; calls that wait for its lock begin a new one
+            figures = self._told(run, run_id)
             self.stash.forget(run.stash_key)
+            self._table.remove(caller, run_id, run)
         self._table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
         return figures
+
+    def _told(self, run: Run, run_id: str) -> RunFigures:
+        """A run's figures with its times as a reader's watch has them."""
+        ahead = self._wall() - self._clock()
+        figures = run.figures(run_id)
+        return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""

@@ -5,8 +5,10 @@ Which run goes when there are too many is decided here, and nowhere else; what a
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
@@ -38,7 +40,7 @@ class RunTable:
         search: SearchLimits,
         recall: RecallLimits,
     ) -> None:
-        """`key` mints ids; `clock` gives seconds since the epoch."""
+        """`key` mints ids; `clock` gives seconds that never step, as times to live are counted by it."""
         self._key = key
         self._clock = clock
         self._limits = limits
@@ -58,16 +60,34 @@ class RunTable:
         return len(self._runs)
 
     def known(self, caller: str, run_id: str) -> Run | None:
-        """A run that has been seen."""
+        """A run that has been seen and has not ended."""
         with self._lock:
             run = self._runs.get((caller, run_id))
-            if run is not None:
-                run.last_seen = self._clock()
-                self._runs.move_to_end((caller, run_id))
+            if run is None or run.ended:
+                return None
+            run.last_seen = self._clock()
+            self._runs.move_to_end((caller, run_id))
             return run
 
+    @contextmanager
+    def entered(self, caller: str, run_id: str) -> Iterator[Run]:
+        """A run with its lock held; it begins now if it has not been seen.
+
+        A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
+        nobody would ever forget. A run that has come to nothing in here has not been seen.
+        """
+        while True:
+            run = self.begun(caller, run_id)
+            try:
+                with run.lock:
+                    if not run.ended:
+                        yield run
+                        return
+            finally:
+                self.leave(caller, run_id, run)
+
     def begun(self, caller: str, run_id: str) -> Run:
-        """A run, which begins now if it has not been seen."""
+        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten."""
         name = (caller, run_id)
         now = self._clock()
         with self._lock:
@@ -84,51 +104,49 @@ class RunTable:
                     events=self.events,
                 )
             run.last_seen = now
+            run.in_use += 1
             self._runs.move_to_end(name)
         return run
 
-    def keep(self, caller: str, run_id: str, run: Run) -> None:
-        """A call of the run has come to something: see that it is known, and that there are not too many."""
-        name = caller, run_id
-        forgotten = None
-        over: list[Run] = []
+    def leave(self, caller: str, run_id: str, run: Run) -> None:
+        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes."""
         with self._lock:
-            if not run.ended:
-                received, records = run.memory.received, len(run.memory.ledger)
-                used = weight(len(received.split.raw) if received is not None else 0, records)
-                used += run.history.figures().index_bytes
-                over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
-                registered = self._runs.get(name)
-                if registered is None or registered.unused:  # a neighbour that failed may have unmade this one
-                    self._runs[name] = run
-                self._register(run, registered)
-                if len(self._runs) > self._limits.runs:
-                    oldest, forgotten = self._runs.popitem(last=False)
-                    self._budget.drop(oldest)
-                    self.events.add(Event.RUN_TOO_MANY, forgotten.registered)
-                    self.bounds.add("limits.runs")
-        if forgotten is not None:
-            self.stash.forget(forgotten.stash_key)
+            run.in_use -= 1
+            if run.unused and not run.in_use and self._runs.get((caller, run_id)) is run:
+                del self._runs[caller, run_id]
+
+    def keep(self, caller: str, run_id: str, run: Run) -> None:
+        """A call of the run has come to something: see that it is counted, and that there are not too many.
+
+        The run's lock is held, and the run has not ended.
+        """
+        name = caller, run_id
+        with self._lock:
+            received, records = run.memory.received, len(run.memory.ledger)
+            used = weight(len(received.split.raw) if received is not None else 0, records)
+            used += run.history.figures().index_bytes
+            over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
+            if not run.registered:
+                run.registered = True
+                self.events.add(Event.RUN_STARTED)
+            if len(self._runs) > self._limits.runs and self._forget_oldest(Event.RUN_TOO_MANY):
+                self.bounds.add("limits.runs")
         self.bounds.add("limits.memory_bytes", len(over))
         for other in over:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
         self._wait_for_index(run)
 
-    def drop_unused(self, caller: str, run_id: str, run: Run) -> None:
-        """A run that has come to nothing, by an error or a dry run, has not been seen."""
-        with self._lock:
-            if run.unused and self._runs.get((caller, run_id)) is run:
-                del self._runs[caller, run_id]
+    def remove(self, caller: str, run_id: str, run: Run) -> None:
+        """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
 
-    def remove(self, caller: str, run_id: str) -> Run | None:
-        """Take a run out of the table; the caller forgets its originals."""
+        Who waits for the lock begins a new run only then, so that no original of that one is forgotten with them.
+        """
         with self._lock:
             self._budget.drop((caller, run_id))
-            run = self._runs.pop((caller, run_id), None)
-            if run is not None:
-                self.events.add(Event.RUN_ENDED, run.registered)
-            return run
+            if self._runs.get((caller, run_id)) is run:
+                del self._runs[caller, run_id]
+            self.events.add(Event.RUN_ENDED, run.registered)
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
@@ -137,13 +155,8 @@ class RunTable:
         horizon = self._clock() - 2 * self._limits.time_to_live
         for _ in range(SWEEP_RUNS):
             with self._lock:
-                oldest = next(iter(self._runs.items()), None)
-                if oldest is None or oldest[1].last_seen > horizon:
+                if not self._forget_oldest(Event.RUN_IDLE, horizon):
                     return
-                del self._runs[oldest[0]]
-                self._budget.drop(oldest[0])
-                self.events.add(Event.RUN_IDLE, oldest[1].registered)
-            self.stash.forget(oldest[1].stash_key)
 
     def index_some(self) -> int:
         """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits."""
@@ -176,11 +189,21 @@ class RunTable:
             bounds=self.bounds.read(),
         )
 
-    def _register(self, run: Run, registered: Run | None) -> None:
-        """Count a run that begins: one that comes to something for the first time, or again after it was forgotten."""
-        if not run.registered or registered is not run:
-            run.registered = True
-            self.events.add(Event.RUN_STARTED)
+    def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> bool:
+        """Forget the run that was idle for longest, if it was last seen by then; whether there was one.
+
+        A run that a call works on is passed over: the answer may name originals that would be gone. The originals go
+        while the table is locked: a run of the same name that begins next must not lose its own with them.
+        """
+        oldest = next(((name, run) for name, run in self._runs.items() if not run.in_use), None)
+        if oldest is None or oldest[1].last_seen > seen_by:
+            return False
+        name, run = oldest
+        del self._runs[name]
+        self._budget.drop(name)
+        self.events.add(event, run.registered)
+        self.stash.forget(run.stash_key)
+        return True
 
     def _wait_for_index(self, run: Run) -> None:
         if run.history.waiting_bytes and not run.ended:
