@@ -313,7 +313,7 @@ def _server(address: str | None, settings: Settings) -> Iterator[str]:
 def _start_errors() -> Iterator[None]:
     """Turn what keeps a server from starting into a message and exit code 2."""
     from sidecar.server.callers import TokensError
-    from sidecar.server.lifecycle import StartError
+    from sidecar.server.identity import StartError
     from sidecar.tokens.vocabulary import VocabularyError
 
     try:

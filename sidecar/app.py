@@ -19,7 +19,8 @@ import tiktoken
 from sidecar.effective import warnings
 from sidecar.run.service import Runs
 from sidecar.server.clock import steady
-from sidecar.server.lifecycle import Server, StartError
+from sidecar.server.identity import StartError
+from sidecar.server.lifecycle import Server
 from sidecar.server.logs import configure
 from sidecar.server.options import is_loopback, split_address
 from sidecar.server.servicer import METHODS, SERVICE

@@ -9,7 +9,9 @@
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
     ├── Unauthenticated         UNAUTHENTICATED      no credential, or one that is not known
     ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed while the work went on
+    ├── MessageLate             DEADLINE_EXCEEDED    the call's message did not come in time
     ├── CallCancelled           CANCELLED            the caller went away while the work went on
+    ├── NotServed               UNIMPLEMENTED        there is no such method
     └── Stopping                UNAVAILABLE          the server is draining; nothing of the call was done
 
 A message says what was wrong and what would be accepted. It never holds text of a prompt.
@@ -89,11 +91,25 @@ class DeadlinePassed(SidecarError):
     reason = "DEADLINE_EXCEEDED"
 
 
+class MessageLate(SidecarError):
+    """The call's headers came, and its message did not come in time. Nothing of the call was done."""
+
+    status = "DEADLINE_EXCEEDED"
+    reason = "MESSAGE_LATE"
+
+
 class CallCancelled(SidecarError):
     """The caller cancelled while the sidecar worked; what was done so far is kept and not done again."""
 
     status = "CANCELLED"
     reason = "CANCELLED"
+
+
+class NotServed(SidecarError):
+    """There is no such method."""
+
+    status = "UNIMPLEMENTED"
+    reason = "NOT_SERVED"
 
 
 class Stopping(SidecarError):

@@ -29,6 +29,7 @@ from sidecar.setting_readers import (
     choice,
     seconds,
     secret,
+    switch,
     text,
     texts,
     url,
@@ -49,6 +50,12 @@ class LogSettings:
     """How the server logs, on stderr. Never text of a prompt."""
 
     format: str = _setting("text", choice("text", "json"), "One line for each event, for people or for machines.")
+    refusals: int = _setting(
+        60,
+        whole(0, 1_000_000),
+        "Lines a minute on refused calls, and as many of gRPC's own; what is over is counted in one line. 60 lines of "
+        "200 bytes are 17 MB a day.",
+    )
     level: str = _setting("info", choice("debug", "info", "warning", "error"), "The least severe event that is logged.")
 
 
@@ -84,6 +91,23 @@ _SERVER: Mapping[str, tuple[Reader, str]] = {
     "socket": (text(107), "Path of a unix socket, mode 0600; empty: none. 107 bytes is what Linux allows."),
     "workers": (whole(1, 256), "Threads that run calls."),
     "max_calls": (whole(1, 100_000), "Calls running or waiting; past it a call is refused."),
+    "slow_messages": (
+        whole(1, 100_000),
+        "Calls whose message takes longer than 0.1 s to come; past it, one of the connection with the most is refused.",
+    ),
+    "message_timeout": (seconds(0.1, 3_600), "Time in which a call's message must have come; past it the call ends."),
+    "answer_timeout": (seconds(1, 3_600), "Time in which a caller must have taken its answer; past it the call ends."),
+    "max_connections": (whole(8, 100_000), "Connections of each listener; past it new ones are closed."),
+    "max_streams": (whole(1, 100_000), "Calls that one connection may have open."),
+    "connection_idle": (seconds(1, 30 * 86_400), "How long a connection without calls stays open."),
+    "connection_age": (seconds(1, 30 * 86_400), "How long any connection stays open, with a minute for its calls."),
+    "keepalive": (seconds(1, 86_400), "How long a connection may be silent before its peer is pinged."),
+    "keepalive_timeout": (seconds(1, 3_600), "Time in which a pinged peer must answer; past it the connection ends."),
+    "handshake_timeout": (seconds(0.1, 3_600), "Time in which a new connection must have spoken TLS and HTTP/2."),
+    "channelz": (
+        switch(),
+        "gRPC's channelz service, which shows every peer's address to each caller. Off: it is not served.",
+    ),
     "max_message_bytes": (byte_count(1 * KIB, 2 * GIB - 1), "Bytes of one request or answer."),
     "grace": (seconds(0, 3_600), "How long calls in flight get to finish at a stop."),
     "sweep_interval": (seconds(0.01, 3_600), "Time between slices of housekeeping."),

@@ -7,11 +7,11 @@ unix peer; the socket's mode 0600 admits one uid (and root), so all its peers ar
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
+import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ CALLER: ContextVar[str] = ContextVar("caller")
 
 _TOKEN_CHARACTERS = 16
 """The least length of a token; what is shorter can be guessed over the network."""
+
+MOST_NAMES = 20
+"""Names of one kind of change that are told."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +70,25 @@ class Callers:
     """Tells who calls. `tokens` is name → token; empty: no token is asked for."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
-        self._digests = tuple((name, _digest(token)) for name, token in tokens.items())
+        self._key = secrets.token_bytes(32)
+        self._names = self._by_digest(tokens)
+
+    def replace(self, tokens: Mapping[str, str]) -> str:
+        """Take other tokens from now on; what changed, for the log. Names are told, tokens never."""
+        old, new = self._names, self._by_digest(tokens)
+        self._names = new
+        before, after = ({name: digest for digest, name in names.items()} for names in (old, new))
+        changes = {
+            "added": [name for name in after if name not in before],
+            "removed": [name for name in before if name not in after],
+            "changed": [name for name in after if name in before and before[name] != after[name]],
+        }
+        told = [
+            f"{', '.join(sorted(names)[:MOST_NAMES])} {change}{_and_more(names)}"
+            for change, names in changes.items()
+            if names
+        ]
+        return f"tokens: {'; '.join(told) or 'nothing changed'}"
 
     def of(self, context: grpc.ServicerContext) -> str:
         """Return the caller's identity.
@@ -77,7 +98,7 @@ class Callers:
         """
         if context.peer().startswith("unix"):
             return "unix"
-        if self._digests:
+        if self._names:
             return "token:" + self._by_token(context)
         proven: Mapping[str, Any] = context.auth_context()
         subject = proven.get("x509_subject") or proven.get("x509_common_name")
@@ -90,13 +111,21 @@ class Callers:
         scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("send the metadata `authorization: Bearer …` with a token of this sidecar")
-        digest = _digest(token.strip())
-        # All are compared, whichever matches, so that the time taken tells nothing.
-        names = [name for name, known in self._digests if hmac.compare_digest(digest, known)]
-        if not names:
+        name = self._names.get(self._digest(token.strip()))
+        if name is None:
             raise Unauthenticated("the bearer token is not known to this sidecar")
-        return names[0]
+        return name
+
+    def _by_digest(self, tokens: Mapping[str, str]) -> Mapping[bytes, str]:
+        return {self._digest(token): name for name, token in reversed(list(tokens.items()))}  # of two the first
+
+    def _digest(self, token: str) -> bytes:
+        """What a token is looked up by.
+
+        It is under a key of this process, so that the time of a look-up says nothing about how near a guess is.
+        """
+        return hmac.digest(self._key, token.encode(), "sha256")
 
 
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()
+def _and_more(names: Sequence[str]) -> str:
+    return f", with {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""

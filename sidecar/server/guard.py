@@ -1,21 +1,25 @@
-"""The outermost interceptor: admits, authenticates and guards every call of every service.
+"""The outermost interceptor: authenticates and guards every call of every service.
 
-Admission happens when the call arrives, before its message is read: past the bound it is refused at once. The caller is
-found before the handler runs. Whatever a handler raises, down to MemoryError and the panics of native code (which are
+The caller is found when the call arrives, before its message is read; whether there is room for it is the business of
+`sidecar.server.reception`. Whatever a handler raises, down to MemoryError and the panics of native code (which are
 BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, NoReturn
 
 import grpc
 
-from sidecar.errors import CallCancelled, DeadlinePassed, SidecarError, Stopping, TooLarge
+from sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from sidecar.server.callers import CALLER, Callers
-from sidecar.server.pool import ARRIVAL, InFlight, Pool
+from sidecar.server.pool import ARRIVAL, Pool
+from sidecar.server.reception import ENDS, REFUSALS, Reception
+from sidecar.server.refusals import Refusals
 from sidecar.server.status import abort
 from sidecar.telemetry.observer import Called, Observer
 
@@ -33,43 +37,45 @@ def check(context: grpc.ServicerContext) -> None:
         DeadlinePassed: the call's deadline has passed.
         CallCancelled: the caller has gone.
     """
-    if context.time_remaining() == 0:
+    if monotonic() >= ENDS.get():
         raise DeadlinePassed("the call's deadline has passed; what was done so far is kept and not done again")
     if not context.is_active():
         raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
-    """Where calls run: `own` runs the sidecar's, `health` health checks and refusals, `admin` all else."""
+class Receptions:
+    """Where calls are taken: `own` takes the sidecar's, `health` health checks, `admin` all else.
 
-    own: Pool
-    health: Pool
-    admin: Pool
+    `refusals` tells those that nothing is read of.
+    """
 
-    def of(self, method: str) -> Pool:
-        """The pool that runs a method."""
+    own: Reception
+    health: Reception
+    admin: Reception
+    refusals: Pool
+
+    def of(self, method: str) -> Reception:
+        """The reception that takes a method's calls."""
         return self.own if method.startswith(OWN) else self.health if method.startswith(HEALTH) else self.admin
 
 
 @dataclass(frozen=True, slots=True)
 class _Guarded:
-    """What a method's calls get: its handler, or a refusal in its name."""
+    """What a method's calls get: its handler, or a refusal in its name while the server stops."""
 
     handler: _Handler
-    pool: Pool
-    refuse: _Handler
     turn_away: _Handler
 
 
 class Guard(grpc.ServerInterceptor):
-    """See the module. `observer` is told of every call's begin and end."""
+    """See the module. `observer` is told of every call's begin and end, `refusals` of those that are refused."""
 
-    def __init__(self, callers: Callers, in_flight: InFlight, pools: Pools, observer: Observer) -> None:
+    def __init__(self, callers: Callers, receptions: Receptions, observer: Observer, refusals: Refusals) -> None:
         self._callers = callers
-        self._in_flight = in_flight
-        self._pools = pools
+        self._receptions = receptions
         self._observer = observer
+        self._refusals = refusals
         self._guarded: dict[str, _Guarded] = {}
         self._closed = False
         self._not_served = self._refusal("", _not_served)
@@ -88,28 +94,33 @@ class Guard(grpc.ServerInterceptor):
         if known is None:
             handler = continuation(handler_call_details)
             if handler is None:  # not kept, as anybody can make up names
+                if self._receptions.refusals.pending >= REFUSALS:
+                    return None  # gRPC refuses it by itself then
                 return self._turn_away_any if self._closed else self._not_served
             known = self._guarded[method] = self._guard(handler, method)
         if self._closed and not method.startswith(HEALTH):
             return known.turn_away
-        return known.refuse if known.pool.full else known.handler
+        return known.handler
 
     def _guard(self, handler: _Handler, method: str) -> _Guarded:
         health, own = method.startswith(HEALTH), method.startswith(OWN)
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-        name, pool = method.removeprefix("/"), self._pools.of(method)
+        name, reception = method.removeprefix("/"), self._receptions.of(method)
 
-        def enter(context: grpc.ServicerContext) -> None:
-            if own:
-                self._in_flight.follow(context)
+        def admit(context: grpc.ServicerContext) -> None:
             if not health:
                 CALLER.set(self._callers.of(context))
-            check(context)
+
+        def refused(error: BaseException) -> Callable[..., None]:
+            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
+                self._refuse(name, context, error, traced=own)
+
+            return refuse
 
         def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
             called = self._begun(name, context, traced=own)
             try:
-                enter(context)
+                check(context)
                 response = behaviour(request, context, *more)
             except BaseException as error:
                 self._failed(called, context, error)
@@ -120,7 +131,7 @@ class Guard(grpc.ServerInterceptor):
         def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
             called = self._begun(name, context, traced=False)
             try:
-                enter(context)
+                check(context)
                 yield from behaviour(request, context)
             except GeneratorExit:
                 self._observer.ended(called, "CANCELLED")
@@ -131,8 +142,10 @@ class Guard(grpc.ServerInterceptor):
             self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
-        guarded = _in_pool(stream if handler.response_streaming and not non_blocking else answer, pool)
+        guarded = _in_pool(stream if handler.response_streaming and not non_blocking else answer, reception)
         guarded.experimental_non_blocking = non_blocking
+        guarded.admit, guarded.refused = admit, refused
+        guarded.streams, guarded.lasts = handler.request_streaming, handler.response_streaming
         make = {
             (False, False): grpc.unary_unary_rpc_method_handler,
             (False, True): grpc.unary_stream_rpc_method_handler,
@@ -140,26 +153,23 @@ class Guard(grpc.ServerInterceptor):
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
         return _Guarded(
-            make(guarded, handler.request_deserializer, handler.response_serializer),
-            pool,
-            self._refusal(name, _refused),
-            self._refusal(name, _turned_away),
+            make(guarded, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
         )
 
-    def _refusal(self, name: str, refuse: Callable[[grpc.ServicerContext], NoReturn]) -> _Handler:
+    def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:
         """A handler that refuses the calls of a method; an empty name: one that is not served."""
         traced = not name or name.startswith(OWN[1:])
 
         def answer(_: object, context: grpc.ServicerContext) -> None:
-            called = self._begun(name, context, traced=traced)
-            try:
-                refuse(context)
-            except BaseException as error:
-                self._failed(called, context, error)
-                raise
+            self._refuse(name, context, error(), traced=traced)
 
         # Registered as taking a stream, so that a refused request's message is not waited for.
-        return grpc.stream_unary_rpc_method_handler(_in_pool(answer, self._pools.health))
+        return grpc.stream_unary_rpc_method_handler(_in_pool(answer, self._receptions.refusals))
+
+    def _refuse(self, name: str, context: grpc.ServicerContext, error: BaseException, *, traced: bool) -> NoReturn:
+        called = self._begun(name, context, traced=traced)
+        self._failed(called, context, error)
+        raise error
 
     def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
         return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
@@ -168,6 +178,8 @@ class Guard(grpc.ServerInterceptor):
         """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
         ended = type(error) is Exception and not error.args and context.code() is not None
         code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
+        if not isinstance(error, (CallCancelled, GeneratorExit)):
+            self._refusals.tell(called.method, error, code, context.peer())
         try:
             if not ended:
                 abort(context, error)
@@ -175,18 +187,12 @@ class Guard(grpc.ServerInterceptor):
             self._observer.ended(called, code, error)
 
 
-def _refused(_: grpc.ServicerContext) -> NoReturn:
-    raise TooLarge(
-        "as many calls run or wait as server.max_calls allows; retry a little later", bound="server.max_calls"
-    )
+def _turned_away() -> SidecarError:
+    return Stopping("this sidecar is stopping; call another, or this one when it is back")
 
 
-def _turned_away(_: grpc.ServicerContext) -> NoReturn:
-    raise Stopping("this sidecar is stopping; call another, or this one when it is back")
-
-
-def _not_served(context: grpc.ServicerContext) -> NoReturn:
-    context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+def _not_served() -> SidecarError:
+    return NotServed("Method not found!")
 
 
 def _code(context: Any) -> str:
@@ -194,11 +200,11 @@ def _code(context: Any) -> str:
     if context.is_active():
         code = context.code()
         return "OK" if code is None else str(code.name)
-    return "DEADLINE_EXCEEDED" if context.time_remaining() == 0 else "CANCELLED"
+    return "DEADLINE_EXCEEDED" if monotonic() >= ENDS.get() else "CANCELLED"
 
 
-def _in_pool(behaviour: Any, pool: Pool) -> Any:
-    """Have gRPC run `behaviour` in `pool` in place of the server's own; the attribute is the one that it looks for."""
+def _in_pool(behaviour: Any, pool: Executor) -> Any:
+    """Have gRPC hand `behaviour` to `pool` and not to the server's own; the attribute is the one that it looks for."""
 
     def run(*args: object) -> object:
         return behaviour(*args)

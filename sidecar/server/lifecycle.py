@@ -13,11 +13,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -27,33 +29,43 @@ from grpc_reflection.v1alpha import reflection
 
 from sidecar.run.service import Runs
 from sidecar.server.allocator import give_back
-from sidecar.server.callers import Callers, read_tokens
-from sidecar.server.guard import Guard, Pools
+from sidecar.server.callers import Callers, TokensError, read_tokens
+from sidecar.server.descriptors import TooFewDescriptors, connections
+from sidecar.server.guard import Guard, Receptions
+from sidecar.server.identity import Identity, IdentityError, StartError
 from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
+from sidecar.server.reception import Bounds, Clerk, Reception, unknown_grpc
+from sidecar.server.refusals import Refusals
 from sidecar.server.servicer import SERVICE, Servicer
 from sidecar.telemetry.observer import Observer
 
 _HEALTH_THREADS = 2
+_REFUSAL_THREADS = 1
 _ADMIN_THREADS = 4
-"""Threads for reflection and channelz; each open reflection stream holds one."""
+"""Threads for reflection and channelz; an open reflection stream holds one, for server.message_timeout at most."""
 _SIDE_CALLS = 64
-"""Health checks, and reflection and channelz calls, running or waiting; with max_calls the bound on all calls."""
+"""Health checks and watches, and reflection and channelz calls, running or waiting."""
+_SIDE_NAME = "server.side_calls"
+"""What that bound is called where it is counted."""
+_LAST_CALLS_SECONDS = 60.0
+"""What calls get to finish when their connection's age is over."""
 _FLUSH_SECONDS = 0.25
 """How long connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
 """How long a stop waits for gRPC's own threads, and for a slice of housekeeping or indexing each."""
 
+_NAME_BYTES = 4
+"""Random bytes of a socket's first name."""
+SOCKET_BYTES = 107
+"""The longest path of a unix socket on Linux."""
+
 _GIVE_BACK_SECONDS = 30.0
 """Time between givings back of unused memory, which take some milliseconds."""
 
 _log = logging.getLogger(__name__)
-
-
-class StartError(Exception):
-    """The server cannot start; the message says what to change."""
 
 
 class Server:
@@ -64,7 +76,10 @@ class Server:
         TokensError: the tokens file cannot be used.
     """
 
-    def __init__(self, settings: ServerOptions, observer: Observer | None = None) -> None:
+    def __init__(
+        self, settings: ServerOptions, observer: Observer | None = None, refusals: Refusals | None = None
+    ) -> None:
+        """Bind. `refusals` logs refused calls; None: they are not logged."""
         self._settings = settings
         self.observer = observer or Observer()
         """Whom it tells of its calls."""
@@ -72,26 +87,23 @@ class Server:
         self._stop_sweeping = threading.Event()
         self._sweeper: threading.Thread | None = None
         self._indexer: Indexer | None = None
-        self._own = Pool(settings.workers, settings.max_calls, "call", self._in_flight, waited=self.observer.waited)
-        self._health_pool = Pool(_HEALTH_THREADS, _SIDE_CALLS, "health")
-        self._admin = Pool(_ADMIN_THREADS, _SIDE_CALLS, "admin")
-        callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
-        pools = Pools(own=self._own, health=self._health_pool, admin=self._admin)
-        self._guard = Guard(callers, self._in_flight, pools, self.observer)
-        self._server = grpc.server(
-            self._own,
-            interceptors=[self._guard],
-            options=[
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
-                ("grpc.max_send_message_length", settings.max_message_bytes),
-                ("grpc.so_reuseport", 0),
-            ],
-            maximum_concurrent_rpcs=settings.max_calls + 3 * _SIDE_CALLS,
-        )
+        if missing := unknown_grpc():
+            raise StartError(f"grpcio {grpc.__version__} cannot be used, it lacks what this server needs: {missing}")
+        self._workers = Pool(settings.workers, "call", waited=self.observer.waited)
+        side = [Pool(threads, name) for threads, name in _SIDE_POOLS]
+        self._pools = (self._workers, *side)
+        receptions = self._receive(*side)
+        self._own = receptions.own
+        self._clerk = Clerk(receptions.own, receptions.health, receptions.admin)
+        self._refusals = refusals or Refusals(0)
+        self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
+        self._guard = Guard(self._callers, receptions, self.observer, self._refusals)
+        self._identity = Identity(settings) if settings.tls_certificate else None
+        self._server = grpc.server(self._workers, interceptors=[self._guard], options=_channel_arguments(settings))
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
         self._health.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
-        self._inode: int | None = None
+        self._inode: tuple[int, int] | None = None
         self.port = self._bind_tcp() if settings.listen else 0
         """The TCP port, also where port 0 was asked for; 0: none."""
         if settings.socket:
@@ -106,7 +118,7 @@ class Server:
 
     def start(self, runs: Runs, warm: Callable[[], None] = lambda: None) -> None:
         """Serve `runs`. `warm` is run once in each thread that serves calls, before the first call."""
-        self._own.warm(warm)
+        self._workers.warm(warm)
         self._indexer = Indexer(runs.work_off, self._in_flight)
         servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer)
         methods = servicer.handlers()
@@ -114,8 +126,10 @@ class Server:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        channelz.add_channelz_servicer(self._server)
-        described = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME, _CHANNELZ)
+        described = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        if self._settings.channelz:
+            channelz.add_channelz_servicer(self._server)
+            described.append(_CHANNELZ)
         reflection.enable_server_reflection(described, self._server)
         self._server.start()
         self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
@@ -130,26 +144,68 @@ class Server:
         if self._indexer is not None:
             self._indexer.end()
         self._guard.close()
+        self._own.close()
         self._health.enter_graceful_shutdown()
         idle = self._in_flight.wait_for_none(0)
         clean = idle or self._in_flight.wait_for_none(grace)
         if clean and not idle:
             time.sleep(_FLUSH_SECONDS)
+        self._unlink_socket()  # while we have it open: later its inode may be another file's
         self._server.stop(None).wait(_END_SECONDS)
+        self._clerk.end()
         if self._sweeper is not None:
             self._sweeper.join(_END_SECONDS)
         if self._indexer is not None:
             self._indexer.join(_END_SECONDS)
-        self._unlink_socket()
-        for pool in (self._own, self._health_pool, self._admin):
+        for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
         return clean
+
+    def reload(self) -> Sequence[str]:
+        """Read the tokens and the TLS files again; what changed, a sentence each.
+
+        A file that cannot be used changes nothing, and is logged as an error: what was read before stays in force. A
+        token that is gone is refused from the next call on. Connections keep the certificates that they were made with
+        until they end, which is at server.connection_age.
+        """
+        told: list[str] = []
+        settings = self._settings
+        readers: list[Callable[[], str]] = []
+        if settings.tokens_file:
+            readers.append(lambda: self._callers.replace(read_tokens(settings.tokens_file)))
+        if self._identity is not None:
+            readers.append(self._identity.reload)
+        for read in readers:
+            try:
+                told.append(read())
+            except (TokensError, IdentityError) as error:
+                _log.error("%s; what was read before stays in force", error)
+        return told
+
+    def _receive(self, health_pool: Pool, admin: Pool, refusals: Pool) -> Receptions:
+        """Make the places where calls are taken."""
+        settings, reached = self._settings, self.observer.reached
+        own = Bounds(
+            settings.max_calls,
+            "server.max_calls",
+            settings.slow_messages,
+            settings.message_timeout,
+            settings.answer_timeout,
+        )
+        side = replace(own, calls=_SIDE_CALLS, bound=_SIDE_NAME)
+        return Receptions(
+            own=Reception(self._workers, refusals, own, self._in_flight, reached),
+            health=Reception(health_pool, refusals, side, reached=reached),
+            admin=Reception(admin, refusals, side, reached=reached),
+            refusals=refusals,
+        )
 
     def _sweep(self, runs: Runs) -> None:
         given_back = time.monotonic()
         while not self._stop_sweeping.wait(self._settings.sweep_interval):
             try:
                 runs.sweep()
+                self._refusals.tell_rest()
                 if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
                     give_back()
                     given_back = time.monotonic()
@@ -158,39 +214,86 @@ class Server:
 
     def _bind_tcp(self) -> int:
         listen = self._settings.listen
-        credentials = _credentials(self._settings)
         try:
-            if credentials is None:
+            if self._identity is None:
                 return self._server.add_insecure_port(listen)
-            return self._server.add_secure_port(listen, credentials)
+            return self._server.add_secure_port(listen, self._identity.credentials())
         except RuntimeError:
             raise StartError(f"server.listen {listen}: {_why_not(listen)}") from None
 
     def _bind_socket(self) -> None:
-        path = self._settings.socket
-        _make_way(path)
+        """Bind under a name that is nobody's, then move the socket to its place.
+
+        gRPC removes the file of the name that it was given when it stops, whoever's it is by then. So it is given one
+        that is not there any more; whether the file in our place is ours, we look.
+        """
+        path = Path(self._settings.socket)
+        _make_way(str(path))
+        first = path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
+        if len(os.fsencode(first)) > SOCKET_BYTES:
+            raise StartError(f"server.socket {path}: its folder's path is too long for a socket; use a shorter one")
         with _umask(0o177):
             try:
-                self._server.add_insecure_port(f"unix:{path}")
+                self._server.add_insecure_port(f"unix:{first}")
             except RuntimeError:
                 raise StartError(
                     f"server.socket {path} cannot be bound; its folder must exist and be writable"
                 ) from None
-        Path(path).chmod(0o600)
-        self._inode = Path(path).stat().st_ino
+        first.chmod(0o600)
+        try:
+            first.rename(path)
+        except OSError as error:
+            first.unlink()
+            raise StartError(f"server.socket {path} cannot be put in place: {error.strerror}") from None
+        self._inode = _file_id(path)
 
     def _unlink_socket(self) -> None:
         """Remove our socket's file, but not one that another server has put in its place."""
         with contextlib.suppress(OSError):
-            if self._inode is not None and Path(self._settings.socket).stat().st_ino == self._inode:
-                Path(self._settings.socket).unlink()
+            path = Path(self._settings.socket)
+            if self._inode is not None and _file_id(path) == self._inode:
+                path.unlink()
 
 
+def _file_id(path: Path) -> tuple[int, int]:
+    """What tells a file from any other: an inode's number means nothing on another device."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
+    """How gRPC is to treat connections."""
+    listeners = bool(settings.listen) + bool(settings.socket)
+    try:
+        most = connections(settings.max_connections, listeners)
+    except TooFewDescriptors as error:
+        raise StartError(str(error)) from None
+    milliseconds = {
+        "grpc.max_connection_idle_ms": settings.connection_idle,
+        "grpc.max_connection_age_ms": settings.connection_age,
+        "grpc.max_connection_age_grace_ms": _LAST_CALLS_SECONDS,
+        "grpc.keepalive_time_ms": settings.keepalive,
+        "grpc.keepalive_timeout_ms": settings.keepalive_timeout,
+        "grpc.server_handshake_timeout_ms": settings.handshake_timeout,
+    }
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", settings.max_streams),
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.keepalive_permit_without_calls", 1),  # idle peers that went without a word are noticed too
+        ("grpc.enable_channelz", int(settings.channelz)),
+        *((name, int(seconds * 1_000)) for name, seconds in milliseconds.items()),
+    ]
+
+
+_SIDE_POOLS = ((_HEALTH_THREADS, "health"), (_ADMIN_THREADS, "admin"), (_REFUSAL_THREADS, "refuse"))
 _CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
 
 
 def _make_way(path: str) -> None:
-    """Remove the socket file that a dead server left; gRPC itself would remove a live one's as well."""
+    """See that no live server has the socket; what a dead one left may be replaced."""
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
@@ -204,7 +307,7 @@ def _make_way(path: str) -> None:
         try:
             probe.connect(path)
         except ConnectionRefusedError:
-            Path(path).unlink()
+            return  # a dead server left it; ours will take its place
         except OSError as error:
             raise StartError(f"server.socket {path} is there and cannot be tried: {error.strerror}") from None
         else:
@@ -222,21 +325,6 @@ def _why_not(listen: str) -> str:
     except OSError as error:
         return f"cannot listen there: {error.strerror}; free the address or set another"
     return "cannot listen there; are the TLS files a certificate chain, its key and authorities in PEM?"
-
-
-def _credentials(settings: ServerOptions) -> grpc.ServerCredentials | None:
-    if not settings.tls_certificate:
-        return None
-    authorities = _file("client_ca", settings.client_ca) if settings.client_ca else None
-    pair = (_file("tls_key", settings.tls_key), _file("tls_certificate", settings.tls_certificate))
-    return grpc.ssl_server_credentials([pair], authorities, require_client_auth=authorities is not None)
-
-
-def _file(name: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise StartError(f"server.{name} {path} cannot be read: {error.strerror}") from None
 
 
 @contextlib.contextmanager

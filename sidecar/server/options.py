@@ -22,8 +22,36 @@ class ServerOptions:
     workers: int = 8
     """Threads that run calls. One prompt keeps one core busy; the others let short calls pass a long one."""
     max_calls: int = 128
-    """Calls running or waiting; past it a call is refused. A waiting call's body is not read yet, so this bounds the
-    wait more than the memory: 128 calls of 2 ms on one core are a quarter of a second."""
+    """Calls running or waiting; past it one is refused. Bodies are read only a little ahead of the threads, so this
+    bounds the wait more than the memory: 128 calls of 2 ms on one core are a quarter of a second."""
+    slow_messages: int = 32
+    """Calls whose message takes longer than a tenth of a second to come. Each may hold up to max_message_bytes of what
+    has come so far; honest clients on loopback have none."""
+    message_timeout: float = 20.0
+    """Seconds in which a call's message must have come whole: 64 MiB at 30 Mbit/s are 18."""
+    answer_timeout: float = 60.0
+    """Seconds in which a caller must have taken its answer, which is kept in memory until then: thrice what an answer
+    of 64 MiB takes at 30 Mbit/s, as the caller may be busy."""
+    max_connections: int = 1_000
+    """Connections of each listener; past it new ones are closed. Each takes a file descriptor, and some 30 kB."""
+    max_streams: int = 100
+    """Calls that one connection may have open; what its client begins beyond waits at the client. RFC 9113 asks for at
+    least 100; fewer than max_calls, so that one connection alone cannot take all places."""
+    connection_idle: float = 900.0
+    """Seconds after which a connection without calls is closed; clients connect again when they need to. An agent's
+    model call takes less than fifteen minutes."""
+    connection_age: float = 3_600.0
+    """Seconds after which a connection is replaced, with a minute for its calls to end: new certificates and
+    authorities then hold for all."""
+    keepalive: float = 60.0
+    """Seconds without a byte after which the peer is pinged, and given keepalive_timeout to answer: one that has gone
+    without a word is noticed in a minute and a half."""
+    keepalive_timeout: float = 20.0
+    """Seconds that a peer has to answer a ping; gRPC's default."""
+    handshake_timeout: float = 10.0
+    """Seconds in which a new connection must have spoken TLS and HTTP/2; gRPC gives 120."""
+    channelz: bool = False
+    """Whether gRPC's channelz service is on, which shows every peer's address and sockets to each caller."""
     max_message_bytes: int = 67_108_864
     """Bytes of one request or answer: 64 MiB. gRPC's own 4 MiB is less than a long prompt with images."""
     grace: float = 10.0

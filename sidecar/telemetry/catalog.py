@@ -80,6 +80,10 @@ _TOOLS: Final = ("recall_elided_content", "search_conversation_history", "create
 
 BOUNDS: Final = (
     "server.max_calls",
+    "server.side_calls",
+    "server.slow_messages",
+    "server.message_timeout",
+    "server.answer_timeout",
     "accept_bytes",
     "limits.run_messages",
     "limits.run_items",

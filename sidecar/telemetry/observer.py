@@ -74,6 +74,9 @@ class Observer:
     def waited(self, seconds: float) -> None:
         """A call of the service waited so long for a thread."""
 
+    def reached(self, bound: str) -> None:
+        """A bound of the server was reached where no call's status tells it."""
+
     def late(self, seconds: float) -> None:
         """A timer woke up so much too late."""
 
@@ -143,6 +146,11 @@ class Telemetry(Observer):
     def waited(self, seconds: float) -> None:
         """Record how long a call waited."""
         self._instruments.record(catalog.QUEUE_WAIT, seconds)
+
+    @_harmless
+    def reached(self, bound: str) -> None:
+        """Count a bound."""
+        self._tallies.add([changes.bound(bound)])
 
     @_harmless
     def late(self, seconds: float) -> None:

@@ -14,7 +14,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sidecar.server.callers import TokensError, read_tokens
-from sidecar.server.lifecycle import Server, StartError
+from sidecar.server.identity import StartError
+from sidecar.server.lifecycle import Server
 from sidecar.server.options import ServerOptions
 from sidecar.v1 import run_pb2, service_pb2_grpc
 from tests.server.serving import PATIENCE, failure, request, runs, serving

@@ -16,7 +16,8 @@ from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from sidecar.server.lifecycle import Server, StartError
+from sidecar.server.identity import StartError
+from sidecar.server.lifecycle import Server
 from sidecar.server.options import ServerOptions
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 

@@ -1,0 +1,89 @@
+"""One line in the log for each refused call, and no more lines than the log can take.
+
+Who is refused can ask again as often as it likes, so lines are bounded by a token bucket: `log.refusals` a minute, of
+which the unused are saved up for one minute. What is over is counted, and told in one line once there is room again.
+No line holds text of a prompt: it has the method, the status, the reason, the field at fault and whence the call came.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from time import monotonic
+
+from sidecar.errors import SidecarError
+
+MOST_CHARACTERS = 200
+"""Of a field's path in a line; it may name members that the caller chose."""
+
+_log = logging.getLogger("sidecar.refused")
+
+
+class LineBudget:
+    """Says whether one more line may be written. Thread-safe."""
+
+    def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
+        self._most = a_minute
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._left = float(a_minute)
+        self._at = clock()
+        self._over = 0
+
+    def take(self) -> bool:
+        """Take a line, if there is one; else it is counted."""
+        with self._lock:
+            self._refill()
+            if self._left < 1:
+                self._over += 1
+                return False
+            self._left -= 1
+            return True
+
+    def taken_over(self) -> int:
+        """How many lines there was no room for since this was last above 0, once there is room to tell; else 0."""
+        with self._lock:
+            if not self._over:
+                return 0
+            self._refill()
+            if self._left < 1 <= self._most:
+                return 0
+            over, self._over = self._over, 0
+            self._left = max(0.0, self._left - 1)
+            return over
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._left = min(float(self._most), self._left + (now - self._at) * self._most / 60)
+        self._at = now
+
+
+class Refusals:
+    """Logs refused calls, at most `a_minute` lines a minute; 0: none, but how many there were."""
+
+    def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
+        self._budget = LineBudget(a_minute, clock)
+
+    def tell(self, method: str, error: BaseException, code: str, peer: str) -> None:
+        """A call was refused, or failed; an empty method: one that is not served."""
+        self.tell_rest()
+        if not self._budget.take():
+            return
+        line = f"{method or 'a method that is not served'} refused: {code}"
+        if isinstance(error, SidecarError):
+            line += f" {error.reason}"
+            line += f", field {_shown(error.field)}" if error.field else ""
+            line += f", bound {error.bound}" if error.bound else ""
+        _log.warning("%s, from %s", line, _shown(peer))
+
+    def tell_rest(self) -> None:
+        """Tell how many lines were left out, if there is room for it. To be called now and then."""
+        over = self._budget.taken_over()
+        if over:
+            _log.warning("%s more calls were refused and not logged: log.refusals was reached", f"{over:,}")
+
+
+def _shown(text: str) -> str:
+    """A text of a caller's on one line, as ASCII and not too long."""
+    return ascii(text)[1:-1][:MOST_CHARACTERS]
