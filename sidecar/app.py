@@ -21,8 +21,9 @@ from sidecar.run.service import Runs
 from sidecar.server.clock import steady
 from sidecar.server.identity import StartError
 from sidecar.server.lifecycle import Server
-from sidecar.server.logs import configure
+from sidecar.server.logs import configure, frames
 from sidecar.server.options import is_loopback, split_address
+from sidecar.server.refusals import Refusals
 from sidecar.server.servicer import METHODS, SERVICE
 from sidecar.settings import Settings
 from sidecar.telemetry.pipeline import Running
@@ -84,7 +85,7 @@ def start(settings: Settings) -> Sidecar:
     """
     telemetry = _telemetry(settings)
     try:
-        server = Server(settings.server, telemetry.observer)
+        server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals))
     except BaseException:
         telemetry.stop()
         raise
@@ -138,19 +139,23 @@ def settle_collector() -> None:
 def serve(settings: Settings) -> bool:
     """Serve until SIGTERM or SIGINT, then drain; a second signal stops at once. Return whether all calls finished.
 
+    SIGHUP has the tokens and the TLS files read again.
+
     Raises: as `start`.
     """
     configure(settings.log.format, settings.log.level, current_ids)
     _remark(settings)
     # A SimpleQueue's put may run in a signal handler while the same thread is inside get; an Event's set may not.
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for caught in (signal.SIGTERM, signal.SIGINT):
+    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(caught, lambda number, _: events.put(signal.Signals(number).name))
     server = start(settings)
     for told in server.telemetry.told:
         _log.info("%s", told)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
-    _log.info("%s: stopping, calls in flight have %g s to finish", events.get(), settings.server.grace)
+    while (event := events.get()) == signal.SIGHUP.name:
+        _reload(server)
+    _log.info("%s: stopping, calls in flight have %g s to finish", event, settings.server.grace)
     outcome: list[bool] = []
 
     def drain() -> None:
@@ -158,18 +163,30 @@ def serve(settings: Settings) -> bool:
         events.put("drained")
 
     threading.Thread(target=drain, name="drain", daemon=True).start()
-    if (event := events.get()) != "drained":
+    while (event := events.get()) == signal.SIGHUP.name:
+        _log.info("SIGHUP: nothing is read again while the sidecar stops")
+    if event != "drained":
         _log.warning("%s again: stopping at once, calls in flight are lost", event)
         return False
     _log.info("stopped%s", "" if outcome[0] else ": the grace is over, calls in flight were cancelled")
     return outcome[0]
 
 
+def _reload(sidecar: Sidecar) -> None:
+    """Read again what can be read again, and log what came of it."""
+    try:
+        told = sidecar.server.reload()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
+        _log.error("SIGHUP: %s; what was read before stays in force", frames(error))
+        return
+    _log.info("SIGHUP: %s", "; ".join(told) or "neither tokens nor TLS files were read: none are set, or see above")
+
+
 def _remark(settings: Settings) -> None:
     """Log what an operator would want to know before it hurts."""
     server = settings.server
     if not settings.key:
-        _log.info("key is not set: a random one is used, so stash ids and revisions do not outlive this process")
+        _log.warning("key is not set: a random one is used, so stash ids and revisions do not outlive this process")
     if server.listen and not is_loopback(server.listen) and not server.tls_certificate:
         _log.warning("server.listen %s is reachable without TLS: prompts and tokens travel in the clear", server.listen)
     metrics = settings.telemetry.metrics_listen

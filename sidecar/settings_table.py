@@ -19,6 +19,7 @@ from sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from sidecar.run.limits import Limits
 from sidecar.run.recall_calls import RecallLimits
 from sidecar.server.options import ServerOptions
+from sidecar.server.refusals import LINES
 from sidecar.setting_readers import (
     GIB,
     KIB,
@@ -51,7 +52,7 @@ class LogSettings:
 
     format: str = _setting("text", choice("text", "json"), "One line for each event, for people or for machines.")
     refusals: int = _setting(
-        60,
+        LINES,
         whole(0, 1_000_000),
         "Lines a minute on refused calls, and as many of gRPC's own; what is over is counted in one line. 60 lines of "
         "200 bytes are 17 MB a day.",
@@ -157,6 +158,8 @@ _TELEMETRY: Mapping[str, tuple[Reader, str]] = {
         address(),
         "TCP address of /metrics; empty: none; port 0: a free one. Whoever reaches it reads all figures, but no text.",
     ),
+    "scrapes": (whole(1, 1_000), "Connections to /metrics at a time, each with a thread."),
+    "scrape_timeout": (seconds(0.1, 3_600), "Time that a connection to /metrics has in all."),
     "otlp_endpoint": (
         url(),
         "Collector that metrics and traces are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if anything.",

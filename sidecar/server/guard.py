@@ -17,6 +17,7 @@ import grpc
 
 from sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from sidecar.server.callers import CALLER, Callers
+from sidecar.server.health import WATCH
 from sidecar.server.pool import ARRIVAL, Pool
 from sidecar.server.reception import ENDS, REFUSALS, Reception
 from sidecar.server.refusals import Refusals
@@ -45,19 +46,24 @@ def check(context: grpc.ServicerContext) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Receptions:
-    """Where calls are taken: `own` takes the sidecar's, `health` health checks, `admin` all else.
+    """Where calls are taken: `own` takes the sidecar's, `health` and `watch` those of health, `admin` all else.
 
     `refusals` tells those that nothing is read of.
     """
 
     own: Reception
     health: Reception
+    watch: Reception
     admin: Reception
     refusals: Pool
 
     def of(self, method: str) -> Reception:
         """The reception that takes a method's calls."""
-        return self.own if method.startswith(OWN) else self.health if method.startswith(HEALTH) else self.admin
+        if method.startswith(OWN):
+            return self.own
+        if method == WATCH:
+            return self.watch
+        return self.health if method.startswith(HEALTH) else self.admin
 
 
 @dataclass(frozen=True, slots=True)

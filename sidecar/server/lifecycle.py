@@ -24,7 +24,7 @@ from pathlib import Path
 
 import grpc
 from grpc_channelz.v1 import channelz, channelz_pb2
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sidecar.run.service import Runs
@@ -32,24 +32,25 @@ from sidecar.server.allocator import give_back
 from sidecar.server.callers import Callers, TokensError, read_tokens
 from sidecar.server.descriptors import TooFewDescriptors, connections
 from sidecar.server.guard import Guard, Receptions
+from sidecar.server.health import NOT_SERVING, SERVING, Health
+from sidecar.server.health import SERVICE_NAME as HEALTH_NAME
 from sidecar.server.identity import Identity, IdentityError, StartError
 from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
 from sidecar.server.reception import Bounds, Clerk, Reception, unknown_grpc
-from sidecar.server.refusals import Refusals
+from sidecar.server.refusals import LINES, Refusals
 from sidecar.server.servicer import SERVICE, Servicer
 from sidecar.telemetry.observer import Observer
 
 _HEALTH_THREADS = 2
+_WATCH_THREADS = 2
 _REFUSAL_THREADS = 1
 _ADMIN_THREADS = 4
 """Threads for reflection and channelz; an open reflection stream holds one, for server.message_timeout at most."""
 _SIDE_CALLS = 64
 """Health checks and watches, and reflection and channelz calls, running or waiting."""
-_SIDE_NAME = "server.side_calls"
-"""What that bound is called where it is counted."""
 _LAST_CALLS_SECONDS = 60.0
 """What calls get to finish when their connection's age is over."""
 _FLUSH_SECONDS = 0.25
@@ -79,7 +80,7 @@ class Server:
     def __init__(
         self, settings: ServerOptions, observer: Observer | None = None, refusals: Refusals | None = None
     ) -> None:
-        """Bind. `refusals` logs refused calls; None: they are not logged."""
+        """Bind. `refusals` logs refused calls; None: as by default."""
         self._settings = settings
         self.observer = observer or Observer()
         """Whom it tells of its calls."""
@@ -94,15 +95,13 @@ class Server:
         self._pools = (self._workers, *side)
         receptions = self._receive(*side)
         self._own = receptions.own
-        self._clerk = Clerk(receptions.own, receptions.health, receptions.admin)
-        self._refusals = refusals or Refusals(0)
+        self._clerk = Clerk(receptions.own, receptions.health, receptions.watch, receptions.admin)
+        self._refusals = refusals or Refusals(LINES)
         self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
         self._guard = Guard(self._callers, receptions, self.observer, self._refusals)
         self._identity = Identity(settings) if settings.tls_certificate else None
         self._server = grpc.server(self._workers, interceptors=[self._guard], options=_channel_arguments(settings))
-        self._health = health.HealthServicer(experimental_non_blocking=True)
-        self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-        self._health.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health = Health(SERVICE, side[1])
         self._inode: tuple[int, int] | None = None
         self.port = self._bind_tcp() if settings.listen else 0
         """The TCP port, also where port 0 was asked for; 0: none."""
@@ -126,7 +125,7 @@ class Server:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        described = [SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        described = [SERVICE, HEALTH_NAME, reflection.SERVICE_NAME]
         if self._settings.channelz:
             channelz.add_channelz_servicer(self._server)
             described.append(_CHANNELZ)
@@ -134,8 +133,7 @@ class Server:
         self._server.start()
         self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
         self._sweeper.start()
-        self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
-        self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(SERVING)
 
     def stop(self, grace: float | None = None) -> bool:
         """Drain for `grace` seconds, by default the configured ones, then end; return whether all calls finished."""
@@ -145,7 +143,7 @@ class Server:
             self._indexer.end()
         self._guard.close()
         self._own.close()
-        self._health.enter_graceful_shutdown()
+        self._health.set(NOT_SERVING)
         idle = self._in_flight.wait_for_none(0)
         clean = idle or self._in_flight.wait_for_none(grace)
         if clean and not idle:
@@ -182,20 +180,21 @@ class Server:
                 _log.error("%s; what was read before stays in force", error)
         return told
 
-    def _receive(self, health_pool: Pool, admin: Pool, refusals: Pool) -> Receptions:
+    def _receive(self, checks: Pool, watch: Pool, admin: Pool, refusals: Pool) -> Receptions:
         """Make the places where calls are taken."""
         settings, reached = self._settings, self.observer.reached
         own = Bounds(
-            settings.max_calls,
-            "server.max_calls",
-            settings.slow_messages,
-            settings.message_timeout,
-            settings.answer_timeout,
+            calls=settings.max_calls,
+            bound="server.max_calls",
+            slow=settings.slow_messages,
+            message_seconds=settings.message_timeout,
+            answer_seconds=settings.answer_timeout,
         )
-        side = replace(own, calls=_SIDE_CALLS, bound=_SIDE_NAME)
+        side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
         return Receptions(
             own=Reception(self._workers, refusals, own, self._in_flight, reached),
-            health=Reception(health_pool, refusals, side, reached=reached),
+            health=Reception(checks, refusals, side, reached=reached),
+            watch=Reception(watch, refusals, side, reached=reached),
             admin=Reception(admin, refusals, side, reached=reached),
             refusals=refusals,
         )
@@ -274,7 +273,9 @@ def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
         "grpc.max_connection_age_grace_ms": _LAST_CALLS_SECONDS,
         "grpc.keepalive_time_ms": settings.keepalive,
         "grpc.keepalive_timeout_ms": settings.keepalive_timeout,
+        "grpc.http2.ping_timeout_ms": settings.keepalive_timeout,
         "grpc.server_handshake_timeout_ms": settings.handshake_timeout,
+        "grpc.http2.settings_timeout": settings.handshake_timeout,
     }
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
@@ -288,7 +289,12 @@ def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
     ]
 
 
-_SIDE_POOLS = ((_HEALTH_THREADS, "health"), (_ADMIN_THREADS, "admin"), (_REFUSAL_THREADS, "refuse"))
+_SIDE_POOLS = (
+    (_HEALTH_THREADS, "health"),
+    (_WATCH_THREADS, "watch"),
+    (_ADMIN_THREADS, "admin"),
+    (_REFUSAL_THREADS, "refuse"),
+)
 _CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
 
 

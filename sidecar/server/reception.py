@@ -45,6 +45,9 @@ REFUSALS: Final = 256
 _AHEAD: Final = 2
 """Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
 
+_FIRST_SECONDS: Final = 1.0
+"""Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
+
 ENDS: ContextVar[float] = ContextVar("ends", default=inf)
 """When the current call's deadline passes, by `monotonic`: gRPC tells what is left of it by the wall clock."""
 
@@ -81,6 +84,8 @@ class _Phase(Enum):
     RUNNING = auto()
     ANSWERING = auto()
     """Answered or refused, and not yet taken."""
+    CUT = auto()
+    """Cut off, and gRPC has yet to see to it."""
 
 
 class _Call:
@@ -162,7 +167,7 @@ class Reception(ThreadPoolExecutor):
         self._waiting: OrderedDict[_Call, None] = OrderedDict()
         self._reading: OrderedDict[_Call, None] = OrderedDict()
         self._streaming: OrderedDict[_Call, None] = OrderedDict()
-        """Those of the running calls that read messages by themselves, in their thread."""
+        """Those of the running calls whose caller their thread may wait for."""
         self._answering: OrderedDict[_Call, None] = OrderedDict()
         self._slow = 0
         self._ready = 0
@@ -276,8 +281,8 @@ class Reception(ThreadPoolExecutor):
             if call.phase is _Phase.WAITING:
                 del self._waiting[call]
             elif call.phase is _Phase.ANSWERING:
-                self._answering.pop(call, None)
-            else:
+                del self._answering[call]
+            elif call.phase is not _Phase.CUT:
                 return  # who has it now sees to it
         self._in_flight.remove()
 
@@ -295,7 +300,7 @@ class Reception(ThreadPoolExecutor):
             self._ready -= 1
             self._running += 1
             call.phase, call.since = _Phase.RUNNING, monotonic()
-            if call.behaviour.streams:
+            if call.behaviour.streams or call.behaviour.lasts:
                 self._streaming[call] = None
         self._read_on()
         event, state, behaviour, ask, *rest = call.arguments
@@ -317,7 +322,11 @@ class Reception(ThreadPoolExecutor):
         """The call waits for its answer to be taken; returns the one that gives way, if there are too many."""
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
-        return self._of_largest(self._answering) if len(self._answering) > self._bounds.calls else None
+        if len(self._answering) <= self._bounds.calls:
+            return None
+        victim = self._of_largest(self._answering)
+        self._cut(victim)
+        return victim
 
     # -- in the clerk's thread -----------------------------------------------------------------------------------------
 
@@ -347,11 +356,17 @@ class Reception(ThreadPoolExecutor):
                 call = self._of_largest(OrderedDict((each, None) for each in self._reading if each.slow))
                 self._end(call)
                 ended.append((call, TooLarge(_SLOW, bound="server.slow_messages")))
-            late = [each for each in self._streaming if now - each.since >= bounds.message_seconds]
+            late = [
+                each
+                for each in self._streaming
+                if now - each.since >= (bounds.message_seconds if each.behaviour.streams else _FIRST_SECONDS)
+            ]
             untaken = [each for each in self._answering if now - each.since >= bounds.answer_seconds]
             untaken = [each for each in untaken if not each.behaviour.lasts]
-            for call in (*late, *untaken):
+            for call in late:
                 call.since = inf  # once is enough
+            for call in untaken:
+                self._cut(call)
             waits = bool(self._waiting or self._reading or self._streaming or self._answering)
         for call, error in ended:
             self._tell(call, error)
@@ -395,6 +410,11 @@ class Reception(ThreadPoolExecutor):
             del self._waiting[call]
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
+
+    def _cut(self, call: _Call) -> None:
+        """Wait no more for its answer to be taken; it must be cut off."""
+        del self._answering[call]
+        call.phase = _Phase.CUT
 
     # -- how a call ends that is not run -------------------------------------------------------------------------------
 

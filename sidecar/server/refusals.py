@@ -8,12 +8,16 @@ No line holds text of a prompt: it has the method, the status, the reason, the f
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from time import monotonic
 
 from sidecar.errors import SidecarError
 
+_MINUTE = 60.0
+LINES = 60
+"""Lines a minute, by default: of 200 bytes each they are 17 MB a day."""
 MOST_CHARACTERS = 200
 """Of a field's path in a line; it may name members that the caller chose."""
 
@@ -30,6 +34,7 @@ class LineBudget:
         self._left = float(a_minute)
         self._at = clock()
         self._over = 0
+        self._told = -math.inf
 
     def take(self) -> bool:
         """Take a line, if there is one; else it is counted."""
@@ -42,20 +47,17 @@ class LineBudget:
             return True
 
     def taken_over(self) -> int:
-        """How many lines there was no room for since this was last above 0, once there is room to tell; else 0."""
+        """How many lines there was no room for since this was last above 0, which it is once a minute at most."""
         with self._lock:
-            if not self._over:
+            now = self._clock()
+            if not self._over or now - self._told < _MINUTE:
                 return 0
-            self._refill()
-            if self._left < 1 <= self._most:
-                return 0
-            over, self._over = self._over, 0
-            self._left = max(0.0, self._left - 1)
+            over, self._over, self._told = self._over, 0, now
             return over
 
     def _refill(self) -> None:
         now = self._clock()
-        self._left = min(float(self._most), self._left + (now - self._at) * self._most / 60)
+        self._left = min(float(self._most), self._left + (now - self._at) * self._most / _MINUTE)
         self._at = now
 
 

@@ -84,6 +84,8 @@ BOUNDS: Final = (
     "server.slow_messages",
     "server.message_timeout",
     "server.answer_timeout",
+    "telemetry.scrapes",
+    "telemetry.scrape_timeout",
     "accept_bytes",
     "limits.run_messages",
     "limits.run_items",

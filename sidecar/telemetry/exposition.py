@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics.export import Histogram, MetricsData
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.gc_collector import GCCollector
@@ -79,22 +79,6 @@ def registry(reader_registry: CollectorRegistry, reader: Reader, methods: Sequen
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=made)
     return made
-
-
-class Exposition:
-    """An HTTP server for a registry, on its own port."""
-
-    def __init__(self, address: tuple[str, int], exposed: CollectorRegistry) -> None:
-        """Listen. Raises OSError if the address cannot be had."""
-        host, port = address
-        self._server, self._thread = start_http_server(port, host, exposed)
-        self.port = self._server.server_port
-        """Also where port 0 was asked for."""
-
-    def close(self) -> None:
-        """Answer no more."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def family(metric: Metric) -> str:

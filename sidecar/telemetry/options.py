@@ -22,6 +22,11 @@ class TelemetryOptions:
     """TCP address of `/metrics`; port 0: a free one. Loopback, as whoever reads figures learns how much is spent;
     beyond it only when said so. No prompt text is in them, so they need no authentication of their own. 9464 is the
     port that OpenTelemetry gives to Prometheus exporters."""
+    scrapes: int = 8
+    """Connections to `/metrics` at a time, each with a thread; past it one that has not sent its request is closed.
+    Prometheus opens one, and two of them for high availability with a person beside them are four."""
+    scrape_timeout: float = 10.0
+    """Seconds that a connection to `/metrics` has in all; Prometheus's own timeout for a scrape."""
     otlp_endpoint: str = ""
     """URL of a collector that metrics and traces are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if
     anything."""

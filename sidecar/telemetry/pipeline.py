@@ -34,12 +34,13 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client import CollectorRegistry
 
-from sidecar.telemetry.exposition import Exposition, Reader, registry
+from sidecar.telemetry.exposition import Reader, registry
 from sidecar.telemetry.instruments import Instruments
 from sidecar.telemetry.model_names import ModelNames
 from sidecar.telemetry.observer import Observer, Telemetry, counters
 from sidecar.telemetry.options import TelemetryOptions
 from sidecar.telemetry.readings import version
+from sidecar.telemetry.scrapes import Exposition
 from sidecar.telemetry.spans import Spans
 
 EXPORT_SECONDS: Final = 2.0
@@ -113,7 +114,7 @@ def start(
     if address is not None:
         inner = CollectorRegistry()
         reader = Reader(inner)
-        exposition = Exposition(address, registry(inner, reader, methods))
+        exposition = Exposition(address, registry(inner, reader, methods), options)
         readers.append(reader)
     if push.metrics is not None:
         readers.append(PeriodicExportingMetricReader(push.metrics))
@@ -159,6 +160,7 @@ def assemble(
     instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
     observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models))
     if exposition is not None:
+        exposition.tell(observer.reached)
         ends.append(exposition.close)
     return Running(observer, told, exposition, [observer.lag.end, *ends])
 

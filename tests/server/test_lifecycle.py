@@ -8,9 +8,11 @@ import socket
 import stat
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -19,6 +21,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from sidecar.server.identity import StartError
 from sidecar.server.lifecycle import Server
 from sidecar.server.options import ServerOptions
+from sidecar.settings import SettingsError, load
+from sidecar.v1 import service_pb2_grpc
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -37,16 +41,59 @@ def test_health_says_serving(service: str) -> None:
         assert SERVING == answer.status
 
 
-def test_reflection_and_channelz_answer() -> None:
-    """Reflection lists the services; channelz knows the server."""
+def _services(served: Serving) -> set[str]:
+    reflect: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+    asked = reflection_pb2.ServerReflectionRequest(list_services="")
+    listed = next(iter(reflect.ServerReflectionInfo(iter([asked]), timeout=PATIENCE)))
+    return {service.name for service in listed.list_services_response.service}
+
+
+def test_reflection_lists_the_services() -> None:
+    """Reflection lists what is served, and that is not channelz: it shows every peer's sockets to any caller."""
     with serving() as served:
-        reflect: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)
-        asked = reflection_pb2.ServerReflectionRequest(list_services="")
-        listed = next(iter(reflect.ServerReflectionInfo(iter([asked]), timeout=PATIENCE)))
-        names = {service.name for service in listed.list_services_response.service}
-        assert {"sidecar.v1.SidecarService", "grpc.health.v1.Health", "grpc.channelz.v1.Channelz"} <= names
-        channelz: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
-        assert channelz.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE).server
+        assert {"sidecar.v1.SidecarService", "grpc.health.v1.Health"} <= _services(served)
+        assert "grpc.channelz.v1.Channelz" not in _services(served)
+        stub: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
+        refused = failure(lambda: stub.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE))
+        assert "UNIMPLEMENTED" == refused.code
+
+
+def test_channelz_is_served_where_it_was_asked_for() -> None:
+    """With server.channelz it is listed, and knows the server."""
+    with serving(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, channelz=True)) as served:
+        assert "grpc.channelz.v1.Channelz" in _services(served)
+        stub: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
+        assert stub.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE).server
+
+
+def test_channelz_wants_the_token_that_calls_want(tmp_path: Path) -> None:
+    """Where callers are known, nobody else is shown anything; beyond loopback all must be known."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("alice:alice-token-0123456789\n")
+    tokens.chmod(0o600)
+    options = ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, channelz=True, tokens_file=str(tokens))
+    with serving(options) as served:
+        stub: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
+        refused = failure(lambda: stub.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE))
+        assert "UNAUTHENTICATED" == refused.code
+    with pytest.raises(SettingsError, match="nobody is authenticated"):
+        load({}, flags={"server.listen": "0.0.0.0:0", "server.channelz": "true"})
+
+
+def test_a_socket_that_another_server_took_is_left_alone(tmp_path: Path) -> None:
+    """Whoever put another socket in our place keeps it when we stop; nothing else of ours is left in the folder."""
+    path = tmp_path / "s.sock"
+    options = ServerOptions(listen="", socket=str(path))
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(serving(options))
+        path.unlink()
+        taker = second.enter_context(serving(options))
+        first.close()
+        assert path.is_socket()
+        with grpc.insecure_channel(f"unix:{path}") as channel:
+            assert service_pb2_grpc.SidecarServiceStub(channel).TrimPrompt(request("new"), timeout=PATIENCE).fits
+        assert taker.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+    assert [] == list(tmp_path.iterdir())
 
 
 def test_a_second_server_on_the_port_is_refused() -> None:

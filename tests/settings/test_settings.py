@@ -51,7 +51,7 @@ def test_every_field_is_a_setting() -> None:
         "policy": Policy,
     }
     expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)}
-    assert expected | {"key", "log.format", "log.level", "policy.preset", "tokens.counter"} == set(ROWS)
+    assert expected | {"key", "log.format", "log.refusals", "log.level", "policy.preset", "tokens.counter"} == set(ROWS)
 
 
 def test_every_default_is_accepted() -> None:

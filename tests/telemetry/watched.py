@@ -21,9 +21,10 @@ from sidecar.run.limits import Limits
 from sidecar.server.options import ServerOptions
 from sidecar.server.servicer import METHODS, SERVICE
 from sidecar.telemetry.catalog import Kind, Metric
-from sidecar.telemetry.exposition import Exposition, Reader, registry
+from sidecar.telemetry.exposition import Reader, registry
 from sidecar.telemetry.options import TelemetryOptions
 from sidecar.telemetry.pipeline import assemble
+from sidecar.telemetry.scrapes import Exposition
 from sidecar.v1 import trim_pb2
 from tests.server.serving import PATIENCE, Serving, serving
 
@@ -78,7 +79,7 @@ def watched(
     inner = CollectorRegistry()
     reader = Reader(inner)
     methods = [f"{SERVICE}/{name}" for name in METHODS]
-    exposition = Exposition(("127.0.0.1", 0), registry(inner, reader, methods))
+    exposition = Exposition(("127.0.0.1", 0), registry(inner, reader, methods), TelemetryOptions())
     exporter = InMemorySpanExporter()
     running = assemble(
         options or TelemetryOptions(),

@@ -1,0 +1,119 @@
+"""`/metrics` under scrapers that open connections and say nothing, or say it slowly."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from sidecar.telemetry.options import TelemetryOptions
+from sidecar.telemetry.scrapes import Exposition
+
+PATIENCE = 20.0
+SCRAPES = 4
+SILENT = 300
+"""Half-open scrapers; each once held a thread for ever."""
+
+
+class Served:
+    """An exposition, and the bounds that it reached."""
+
+    def __init__(self, **options: float) -> None:
+        exposed = CollectorRegistry()
+        Counter("asked", "Something to scrape.", registry=exposed)
+        self.reached: list[str] = []
+        self.told = threading.Event()
+        self.exposition = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions(**{"scrapes": SCRAPES, **options}))  # type: ignore[arg-type]
+        self.exposition.tell(self._tell)
+
+    def _tell(self, bound: str) -> None:
+        self.reached.append(bound)
+        self.told.set()
+
+    def connect(self) -> socket.socket:
+        """A connection that says nothing yet."""
+        return socket.create_connection(("127.0.0.1", self.exposition.port), PATIENCE)
+
+    def scrape(self) -> bytes:
+        """What a scraper gets."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.exposition.port}/metrics", timeout=PATIENCE) as answer:
+            found: bytes = answer.read()
+        return found
+
+
+@pytest.fixture
+def opened() -> Iterator[list[socket.socket]]:
+    """Connections to close at the end."""
+    found: list[socket.socket] = []
+    yield found
+    for each in found:
+        each.close()
+
+
+def test_silent_scrapers_hold_neither_threads_nor_others(opened: list[socket.socket]) -> None:
+    """Three hundred that say nothing: a scraper gets its answer, and there are no more threads than scrapes."""
+    before = threading.active_count()
+    served = Served(scrape_timeout=3_600)
+    opened.extend(served.connect() for _ in range(SILENT))
+    assert b"asked_total 0.0" in served.scrape()
+    for each in opened[: SILENT - SCRAPES]:
+        assert b"" == each.recv(1)  # waits until it is closed
+    assert threading.active_count() <= before + 1 + SCRAPES + 1  # the server's own, and one that just ends
+    assert {"telemetry.scrapes"} == set(served.reached)
+    served.exposition.close()
+
+
+def test_a_scraper_has_so_long_in_all(opened: list[socket.socket]) -> None:
+    """A request that comes a byte at a time is cut off when its time is over, however often it sends one."""
+    served = Served(scrape_timeout=0.3)
+    slow = served.connect()
+    opened.append(slow)
+    slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+    dripping = threading.Event()
+
+    def drip() -> None:
+        try:
+            while not dripping.wait(0.02):
+                slow.sendall(b"x")
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    assert served.told.wait(PATIENCE)
+    assert "telemetry.scrape_timeout" == served.reached[0]
+    dripping.set()
+    thread.join(PATIENCE)
+    assert b"asked_total" in served.scrape()
+    served.exposition.close()
+
+
+def test_a_scrape_that_is_answered_is_not_cut_off_for_a_new_one(opened: list[socket.socket]) -> None:
+    """Who has sent a request keeps its place; who has not gives way."""
+    entered, go = threading.Event(), threading.Event()
+
+    class Held:
+        def collect(self) -> Iterator[object]:
+            entered.set()
+            assert go.wait(PATIENCE)
+            yield from ()
+
+    served = Served(scrape_timeout=3_600)
+    exposed = CollectorRegistry()
+    exposed.register(Held())  # type: ignore[arg-type]
+    held = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions(scrapes=2, scrape_timeout=3_600))
+    asking = socket.create_connection(("127.0.0.1", held.port), PATIENCE)
+    opened.append(asking)
+    asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert entered.wait(PATIENCE)
+    opened.extend(socket.create_connection(("127.0.0.1", held.port), PATIENCE) for _ in range(10))
+    for each in opened[1:-1]:
+        assert b"" == each.recv(1)
+    go.set()
+    assert asking.recv(15).startswith(b"HTTP/1.0 200")
+    held.close()
+    served.exposition.close()
