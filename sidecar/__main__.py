@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sidecar.settings import Settings
@@ -179,6 +179,13 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _hint(name: str) -> str:
+    from sidecar.settings import nearest
+    from sidecar.settings_table import ROWS
+
+    return "" if name in ROWS else nearest(name, ROWS)
+
+
 def _settings(asked: argparse.Namespace) -> Settings:
     from sidecar.settings import SettingsError, load
 
@@ -186,7 +193,7 @@ def _settings(asked: argparse.Namespace) -> Settings:
     for item in asked.set:
         name, equals, value = item.partition("=")
         if not equals:
-            raise _Refused(f"--set {item}: write --set NAME=VALUE")
+            raise _Refused(f"--set {item}: write --set NAME=VALUE{_hint(name)}")
         flags[name] = value
     named = (("server.listen", asked.listen), ("server.socket", asked.socket), ("policy.preset", asked.preset))
     flags.update({name: value for name, value in named if value is not None})
@@ -211,22 +218,11 @@ def _serve(asked: argparse.Namespace) -> int:
 
 def _probe(asked: argparse.Namespace) -> int:
     address = asked.address or _own_address(asked)
-    import grpc
-    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from sidecar.server.probing import probe
 
-    with grpc.insecure_channel(address) as channel:
-        request = health_pb2.HealthCheckRequest(service="sidecar.v1.SidecarService")
-        try:
-            # Waits for the connection, so that a server that is just starting is given the whole time.
-            stub: Any = health_pb2_grpc.HealthStub(channel)
-            answer = stub.Check(request, timeout=asked.timeout, wait_for_ready=True)
-        except grpc.RpcError as error:
-            call: Any = error  # what a stub raises is a Call as well, which the types do not say
-            print(f"{address}: no answer from a sidecar ({call.code().name})", file=sys.stderr)
-            return EXIT_FAILED
-    status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-    print(f"{address}: {status}")
-    return EXIT_OK if answer.status == health_pb2.HealthCheckResponse.SERVING else EXIT_FAILED
+    found = probe(address, asked.timeout)
+    print(f"{address}: {found.told}", file=sys.stdout if found.answered else sys.stderr)
+    return EXIT_OK if found.serves else EXIT_FAILED
 
 
 def _own_address(asked: argparse.Namespace) -> str:

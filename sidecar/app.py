@@ -19,6 +19,7 @@ import tiktoken
 from sidecar.effective import warnings
 from sidecar.run.service import Runs
 from sidecar.server.clock import steady
+from sidecar.server.core_log import core_lines_logged
 from sidecar.server.identity import StartError
 from sidecar.server.lifecycle import Server
 from sidecar.server.logs import configure, frames
@@ -144,6 +145,11 @@ def serve(settings: Settings) -> bool:
     Raises: as `start`.
     """
     configure(settings.log.format, settings.log.level, current_ids)
+    with core_lines_logged(settings.log.refusals):
+        return _serve(settings)
+
+
+def _serve(settings: Settings) -> bool:
     _remark(settings)
     # A SimpleQueue's put may run in a signal handler while the same thread is inside get; an Event's set may not.
     events: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -114,7 +114,7 @@ def _from_file(path: str, problems: list[str]) -> Iterator[tuple[Row, str, objec
         if name in ROWS:
             yield ROWS[name], f"{name} in {path}", value
         else:
-            problems.append(f"{name} in {path} is not a setting{_nearest(name, ROWS)}")
+            problems.append(f"{name} in {path} is not a setting{nearest(name, ROWS)}")
 
 
 def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -133,23 +133,41 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> It
         if name in variables:
             yield variables[name], name, environment[name]
         else:
-            problems.append(f"{name} is not a setting's variable{_nearest(name, variables)}")
+            problems.append(f"{name} is not a setting's variable{nearest(name, variables)}")
 
 
 def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple[Row, str, object]]:
     for name, value in flags.items():
         if name not in ROWS:
-            problems.append(f"--set {name} is not a setting{_nearest(name, ROWS)}")
+            problems.append(f"--set {name} is not a setting{nearest(name, ROWS)}")
         elif ROWS[name].reader.secret:
             problems.append(f"--set {name} would show a secret to every process; set {ROWS[name].variable} instead")
         else:
             yield ROWS[name], f"--set {name}", value
 
 
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    plain = {other.removeprefix(PREFIX): other for other in known}
-    close = difflib.get_close_matches(name.removeprefix(PREFIX), plain, n=1, cutoff=0.7)
-    return f"; did you mean {plain[close[0]]}?" if close else "; `check-config --example` lists all"
+def nearest(name: str, known: Mapping[str, object]) -> str:
+    """A half-sentence on which known name was meant, for the end of a message.
+
+    Names are compared as they are written, and by what follows the table: many know `max_calls` and not whose it is.
+    """
+    plain = {_plain(other): other for other in known}
+    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.7)
+    if not close:
+        last = _plain(name).rpartition(".")[2]
+        ends: dict[str, list[str]] = {}
+        for other in plain:
+            ends.setdefault(other.rpartition(".")[2], []).append(other)
+        close = [whole for end in difflib.get_close_matches(last, ends, n=1, cutoff=0.8) for whole in ends[end]]
+    return (
+        f"; did you mean {' or '.join(plain[each] for each in close)}?"
+        if close
+        else "; `check-config --example` lists all"
+    )
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
 
 
 def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: list[str]) -> Settings | None:
