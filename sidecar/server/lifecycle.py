@@ -151,6 +151,7 @@ class Server:
         self._unlink_socket()  # while we have it open: later its inode may be another file's
         self._server.stop(None).wait(_END_SECONDS)
         self._clerk.end()
+        self._refusals.tell_rest(at_once=True)
         if self._sweeper is not None:
             self._sweeper.join(_END_SECONDS)
         if self._indexer is not None:

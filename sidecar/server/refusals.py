@@ -46,11 +46,14 @@ class LineBudget:
             self._left -= 1
             return True
 
-    def taken_over(self) -> int:
-        """How many lines there was no room for since this was last above 0, which it is once a minute at most."""
+    def taken_over(self, *, at_once: bool = False) -> int:
+        """How many lines there was no room for since this was last above 0, which it is once a minute unless `at_once`.
+
+        Else a line that says so would take as much room as the others did.
+        """
         with self._lock:
             now = self._clock()
-            if not self._over or now - self._told < _MINUTE:
+            if not self._over or (now - self._told < _MINUTE and not at_once):
                 return 0
             over, self._over, self._told = self._over, 0, now
             return over
@@ -79,9 +82,9 @@ class Refusals:
             line += f", bound {error.bound}" if error.bound else ""
         _log.warning("%s, from %s", line, _shown(peer))
 
-    def tell_rest(self) -> None:
-        """Tell how many lines were left out, if there is room for it. To be called now and then."""
-        over = self._budget.taken_over()
+    def tell_rest(self, *, at_once: bool = False) -> None:
+        """Tell how many lines were left out, if a minute has gone since that was told. To be called now and then."""
+        over = self._budget.taken_over(at_once=at_once)
         if over:
             _log.warning("%s more calls were refused and not logged: log.refusals was reached", f"{over:,}")
 

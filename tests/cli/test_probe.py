@@ -36,13 +36,12 @@ def test_a_socket_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("authority", [False, True])
 def test_a_port_that_speaks_tls(certificates: Path, *, authority: bool) -> None:
-    """Plain text gets no answer on a TLS port, and the probe says that it is one; also where it asks for certificates."""
-    settings = {"TLS_CERTIFICATE": "server.pem", "TLS_KEY": "server.key"} | (
-        {"CLIENT_CA": "ca.pem"} if authority else {}
-    )
-    with program(
-        *ANY_PORT, **{f"SERVER__{name}": str(certificates / file) for name, file in settings.items()}
-    ) as served:
+    """A TLS port gives plain text no answer, and the probe says that it is one; also where it asks for certificates."""
+    settings = {"TLS_CERTIFICATE": "server.pem", "TLS_KEY": "server.key"}
+    if authority:
+        settings["CLIENT_CA"] = "ca.pem"
+    files = {f"SERVER__{name}": str(certificates / file) for name, file in settings.items()}
+    with program(*ANY_PORT, **files) as served:
         address = served.wait_for(READY)[1]
         told = run("probe", "--address", address, *LONG)
         assert 1 == told.returncode

@@ -12,7 +12,7 @@ from sidecar.run.service import Runs
 from sidecar.server.clock import steady
 from sidecar.settings import Settings
 from tests.run.making import LIMIT, OPENAI_CHAT, body, history
-from tests.server.serving import counter
+from tests.server.serving import PATIENCE, counter, request, serving
 
 HOURS = 7_200.0
 
@@ -53,6 +53,17 @@ def test_a_step_of_the_wall_clock_expires_nothing(wall: WallClock, step: float) 
     runs.sweep()
     assert runs.retrieve(RetrieveCall(caller="local", run_id="run", stash_id=stash_id)).content
     assert 1 == runs.figures("local", "run").calls
+
+
+def test_a_step_of_the_wall_clock_ends_no_call(wall: WallClock) -> None:
+    """A call at work when the wall clock is set is answered: its deadline is not of that clock."""
+    with serving() as served:
+        served.gate.shut()
+        call = served.stub.TrimPrompt.future(request(), timeout=PATIENCE)
+        served.gate.wait_reached()
+        wall.ahead = HOURS
+        served.gate.open()
+        assert call.result(PATIENCE).fits
 
 
 @pytest.mark.parametrize("step", [0.0, HOURS, -HOURS])
