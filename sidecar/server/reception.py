@@ -6,10 +6,11 @@ caller known, before anything of its message is read; then the message is awaite
 call whose message has come whole is given a thread.
 
 What a call costs while it waits is memory, as gRPC keeps what has come of a message. So messages are read only a little
-ahead of the threads that take them. One that takes longer than `SLOW_AFTER` to come no longer holds back those behind
-it, but of these there may be only so many, and none may take longer than the options say. Where somebody has to give
-way, it is the connection with the most calls, with its oldest: a caller that sends little is not crowded out by one
-that sends much. An answer that its caller does not take is bounded in the same way.
+ahead of the threads that take them, and at most half of these for one connection. One that takes longer than
+`SLOW_AFTER` to come no longer holds back those behind it, but of these there may be only so many, and none may take
+longer than the options say. Where somebody has to give way, it is the connection with the most calls, with its oldest:
+a caller that sends little is not crowded out by one that sends much. An answer that its caller does not take is bounded
+in the same way.
 
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
                               └─ too slow, or in the way: refused ──┘
@@ -40,6 +41,8 @@ SLOW_AFTER: Final = 0.1
 """Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
 TICK: Final = 0.05
 """Seconds between looks at what waits."""
+_LATEST: Final = 1.5 * TICK
+"""Seconds that count, of those between two looks."""
 REFUSALS: Final = 256
 """Refusals that may wait for a thread; past it a call is cut off without a status. A refusal takes 0.1 ms."""
 _AHEAD: Final = 2
@@ -92,7 +95,7 @@ class _Call:
     """One call, with what gRPC handed over to run it. The lock of its reception guards it."""
 
     __slots__ = (
-        "arguments", "arrived", "behaviour", "over", "peer", "phase", "respond", "run", "since", "slow",
+        "arguments", "arrived", "behaviour", "over", "pace", "peer", "phase", "respond", "run", "since", "slow",
         "state", "wire",
     )  # fmt: skip
 
@@ -109,6 +112,8 @@ class _Call:
         self.phase = _Phase.WAITING
         self.since = 0.0
         """When its phase began, by `monotonic`."""
+        self.pace = 0.0
+        """When its message was first waited for, by the time that was looked at."""
         self.slow = False
         self.over = False
         """Whether its caller has all that it will get."""
@@ -161,6 +166,8 @@ class Reception(ThreadPoolExecutor):
         self._server, self._cython = _internals()
         self._lock = threading.Lock()
         self._ahead = _AHEAD * pool.workers
+        self._share = max(1, self._ahead // 2)
+        self._pace = self._looked = 0.0
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
         """Called when there is something to look at now and then."""
@@ -224,12 +231,14 @@ class Reception(ThreadPoolExecutor):
                 if not self._waiting or len(self._reading) - self._slow + self._ready >= self._ahead:
                     break
                 call = self._next()
+                if call is None:
+                    break
                 del self._waiting[call]
                 if call.behaviour.streams:
                     call.phase = _Phase.READY
                     self._ready += 1
                 else:
-                    call.phase, call.since = _Phase.READING, monotonic()
+                    call.phase, call.since, call.pace = _Phase.READING, monotonic(), self._pace
                     self._reading[call] = None
             if call.behaviour.streams:
                 self._hand_over(call)
@@ -237,15 +246,17 @@ class Reception(ThreadPoolExecutor):
                 self._ask(call)
         self.wake()
 
-    def _next(self) -> _Call:
-        """Of the calls that wait the first of a connection of which the fewest are being read."""
-        first = next(iter(self._waiting))
-        if not self._slow:
-            return first
+    def _next(self) -> _Call | None:
+        """Of the calls that wait the first of a connection of which the fewest are being read.
+
+        None: one connection has its share of what is read, half of all, and nobody else waits.
+        """
         reading: dict[str, int] = {}
         for call in self._reading:
-            reading[call.peer] = reading.get(call.peer, 0) + 1
-        return min(self._waiting, key=lambda call: reading.get(call.peer, 0))
+            if not call.slow:
+                reading[call.peer] = reading.get(call.peer, 0) + 1
+        found = min(self._waiting, key=lambda call: reading.get(call.peer, 0))
+        return found if reading.get(found.peer, 0) < self._share else None
 
     def _ask(self, call: _Call) -> None:
         """Ask gRPC for the call's message; as `grpc._server._unary_request` does, but for the waiting."""
@@ -335,8 +346,11 @@ class Reception(ThreadPoolExecutor):
         now, bounds = monotonic(), self._bounds
         ended: list[tuple[_Call, SidecarError]] = []
         with self._lock:
+            # A sidecar that is busy looks late; what its clients have sent by then is not theirs to answer for.
+            self._pace += min(now - self._looked, _LATEST)
+            self._looked = now
             for call in [each for each in self._reading if not each.slow]:
-                if now - call.since < SLOW_AFTER:
+                if self._pace - call.pace < SLOW_AFTER:
                     break  # the others came later
                 call.slow = True
                 self._slow += 1
