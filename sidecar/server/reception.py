@@ -251,6 +251,8 @@ class Reception(ThreadPoolExecutor):
 
         None: one connection has its share of what is read, half of all, and nobody else waits.
         """
+        if len(self._waiting) == 1 and len(self._reading) - self._slow < self._share:
+            return next(iter(self._waiting))
         reading: dict[str, int] = {}
         for call in self._reading:
             if not call.slow:
