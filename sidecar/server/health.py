@@ -35,8 +35,6 @@ class Health(health_pb2_grpc.HealthServicer):
         self._pool = pool
         self._lock = threading.Lock()
         self._watchers: set[_Watcher] = set()
-        # gRPC gives a function that is marked so another one to send with, and no thread to wait in.
-        self.Watch.__func__.experimental_non_blocking = True  # type: ignore[attr-defined]
 
     def set(self, status: _Status) -> None:
         """Say so from now on, and tell who watches."""
@@ -68,6 +66,10 @@ class Health(health_pb2_grpc.HealthServicer):
     def _forget(self, watcher: _Watcher) -> None:
         with self._lock:
             self._watchers.discard(watcher)
+
+
+# gRPC gives a function that is marked so another one to send with, and no thread to wait in.
+Health.Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
 
 
 class _Watcher:

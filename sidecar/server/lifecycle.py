@@ -95,7 +95,8 @@ class Server:
         self._pools = (self._workers, *side)
         receptions = self._receive(*side)
         self._own = receptions.own
-        self._clerk = Clerk(receptions.own, receptions.health, receptions.watch, receptions.admin)
+        self._receptions = receptions
+        self._clerk: Clerk | None = None
         self._refusals = refusals or Refusals(LINES)
         self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
         self._guard = Guard(self._callers, receptions, self.observer, self._refusals)
@@ -130,6 +131,8 @@ class Server:
             channelz.add_channelz_servicer(self._server)
             described.append(_CHANNELZ)
         reflection.enable_server_reflection(described, self._server)
+        taken = self._receptions
+        self._clerk = Clerk(taken.own, taken.health, taken.watch, taken.admin)
         self._server.start()
         self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
         self._sweeper.start()
@@ -150,7 +153,8 @@ class Server:
             time.sleep(_FLUSH_SECONDS)
         self._unlink_socket()  # while we have it open: later its inode may be another file's
         self._server.stop(None).wait(_END_SECONDS)
-        self._clerk.end()
+        if self._clerk is not None:
+            self._clerk.end()
         self._refusals.tell_rest(at_once=True)
         if self._sweeper is not None:
             self._sweeper.join(_END_SECONDS)

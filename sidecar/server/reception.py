@@ -199,13 +199,18 @@ class Reception(ThreadPoolExecutor):
     def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
         """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
         call = _Call(run, handed[0], handed[1:])
-        context = self._server._Context(call.arguments[0], call.state, None)  # noqa: SLF001 - see the module
-        call.peer = context.peer()
         try:
+            context = self._server._Context(call.arguments[0], call.state, None)  # noqa: SLF001 - see the module
+            call.peer = context.peer()
             run(_enter, call.behaviour.admit, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
             self._tell(call, error)
-            return _TAKEN
+        else:
+            self._admit(call, context)
+        return _TAKEN
+
+    def _admit(self, call: _Call, context: Any) -> None:
+        """Give the call a place, if there is one or another one gives way."""
         with self._lock:
             victim = self._in_the_way(call) if self._pending >= self._bounds.calls else None
             full = self._pending >= self._bounds.calls and victim is None
@@ -222,7 +227,6 @@ class Reception(ThreadPoolExecutor):
             self._tell(call, self._too_many())
         else:
             self._read_on()
-        return _TAKEN
 
     def _read_on(self) -> None:
         """Ask for as many messages as may be read now."""

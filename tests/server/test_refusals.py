@@ -1,0 +1,64 @@
+"""Lines on refused calls: what stands in them, and how many there may be."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from sidecar.errors import InvalidRequest, TooLarge
+from sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
+from tests.promises.engine import Clock
+
+PEER = "ipv4:127.0.0.1:5"
+
+
+def test_a_line_has_reason_field_bound_and_address(caplog: pytest.LogCaptureFixture) -> None:
+    """And never the message; what callers chose is on one line, as ASCII, and not too long."""
+    told = Refusals(10, Clock())
+    told.tell("s/M", InvalidRequest("secret", field="a\nb\u2028" + "x" * 1_000), "INVALID_ARGUMENT", PEER)
+    told.tell("", TooLarge("secret", bound="server.max_calls"), "RESOURCE_EXHAUSTED", PEER)
+    told.tell("s/M", RuntimeError("secret"), "INTERNAL", PEER)
+    first, second, third = caplog.messages
+    assert first.startswith("s/M refused: INVALID_ARGUMENT INVALID_REQUEST, field a\\nb\\u2028xxx")
+    assert len(first) < MOST_CHARACTERS + 100
+    assert (
+        f"a method that is not served refused: RESOURCE_EXHAUSTED TOO_LARGE, bound server.max_calls, from {PEER}"
+        == second
+    )
+    assert f"s/M refused: INTERNAL, from {PEER}" == third
+    assert "secret" not in caplog.text
+
+
+def test_lines_are_bounded_and_the_others_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """So many a minute, saved up for one; a line a minute says how many more there were, or at once at the end."""
+    clock = Clock()
+    told = Refusals(3, clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1_000):
+            told.tell("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
+        assert 3 == sum("refused: " in line for line in caplog.messages)
+        caplog.clear()
+        told.tell_rest()
+        assert not caplog.messages
+        clock.now += 60
+        told.tell_rest()
+        assert ["996 more calls were refused and not logged: log.refusals was reached"] == caplog.messages
+        caplog.clear()
+        for _ in range(5):
+            told.tell("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
+        told.tell_rest(at_once=True)
+        assert 3 == sum("refused: " in line for line in caplog.messages)
+        assert "2 more" in caplog.messages[-1]
+
+
+def test_a_budget_of_nothing_still_counts() -> None:
+    """With no lines at all, how many there would have been is known."""
+    clock = Clock()
+    budget = LineBudget(0, clock)
+    assert not any(budget.take() for _ in range(7))
+    assert 7 == budget.taken_over()
+    assert not budget.take()
+    assert 0 == budget.taken_over()
+    clock.now += 60
+    assert 1 == budget.taken_over()
