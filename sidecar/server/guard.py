@@ -17,9 +17,10 @@ import grpc
 
 from sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from sidecar.server.callers import CALLER, Callers
+from sidecar.server.handed import ENDS
 from sidecar.server.health import WATCH
 from sidecar.server.pool import ARRIVAL, Pool
-from sidecar.server.reception import ENDS, REFUSALS, Reception
+from sidecar.server.reception import REFUSALS, Reception
 from sidecar.server.refusals import Refusals
 from sidecar.server.status import abort
 from sidecar.telemetry.observer import Called, Observer

@@ -32,6 +32,7 @@ from sidecar.server.allocator import give_back
 from sidecar.server.callers import Callers, TokensError, read_tokens
 from sidecar.server.descriptors import TooFewDescriptors, connections
 from sidecar.server.guard import Guard, Receptions
+from sidecar.server.handed import unknown_grpc
 from sidecar.server.health import NOT_SERVING, SERVING, Health
 from sidecar.server.health import SERVICE_NAME as HEALTH_NAME
 from sidecar.server.identity import Identity, IdentityError, StartError
@@ -39,7 +40,7 @@ from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
-from sidecar.server.reception import Bounds, Clerk, Reception, unknown_grpc
+from sidecar.server.reception import Bounds, Clerk, Reception
 from sidecar.server.refusals import LINES, Refusals
 from sidecar.server.servicer import SERVICE, Servicer
 from sidecar.telemetry.observer import Observer

@@ -15,26 +15,25 @@ in the same way.
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
                               └─ too slow, or in the way: refused ──┘
 
-`concurrent.futures.Executor` is the seam: gRPC hands every call to the executor of its method. What it hands over is
-private to it, as is how a message is asked for; all of that is in this file, `unknown_grpc` says whether the installed
-version still has it, and a server with another one does not start.
+`concurrent.futures.Executor` is the seam: gRPC hands every call to the executor of its method; see
+`sidecar.server.handed`.
 """
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from math import inf
 from time import monotonic, perf_counter
 from typing import Any, Final
 
 from sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
+from sidecar.server.handed import Handed
 from sidecar.server.pool import ARRIVAL, InFlight, Pool
 
 SLOW_AFTER: Final = 0.1
@@ -51,34 +50,6 @@ _AHEAD: Final = 2
 _FIRST_SECONDS: Final = 1.0
 """Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
 
-ENDS: ContextVar[float] = ContextVar("ends", default=inf)
-"""When the current call's deadline passes, by `monotonic`: gRPC tells what is left of it by the wall clock."""
-
-_PARAMETERS: Final = ("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer")
-"""How the parameters of what gRPC hands over begin."""
-
-
-def unknown_grpc() -> str:
-    """What this file needs of the installed gRPC and does not find there; empty: it has all."""
-    try:
-        server, cython = _internals()
-        for name in ("_unary_response_in_pool", "_stream_response_in_pool"):
-            if tuple(inspect.signature(getattr(server, name)).parameters)[: len(_PARAMETERS)] != _PARAMETERS:
-                return name
-        for owner, name in ((server, "_receive_message"), (server, "_Context"), (cython, "ReceiveMessageOperation")):
-            getattr(owner, name)
-    except (ImportError, AttributeError) as error:
-        return str(error)
-    return ""
-
-
-def _internals() -> tuple[Any, Any]:
-    # Here, as a version without them must be told, not fail at import.
-    from grpc import _server
-    from grpc._cython import cygrpc  # type: ignore[attr-defined]  # stubs leave it out
-
-    return _server, cygrpc
-
 
 class _Phase(Enum):
     WAITING = auto()
@@ -92,21 +63,14 @@ class _Phase(Enum):
 
 
 class _Call:
-    """One call, with what gRPC handed over to run it. The lock of its reception guards it."""
+    """One call, and where it stands. The lock of its reception guards it."""
 
-    __slots__ = (
-        "arguments", "arrived", "behaviour", "over", "pace", "peer", "phase", "respond", "run", "since", "slow",
-        "state", "wire",
-    )  # fmt: skip
+    __slots__ = ("arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
 
-    def __init__(self, run: Callable[..., Any], respond: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.run = run
-        """Runs a function in the call's own context."""
-        self.respond = respond
-        self.arguments = arguments
-        self.wire = arguments[0].call
-        self.state = arguments[1]
-        self.behaviour = arguments[2]
+    def __init__(self, handed: Handed) -> None:
+        self.handed = handed
+        self.streams: bool = handed.behaviour.streams
+        self.lasts: bool = handed.behaviour.lasts
         self.peer = ""
         self.arrived = perf_counter()
         self.phase = _Phase.WAITING
@@ -117,12 +81,6 @@ class _Call:
         self.slow = False
         self.over = False
         """Whether its caller has all that it will get."""
-
-    def message(self) -> Any:
-        """The message that has come. Without one gRPC's own function sees to the status."""
-        with self.state.condition:
-            found, self.state.request = self.state.request, None
-        return self.arguments[3]() if found is None else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +121,6 @@ class Reception(ThreadPoolExecutor):
         self._bounds = bounds
         self._in_flight = in_flight or InFlight()
         self._reached = reached
-        self._server, self._cython = _internals()
         self._lock = threading.Lock()
         self._ahead = _AHEAD * pool.workers
         self._share = max(1, self._ahead // 2)
@@ -198,11 +155,11 @@ class Reception(ThreadPoolExecutor):
 
     def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
         """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
-        call = _Call(run, handed[0], handed[1:])
+        call = _Call(Handed(run, handed))
         try:
-            context = self._server._Context(call.arguments[0], call.state, None)  # noqa: SLF001 - see the module
+            context = call.handed.context()
             call.peer = context.peer()
-            run(_enter, call.behaviour.admit, context)
+            call.handed.enter(call.handed.behaviour.admit, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
             self._tell(call, error)
         else:
@@ -238,16 +195,16 @@ class Reception(ThreadPoolExecutor):
                 if call is None:
                     break
                 del self._waiting[call]
-                if call.behaviour.streams:
+                if call.streams:
                     call.phase = _Phase.READY
                     self._ready += 1
                 else:
                     call.phase, call.since, call.pace = _Phase.READING, monotonic(), self._pace
                     self._reading[call] = None
-            if call.behaviour.streams:
+            if call.streams:
                 self._hand_over(call)
             else:
-                self._ask(call)
+                call.handed.ask(partial(self._received, call))
         self.wake()
 
     def _next(self) -> _Call | None:
@@ -263,23 +220,6 @@ class Reception(ThreadPoolExecutor):
                 reading[call.peer] = reading.get(call.peer, 0) + 1
         found = min(self._waiting, key=lambda call: reading.get(call.peer, 0))
         return found if reading.get(found.peer, 0) < self._share else None
-
-    def _ask(self, call: _Call) -> None:
-        """Ask gRPC for the call's message; as `grpc._server._unary_request` does, but for the waiting."""
-        server, state = self._server, call.state
-        taken = server._receive_message(state, call.wire, call.arguments[4])  # noqa: SLF001
-
-        def received(event: Any) -> Any:
-            finished = taken(event)
-            self._received(call)
-            return finished
-
-        with state.condition:
-            if server._is_rpc_state_active(state):  # noqa: SLF001
-                call.wire.start_server_batch((self._cython.ReceiveMessageOperation(0),), received)
-                state.due.add(server._RECEIVE_MESSAGE_TOKEN)  # noqa: SLF001
-                return
-        self._received(call)
 
     def _received(self, call: _Call) -> None:
         """The call's message has come, or will not come any more."""
@@ -309,7 +249,7 @@ class Reception(ThreadPoolExecutor):
         try:
             self._pool.submit(self._work, call)
         except RuntimeError:  # the pool has ended: so has the server
-            call.wire.cancel()
+            call.handed.cut_off()
 
     def _work(self, call: _Call) -> None:
         ARRIVAL.at = call.arrived
@@ -317,13 +257,11 @@ class Reception(ThreadPoolExecutor):
             self._ready -= 1
             self._running += 1
             call.phase, call.since = _Phase.RUNNING, monotonic()
-            if call.behaviour.streams or call.behaviour.lasts:
+            if call.streams or call.lasts:
                 self._streaming[call] = None
         self._read_on()
-        event, state, behaviour, ask, *rest = call.arguments
-        argument = ask if behaviour.streams else call.message
         try:
-            call.run(call.respond, event, state, behaviour, argument, *rest)
+            call.handed.serve()
         finally:
             with self._lock:
                 self._running -= 1
@@ -379,10 +317,10 @@ class Reception(ThreadPoolExecutor):
             late = [
                 each
                 for each in self._streaming
-                if now - each.since >= (bounds.message_seconds if each.behaviour.streams else _FIRST_SECONDS)
+                if now - each.since >= (bounds.message_seconds if each.streams else _FIRST_SECONDS)
             ]
             untaken = [each for each in self._answering if now - each.since >= bounds.answer_seconds]
-            untaken = [each for each in untaken if not each.behaviour.lasts]
+            untaken = [each for each in untaken if not each.lasts]
             for call in late:
                 call.since = inf  # once is enough
             for call in untaken:
@@ -440,25 +378,23 @@ class Reception(ThreadPoolExecutor):
 
     def _tell(self, call: _Call, error: Exception) -> None:
         """Refuse a call: nothing of its message is read, or no more of it."""
-        event, state, behaviour, _, *rest = call.arguments
         if self._refusals.pending >= REFUSALS:
             self._cut_off(call)
             return
-        arguments = (call.respond, event, state, behaviour.refused(error), _no_message, *rest)
 
         def refuse() -> None:
             ARRIVAL.at = call.arrived
-            call.run(*arguments)
+            call.handed.refuse(error)
 
         try:
             self._refusals.submit(refuse)
         except RuntimeError:
-            call.wire.cancel()
+            call.handed.cut_off()
 
     def _cut_off(self, call: _Call, bound: str = "") -> None:
         if bound:
             self._reached(bound)
-        call.wire.cancel()
+        call.handed.cut_off()
 
     def _too_many(self) -> SidecarError:
         bound = self._bounds.bound
@@ -472,16 +408,6 @@ _SLOW = (
 _TAKEN: Future[Any] = Future()
 """gRPC counts running calls by these; they are counted here."""
 _TAKEN.set_result(None)
-
-
-def _enter(admit: Callable[[Any], None], context: Any) -> None:
-    """Run in the call's context: note its deadline, then find its caller."""
-    ENDS.set(monotonic() + context.time_remaining())
-    admit(context)
-
-
-def _no_message() -> bytes:
-    return b""
 
 
 class Clerk:

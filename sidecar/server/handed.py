@@ -1,0 +1,129 @@
+"""A call as gRPC's Python server hands it to an executor, and all that is private to gRPC in that.
+
+gRPC hands every call to the executor of its method, `concurrent.futures.Executor`, as a function to run in a thread
+that reads the message, has it served, and sends the answer. What the function's arguments are is private to it, and so
+is how a message is asked for; but only with these can a message be awaited without a thread. `unknown_grpc` says
+whether the installed version still has what is used here; a server with another one does not start.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from math import inf
+from time import monotonic
+from typing import Any, Final
+
+ENDS: ContextVar[float] = ContextVar("ends", default=inf)
+"""When the current call's deadline passes, by `monotonic`: gRPC tells what is left of it by the wall clock."""
+
+_PARAMETERS: Final = ("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer")
+"""How the parameters of what gRPC hands over begin."""
+
+
+def unknown_grpc() -> str:
+    """What this file needs of the installed gRPC and does not find there; empty: it has all."""
+    try:
+        server, cython = _internals()
+        for name in ("_unary_response_in_pool", "_stream_response_in_pool"):
+            if tuple(inspect.signature(getattr(server, name)).parameters)[: len(_PARAMETERS)] != _PARAMETERS:
+                return name
+        for owner, name in (
+            (server, "_Context"),
+            (server, "_receive_message"),
+            (server, "_is_rpc_state_active"),
+            (server, "_RECEIVE_MESSAGE_TOKEN"),
+            (cython, "ReceiveMessageOperation"),
+        ):
+            getattr(owner, name)
+    except (ImportError, AttributeError) as error:
+        return str(error)
+    return ""
+
+
+def _internals() -> tuple[Any, Any]:
+    # Here, as a version without them must be told, not fail at import.
+    from grpc import _server
+    from grpc._cython import cygrpc  # type: ignore[attr-defined]  # stubs leave it out
+
+    return _server, cygrpc
+
+
+class Handed:
+    """One call. `behaviour` is the handler's function, with the attributes that it was given."""
+
+    __slots__ = ("_deserialize", "_event", "_read", "_respond", "_run", "_serialize", "_state", "behaviour")
+
+    def __init__(self, run: Callable[..., Any], handed: tuple[Any, ...]) -> None:
+        """Take the arguments of `Executor.submit`."""
+        self._run = run
+        """Runs a function in the call's own context."""
+        (
+            self._respond,
+            self._event,
+            self._state,
+            self.behaviour,
+            self._read,
+            self._deserialize,
+            self._serialize,
+        ) = handed
+
+    def context(self) -> Any:
+        """A ServicerContext of the call."""
+        return _internals()[0]._Context(self._event, self._state, None)  # noqa: SLF001 - see the module
+
+    def enter(self, admit: Callable[[Any], None], context: Any) -> None:
+        """Note the call's deadline and run `admit`, both in the call's own context."""
+        self._run(_enter, admit, context)
+
+    def ask(self, received: Callable[[], None]) -> None:
+        """Ask for the message; `received` is called on gRPC's event loop when it has come, or will not come any more.
+
+        As `grpc._server._unary_request` does, but for the waiting.
+        """
+        server, cython = _internals()
+        state, wire = self._state, self._event.call
+        taken = server._receive_message(state, wire, self._deserialize)  # noqa: SLF001
+
+        def finished(event: Any) -> Any:
+            told = taken(event)
+            received()
+            return told
+
+        with state.condition:
+            if server._is_rpc_state_active(state):  # noqa: SLF001
+                wire.start_server_batch((cython.ReceiveMessageOperation(0),), finished)
+                state.due.add(server._RECEIVE_MESSAGE_TOKEN)  # noqa: SLF001
+                return
+        received()
+
+    def serve(self) -> None:
+        """Have the call served, in the current thread: with the message that was asked for, or with its stream."""
+        read = self._read if self.behaviour.streams else self._message
+        arguments = self._event, self._state, self.behaviour, read, self._deserialize, self._serialize
+        self._run(self._respond, *arguments)
+
+    def refuse(self, error: Exception) -> None:
+        """Have the call end with an error, in the current thread; nothing of its message is read, or no more of it."""
+        refuse = self.behaviour.refused(error)
+        self._run(self._respond, self._event, self._state, refuse, _nothing, self._deserialize, self._serialize)
+
+    def cut_off(self) -> None:
+        """End the call without a status."""
+        self._event.call.cancel()
+
+    def _message(self) -> Any:
+        """The message that has come. Without one gRPC's own function sees to the status."""
+        with self._state.condition:
+            found, self._state.request = self._state.request, None
+        return self._read() if found is None else found
+
+
+def _enter(admit: Callable[[Any], None], context: Any) -> None:
+    ENDS.set(monotonic() + context.time_remaining())
+    admit(context)
+
+
+def _nothing() -> bytes:
+    return b""
