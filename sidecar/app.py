@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import tiktoken
-
 from sidecar.effective import warnings
 from sidecar.run.service import Runs
 from sidecar.server.clock import steady
@@ -30,9 +28,8 @@ from sidecar.settings import Settings
 from sidecar.telemetry.pipeline import Running
 from sidecar.telemetry.pipeline import start as start_telemetry
 from sidecar.telemetry.spans import current_ids
-from sidecar.tokens.count import Counter, warm
-from sidecar.tokens.fast import load_fast
-from sidecar.tokens.vocabulary import ENCODINGS, load
+from sidecar.tokens import Counter, lazy_counter, warm
+from sidecar.tokens.models import ESTIMATE
 
 _log = logging.getLogger("sidecar")
 
@@ -77,7 +74,7 @@ class Sidecar:
 
 
 def start(settings: Settings) -> Sidecar:
-    """Bind, load, and serve; return the running sidecar.
+    """Bind, load what most prompts are counted with, and serve; return the running sidecar.
 
     Raises:
         StartError: it cannot listen as the settings say.
@@ -91,13 +88,10 @@ def start(settings: Settings) -> Sidecar:
         telemetry.stop()
         raise
     try:
-        encodings: dict[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
-        fast, found = (
-            ({}, "tiktoken counts all texts") if settings.tokens.counter == "tiktoken" else load_fast(encodings)
+        counter = lazy_counter(
+            fast=settings.tokens.counter != "tiktoken", told=lambda found: _log.info("tokens of %s", found)
         )
-        _log.info("%s", found)
-        counter = Counter(encodings, fast=fast)
-        server.start(build_runs(settings, counter), partial(warm, counter))
+        server.start(build_runs(settings, counter), partial(warm, counter), load=partial(counter.load, ESTIMATE))
     except BaseException:
         server.stop(0)
         telemetry.stop()

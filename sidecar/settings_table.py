@@ -67,8 +67,7 @@ class TokenSettings:
     counter: str = _setting(
         "auto",
         choice("auto", "tiktoken"),
-        "auto: long texts by the extra `fast`, where it is installed and counts as tiktoken does. The same for all "
-        "replicas.",
+        "auto: by the extra `fast`, where it is installed and counts as tiktoken does. The same for all replicas.",
     )
 
 

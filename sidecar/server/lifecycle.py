@@ -1,7 +1,8 @@
 """The life of the server: bind, serve, drain, stop.
 
-It binds first, so that a taken address is told at once; then the vocabularies are loaded, while early clients wait in
-the listen queue; only then calls and health checks are answered. At a stop, health says NOT_SERVING and new calls are
+It binds and answers at once, so that a taken address is told before anything is loaded; while the default vocabulary is
+loaded, health says NOT_SERVING, and early calls wait for it in their threads. Only when it is usable, health says
+SERVING. At a stop, health says NOT_SERVING and new calls are
 refused at once, calls in flight finish within the grace, and what then still runs is cancelled. Connections stay open
 until then: gRPC's own stop closes each with its last call, and a client's next frame on a closed socket resets it,
 which loses what the kernel has not sent yet of a large answer. Open health watches and reflection streams are not
@@ -117,9 +118,14 @@ class Server:
         unix = f"unix:{self._settings.socket}" if self._settings.socket else ""
         return tuple(address for address in (tcp, unix) if address)
 
-    def start(self, runs: Runs, warm: Callable[[], None] = lambda: None) -> None:
-        """Serve `runs`. `warm` is run once in each thread that serves calls, before the first call."""
-        self._workers.warm(warm)
+    def start(
+        self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve `runs`; return once health says so.
+
+        `load` loads what calls need, while early ones wait for it by themselves; then `warm` is run once in each thread
+        that serves calls.
+        """
         self._indexer = Indexer(runs.work_off, self._in_flight)
         servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer)
         methods = servicer.handlers()
@@ -137,6 +143,8 @@ class Server:
         self._server.start()
         self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
         self._sweeper.start()
+        load()
+        self._workers.warm(warm)
         self._health.set(SERVING)
 
     def stop(self, grace: float | None = None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sidecar.tokens.count import Counter, warm
-from sidecar.tokens.fast import load_fast
+from sidecar.tokens.loading import lazy_counter, load_counting
 from sidecar.tokens.models import encoding_for, known_window
 from sidecar.tokens.vocabulary import ENCODINGS, EncodingName, VocabularyError, load
 
@@ -14,7 +14,8 @@ __all__ = [
     "VocabularyError",
     "encoding_for",
     "known_window",
+    "lazy_counter",
     "load",
-    "load_fast",
+    "load_counting",
     "warm",
 ]

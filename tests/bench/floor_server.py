@@ -47,7 +47,9 @@ class Answers:
 class FloorServer(Server):
     """The server with one service more."""
 
-    def start(self, runs: Runs, warm: Callable[[], None] = lambda: None) -> None:
+    def start(
+        self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
+    ) -> None:
         """Serve the floor too."""
         answers = Answers()
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
@@ -56,7 +58,7 @@ class FloorServer(Server):
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
-        super().start(runs, warm)
+        super().start(runs, warm, load=load)
 
 
 def main() -> None:

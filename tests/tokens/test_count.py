@@ -7,13 +7,14 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
 
 import pytest
 import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.tokens import ENCODINGS, Counter, load, warm
+from sidecar.tokens import ENCODINGS, Counter, VocabularyError, load, warm
 from sidecar.tokens import count as counting
 from sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
 
@@ -317,9 +318,68 @@ def test_many_threads_agree() -> None:
     assert [expected] * 8 == answers
 
 
-def test_warm_counts_in_every_encoding() -> None:
-    """Warming fails where counting would, and leaves nothing in the cache."""
+def test_warm_counts_in_what_is_loaded() -> None:
+    """Warming fails where counting would, leaves nothing in the cache, and loads nothing."""
     counter = Counter(ENCODED)
     warm(counter)
-    assert ENCODINGS == counter.encodings
+    assert ENCODINGS == counter.encodings == counter.loaded
     assert len(counting._WARM_TEXT) < CACHE_FROM_CHARS  # noqa: SLF001
+    lazy = Counter({"words": lambda: lambda text: len(text.split())})
+    warm(lazy)
+    assert () == lazy.loaded
+
+
+def test_an_encoding_is_loaded_once_by_whoever_needs_it_first() -> None:
+    """Eight threads that need an encoding at once load it once, and all get their counts."""
+    together, loads = Barrier(8), []
+
+    def load_words() -> Callable[[str], int]:
+        loads.append(1)
+        return lambda text: len(text.split())
+
+    counter = Counter({"words": load_words, "other": load_words})
+
+    def count(_: int) -> int:
+        together.wait()
+        return counter.count("three short words", "words")
+
+    assert not counter.loaded
+    with ThreadPoolExecutor(8) as pool:
+        assert [3] * 8 == list(pool.map(count, range(8)))
+    assert [1] == loads
+    assert ("words",) == counter.loaded
+
+
+def test_loading_one_encoding_keeps_nobody_from_counting_in_another() -> None:
+    """While a vocabulary is being loaded, counts in another go on."""
+    begun, go_on = Event(), Event()
+
+    def load_slowly() -> Callable[[str], int]:
+        begun.set()
+        assert go_on.wait(30)
+        return len
+
+    counter = Counter({"slow": load_slowly, "words": lambda: lambda text: len(text.split())})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(counter.count, "abc", "slow")
+        assert begun.wait(30)
+        assert 2 == counter.count("two words", "words")
+        assert not waiting.done()
+        go_on.set()
+        assert 3 == waiting.result(30)
+
+
+def test_a_load_that_failed_is_tried_again() -> None:
+    """An error of loading is told, and the next count tries anew."""
+    answers: list[Callable[[str], int]] = []
+
+    def load_later() -> Callable[[str], int]:
+        if not answers:
+            answers.append(len)
+            raise VocabularyError("vocabulary words: there is nothing to read")
+        return answers[0]
+
+    counter = Counter({"words": load_later})
+    with pytest.raises(VocabularyError, match="nothing to read"):
+        counter.load("words")
+    assert 3 == counter.count("abc", "words")

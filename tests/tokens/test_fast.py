@@ -4,67 +4,143 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
+from typing import NoReturn
 
 import pytest
 import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.tokens import ENCODINGS, Counter, load, load_fast
+from sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_counting
 from sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
-from sidecar.tokens.fast import PROBES
+from sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
+from sidecar.tokens.loading import load_slow
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 
 LOADED: Mapping[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}
+SLOW = Counter(LOADED)
 
 
-def test_it_passes_its_probes() -> None:
-    """The installed version counts every probe as tiktoken does, in every encoding, and the log can say so."""
-    counters, found = load_fast(LOADED)
-    assert set(LOADED) == set(counters)
-    assert str(len(PROBES)) in found
+def refuse() -> NoReturn:
+    """What would load tiktoken's vocabulary."""
+    raise AssertionError("tiktoken was asked")
+
+
+def fast_of(name: EncodingName) -> CountSlice:
+    """The faster counter of an encoding, which must do without tiktoken."""
+    counter, _ = load_fast(name, refuse)
+    assert counter is not None
+    return counter
+
+
+FAST = Counter({name: partial(fast_of, name) for name in ENCODINGS})
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_the_expected_counts_are_tiktokens(name: EncodingName) -> None:
+    """What is written down for each probe is what the installed tiktoken counts."""
+    assert EXPECTED[name] == tuple(len(LOADED[name].encode_ordinary(probe)) for probe in PROBES)
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_it_passes_its_probes(name: EncodingName) -> None:
+    """The installed version counts every probe as tiktoken does, and the log can say so; no vocabulary is loaded."""
+    counter, found = load_fast(name, refuse)
+    assert counter is not None
+    assert f"all {len(PROBES)} probes" in found
 
 
 def test_without_the_extra_tiktoken_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it is not installed there is no faster counter, and the log says why."""
     monkeypatch.setitem(sys.modules, "toktok", None)
-    counters, found = load_fast(LOADED)
-    assert {} == counters
+    counter, found = load_fast("o200k_base", refuse)
+    assert counter is None
     assert "not installed" in found
 
 
-def test_a_version_that_counts_otherwise_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failure", ["one more", "raises"])
+def test_a_version_that_counts_otherwise_is_not_used(failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A counter that differs on one probe, or fails, is left out for that encoding alone."""
-    true_count = toktok.batch_count
+    truncate = toktok.truncate
 
-    def wrong(texts: list[str], encoding: str, threads: int) -> list[int]:
-        if encoding == "cl100k_base":
-            raise ValueError("broken")
-        return [
-            count + (text == PROBES[3]) for text, count in zip(texts, true_count(texts, encoding, threads), strict=True)
-        ]
+    def wrong(text: str, most: int, encoding: str) -> tuple[str, int]:
+        if text == PROBES[3] and encoding == "cl100k_base":
+            if failure == "raises":
+                raise ValueError("broken")
+            return text, truncate(text, most, encoding)[1] + 1
+        return truncate(text, most, encoding)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(toktok, "batch_count", wrong)
-    counters, found = load_fast(LOADED)
-    assert {} == counters
-    assert "o200k_base, cl100k_base" in found or "cl100k_base, o200k_base" in found
+    monkeypatch.setattr(toktok, "truncate", wrong)
+    assert load_fast("o200k_base", refuse)[0] is not None
+    told: list[str] = []
+    counter = load_counting("cl100k_base", fast=True, told=told.append)
+    assert EXPECTED["cl100k_base"] == tuple(map(counter, PROBES))
+    assert "some of its probes otherwise" in told[0]
+
+
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the settings say tiktoken, the faster one is not even tried."""
+    monkeypatch.setattr(toktok, "truncate", refuse)
+    told: list[str] = []
+    assert 7 == load_counting("o200k_base", fast=False, told=told.append)("<|endoftext|>")
+    assert ["o200k_base: tiktoken counts"] == told
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @given(unit=st.text(min_size=1, max_size=40), times=st.integers(1, 3))
 def test_counts_are_tiktokens(encoding: str, unit: str, times: int) -> None:
-    """Any text long enough to be counted by it has the count that tiktoken gives, cuts included."""
+    """Any text has the count that tiktoken gives, cuts included."""
     text = unit * (times * SLICE_CHARS // 2 // len(unit) + CACHE_FROM_CHARS)
-    fast, _ = load_fast(LOADED)
-    assert Counter(LOADED).count(text, encoding) == Counter(LOADED, fast=fast).count(text, encoding)
+    assert SLOW.count(text, encoding) == FAST.count(text, encoding)
+    assert SLOW.count(unit, encoding) == FAST.count(unit, encoding)
 
 
-def test_what_it_cannot_take_tiktoken_does() -> None:
-    """A lone surrogate, which it refuses, is counted as the replacement character, as without it."""
-    fast, _ = load_fast(LOADED)
-    text = "text \ud800 " * 400
-    assert Counter(LOADED).count(text, "o200k_base") == Counter(LOADED, fast=fast).count(text, "o200k_base")
+@pytest.mark.parametrize("text", ["text \ud800 " * 400, "\udfff"])
+def test_a_lone_surrogate_is_counted_as_tiktoken_does(text: str) -> None:
+    """A lone surrogate, which it refuses, is counted as the replacement character."""
+    assert SLOW.count(text, "o200k_base") == FAST.count(text, "o200k_base")
+
+
+class PanicException(BaseException):
+    """As what Rust's panics become: no Exception."""
+
+
+@pytest.mark.parametrize("failure", [PanicException("slice index"), RuntimeError("poisoned")])
+def test_what_it_fails_on_tiktoken_counts(failure: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text on which it fails is counted by tiktoken, loaded then and once; others go on as before."""
+    truncate = toktok.truncate
+
+    def fails(text: str, most: int, encoding: str) -> tuple[str, int]:
+        if text == "fails":
+            raise failure
+        return truncate(text, most, encoding)  # type: ignore[no-any-return]
+
+    loads: list[EncodingName] = []
+
+    def slow(name: EncodingName) -> CountSlice:
+        loads.append(name)
+        return load_slow(name)
+
+    monkeypatch.setattr(toktok, "truncate", fails)
+    counter, _ = load_fast("o200k_base", partial(slow, "o200k_base"))
+    assert counter is not None
+    assert (2, 1, 1, 1) == (counter("two words"), counter("fails"), counter("fails"), counter("one"))
+    assert ["o200k_base"] == loads
+
+
+def test_an_interrupt_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is neither an error nor a panic goes on its way."""
+    counter, _ = load_fast("o200k_base", refuse)
+    assert counter is not None
+
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(counter, "_truncate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        counter("text")
 
 
 @given(
@@ -75,15 +151,14 @@ def test_what_it_cannot_take_tiktoken_does() -> None:
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_many_at_once_are_counted_as_one_by_one(encoding: str, texts: list[str]) -> None:
     """Counting texts together gives what counting each gives, with the faster counter and without."""
-    fast, _ = load_fast(LOADED)
-    expected = [Counter(LOADED).count(text, encoding) for text in texts]
-    assert expected == Counter(LOADED, fast=fast).count_many(texts, encoding)
-    assert expected == Counter(LOADED).count_many(texts, encoding)
+    expected = [SLOW.count(text, encoding) for text in texts]
+    assert expected == FAST.count_many(texts, encoding)
+    assert expected == SLOW.count_many(texts, encoding)
 
 
-def test_many_short_texts_can_be_stopped() -> None:
+@pytest.mark.parametrize("counter", [FAST, SLOW])
+def test_many_short_texts_can_be_stopped(counter: Counter) -> None:
     """Between batches of short texts the caller may stop the count."""
-    fast, _ = load_fast(LOADED)
     calls: list[int] = []
-    Counter(LOADED, fast=fast).count_many(["some words here"] * 20_000, "o200k_base", lambda: calls.append(1))
+    counter.count_many(["some words here"] * 20_000, "o200k_base", lambda: calls.append(1))
     assert 4 == len(calls)
