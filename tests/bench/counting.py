@@ -27,7 +27,7 @@ def _loaded() -> tuple[CountSlice, str]:
 
 @cache
 def encoding() -> tiktoken.Encoding:
-    """tiktoken's own encoding, for what is measured beside it."""
+    """The encoding of tiktoken, for what is measured beside it."""
     return load(ENCODING)
 
 
