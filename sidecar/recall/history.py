@@ -33,8 +33,9 @@ from sidecar.recall.index import Hit, Index
 from sidecar.recall.item import HistoryItem
 from sidecar.recall.record import Allowed, Record
 
-RECORDED_ITEMS: Final = 200_000
-"""Items that one run's history knows: twice what the stash keeps of a run, so what is older has been evicted."""
+RECORDED_ITEMS: Final = 100_000
+"""Items that one run's history knows, 240 bytes each: as many as the stash keeps of a run, so that what is older was
+evicted."""
 INDEX_SLICE: Final = 65_536
 """Bytes that one slice of background work indexes: about 10 ms."""
 ITEM_SHARE: Final = 4
@@ -81,7 +82,7 @@ class History:
     ) -> None:
         """`read` gives the live originals of ids, `alive` those of ids that have one: the run's part of the stash.
 
-        `bounds` counts how often the index was halved.
+        `bounds` counts how often the index was halved, and the items that were one too many.
         """
         self._bounds = bounds if bounds is not None else Counts()
         self._bound = limits.index_bytes
@@ -127,6 +128,7 @@ class History:
                     oldest = self._record.oldest()
                     self._discard(oldest)
                     self._record.forget(oldest)
+                    self._bounds.add("limits.recorded_items")
 
     def record_again(self, stash_id: str) -> None:
         """An item was stored again after it had expired, perhaps in another spelling: index its text anew."""

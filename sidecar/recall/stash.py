@@ -50,6 +50,8 @@ TOTAL_ENTRIES: Final = 250_000
 """Originals that all runs keep. Each costs about 300 bytes beside its content: 75 MB when all are there."""
 RUN_TOMBSTONES: Final = 16_384
 """Expired and, apart from them, evicted ids that a run remembers (170 bytes each); past it the oldest are NOT_FOUND."""
+MOST_STALE: Final = 64
+"""Notes of forgotten runs from which the heap is cleared of them, once they are half of it: each keeps a kilobyte."""
 SWEEP_SLICE: Final = 256
 """Dead entries that one slice of a sweep takes off: 0.8 ms, so that no call waits longer for the lock."""
 PUT_SLICE: Final = 4
@@ -100,6 +102,8 @@ class Stash:
         self._idle: OrderedDict[str, RunEntries] = OrderedDict()
         self._owners: dict[str, OrderedDict[str, RunEntries]] = {}
         self._due: list[tuple[float, int, RunEntries]] = []
+        self._stale = 0
+        """Notes in it of runs that were forgotten."""
         self._order = itertools.count()
         self._waiting: OrderedDict[Entry, None] = OrderedDict()
         self._waiting_bytes = 0
@@ -248,6 +252,11 @@ class Stash:
             # The heap may know the run for another time to live.
             run.expired.clear()
             run.evicted.clear()
+            self._stale += run.timed
+            if self._stale > MOST_STALE and 2 * self._stale > len(self._due):
+                self._due = [note for note in self._due if self._runs.get(note[2].key) is note[2]]
+                heapq.heapify(self._due)
+                self._stale = 0
 
     def figures(self, run_key: str) -> StashFigures:
         """What a run has in the stash; zeros for a run that is not known."""
@@ -438,6 +447,7 @@ class Stash:
             if not gone or steps < limit or not run.entries:
                 heapq.heappop(self._due)
                 run.timed = False
+                self._stale -= self._runs.get(run.key) is not run
                 self._time(run)
         return steps
 

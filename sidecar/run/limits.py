@@ -24,6 +24,7 @@ class Limits:
     run_items: int = 250_000
     """Items in one prompt: more than two for each message that it may have; each costs about 15 us the first time."""
     memory_bytes: int = 536_870_912
-    """What all runs keep beside the stash, estimated: 512 MiB holds two hundred runs of a megabyte."""
+    """What all runs keep beside their originals, estimated: last prompts, ledgers, indexes, records. 512 MiB holds a
+    hundred and fifty runs of a megabyte."""
     revision_bytes: int = 65_536
     """Bytes of a revision; past it the state is left out and a fresh process decides anew."""

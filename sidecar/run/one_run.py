@@ -10,6 +10,7 @@ from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits
 from sidecar.recall.history import History
 from sidecar.recall.stash import Stash
+from sidecar.run.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, TASK_BYTES, Kept, Name
 from sidecar.run.calls import CacheFigures, RunFigures, StashFigures, TokenFigures, TrimAnswer
 from sidecar.run.memory import Memory
 from sidecar.run.recall_calls import HistoryFigures, RecallLimits
@@ -27,6 +28,7 @@ class Run:
 
     def __init__(
         self,
+        name: Name,
         key: bytes,
         now: float,
         hold_bytes: int,
@@ -40,6 +42,7 @@ class Run:
         """Begin a run.
 
         Args:
+            name: its caller, and its id.
             key: mints its ids.
             now: the time, by the clock that never steps.
             hold_bytes: bytes of the largest original that can be kept.
@@ -52,6 +55,7 @@ class Run:
         self.lock = Lock()
         self.tools_lock = Lock()
         """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
+        self.name = name
         self.key = key
         self.stash_key = key.hex()
         self._hold_bytes = hold_bytes
@@ -100,6 +104,16 @@ class Run:
         """Give up all that the next prompt, or the next search, makes again."""
         self.memory = self.new_memory()  # a call that is at it now keeps its own and puts it back
         self.history.drop_index()
+
+    def kept(self) -> Kept:
+        """What the run keeps beside its originals, estimated, in constant time; may be asked without its lock."""
+        memory, recorded = self.memory, self.history.figures()
+        received = memory.received
+        caches = recorded.index_bytes if recorded.passages else 0
+        if received is not None:
+            caches += len(received.split.raw) + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
+            caches += RUN_CACHE_BYTES
+        return Kept(caches, RUN_BYTES + ITEM_BYTES * recorded.items + TASK_BYTES * len(self.tasks.items))
 
     def sum_up(self, answer: TrimAnswer) -> None:
         """Take an answer into the run's sums."""

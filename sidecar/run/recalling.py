@@ -110,6 +110,7 @@ class Recalling:
             nonce=self.nonce,
             check=check,
         )
+        self._table.weigh(run)
         with run.lock:
             run.searches += 1
             run.searches_found += found.outcome is SearchOutcome.FOUND

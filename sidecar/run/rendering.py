@@ -33,6 +33,8 @@ class Rendered:
     """Indices of the records that are returned, in order."""
     parts: list[bytes]
     """Their bytes."""
+    size: int = 0
+    """Bytes of `parts` in all."""
 
     @classmethod
     def empty(cls) -> Rendered:
@@ -48,12 +50,14 @@ class Rendered:
         del self.slices[length:], self.forms[length:]
         self.unidentified = {index for index in self.unidentified if index < length}
         place = self.position(length)
+        self.size -= sum(map(len, self.parts[place:]))
         del self.live[place:], self.parts[place:]
 
     def append(self, raw: bytes) -> None:
         """Take a record at the end, as it was sent."""
         self.live.append(len(self.slices))
         self.parts.append(raw)
+        self.size += len(raw)
         self.slices.append(raw)
         self.forms.append(set())
 
@@ -69,12 +73,15 @@ class Rendered:
         """Change one record's bytes; `rebuild` must follow if it came or went."""
         self.slices[index] = raw
         if raw is not None and not dropped_before:
-            self.parts[self.position(index)] = raw
+            place = self.position(index)
+            self.size += len(raw) - len(self.parts[place])
+            self.parts[place] = raw
 
     def rebuild(self) -> None:
         """Gather the live records anew, after some were dropped or came back."""
         self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
         self.parts = [raw for raw in self.slices if raw is not None]
+        self.size = sum(map(len, self.parts))
 
 
 class Sources:

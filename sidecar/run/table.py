@@ -15,7 +15,7 @@ from typing import Final
 from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits
 from sidecar.recall.stash import Stash
-from sidecar.run.budget import MemoryBudget, weight
+from sidecar.run.budget import MemoryBudget, Over
 from sidecar.run.limits import Limits
 from sidecar.run.one_run import Run
 from sidecar.run.recall_calls import RecallLimits
@@ -94,6 +94,7 @@ class RunTable:
             run = self._runs.get(name)
             if run is None:
                 run = self._runs[name] = Run(
+                    name,
                     run_key(self._key, caller, run_id),
                     now,
                     self._limits.run_stash_bytes,
@@ -122,20 +123,25 @@ class RunTable:
         """
         name = caller, run_id
         with self._lock:
-            received, records = run.memory.received, len(run.memory.ledger)
-            used = weight(len(received.split.raw) if received is not None else 0, records)
-            used += run.history.figures().index_bytes
-            over = [self._runs[other] for other in self._budget.use(name, used) if other in self._runs]
+            caches = self._give_up(self._budget.use(name, run.kept()))
             if not run.registered:
                 run.registered = True
                 self.events.add(Event.RUN_STARTED)
             if len(self._runs) > self._limits.runs and self._forget_oldest(Event.RUN_TOO_MANY):
                 self.bounds.add("limits.runs")
-        self.bounds.add("limits.memory_bytes", len(over))
-        for other in over:
+        for other in caches:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
         self._wait_for_index(run)
+
+    def weigh(self, run: Run) -> None:
+        """What a run keeps may have changed without a prompt: its index was built, for a search or in between."""
+        with self._lock:
+            if self._runs.get(run.name) is not run:
+                return
+            caches = self._give_up(self._budget.grow(run.name, run.kept()))
+        for other in caches:
+            other.forget_caches()
 
     def remove(self, caller: str, run_id: str, run: Run) -> None:
         """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
@@ -168,6 +174,7 @@ class RunTable:
             done = 0 if run.ended else run.history.index_some(INDEX_SLICE)
             if done:
                 self._wait_for_index(run)
+                self.weigh(run)
                 return done
 
     def totals(self) -> Totals:
@@ -204,6 +211,20 @@ class RunTable:
         self.events.add(event, run.registered)
         self.stash.forget(run.stash_key)
         return True
+
+    def _give_up(self, over: Over) -> list[Run]:
+        """Forget the runs that are to be forgotten, under the lock; returns those that are to forget their caches.
+
+        A run that a call works on stays, as in `_forget_oldest`; it counts again once the call is through.
+        """
+        self.bounds.add("limits.memory_bytes", len(over.forget) + len(over.remove))
+        for name in over.remove:
+            gone = self._runs.get(name)
+            if gone is not None and not gone.in_use:
+                del self._runs[name]
+                self.events.add(Event.RUN_TOO_MANY, gone.registered)
+                self.stash.forget(gone.stash_key)
+        return [self._runs[name] for name in over.forget if name in self._runs]
 
     def _wait_for_index(self, run: Run) -> None:
         if run.history.waiting_bytes and not run.ended:

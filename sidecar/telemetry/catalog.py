@@ -95,6 +95,7 @@ BOUNDS: Final = (
     "limits.run_entries",
     "limits.total_entries",
     "limits.tombstones",
+    "limits.recorded_items",
     "limits.memory_bytes",
     "limits.revision_bytes",
     "json.decoded_bytes",
@@ -368,10 +369,13 @@ UNFINISHED_TASKS: Final = Metric(
     "prompt_sidecar.tasks.unfinished", Kind.COUNTER, "{task}", "Tasks that were unfinished when their run ended."
 )
 MEMORY_SIZE: Final = Metric(
-    "prompt_sidecar.memory.size", Kind.GAUGE, "By", "Bytes, estimated, that runs keep beside the stash."
+    "prompt_sidecar.memory.size",
+    Kind.GAUGE,
+    "By",
+    "Bytes, estimated, that runs keep beside their originals: last prompts, ledgers, indexes, records of histories.",
 )
 MEMORY_LIMIT: Final = Metric(
-    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep beside the stash."
+    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep beside their originals."
 )
 HISTORY_SIZE: Final = Metric(
     "prompt_sidecar.history.size", Kind.GAUGE, "By", "Bytes of originals recorded in all histories, before compression."

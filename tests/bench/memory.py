@@ -82,7 +82,7 @@ def grow(size: int, iterations: int, limit: int) -> Mapping[str, int]:
     }
 
 
-def resident() -> int:
-    """Bytes of this process in memory, by the kernel's account."""
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+def resident(process: int | str = "self") -> int:
+    """Bytes of a process in memory, by the kernel's account; by default of this one."""
+    pages = Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

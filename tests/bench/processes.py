@@ -9,7 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 from tests.bench import counting
 
@@ -24,9 +26,27 @@ PATIENCE = 120.0
 _READY = re.compile(r"listening on (\S+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server process that is ready."""
+
+    address: str
+    """As its log tells it."""
+    process: subprocess.Popen[str]
+    seconds: float
+    """From its beginning to ready."""
+
+
 @contextmanager
 def serving(command: tuple[str, ...], **more: str) -> Iterator[str]:
-    """Run a server in a process of its own, with `more` in its environment; give the address that its log tells."""
+    """As `started`; give the address alone."""
+    with started(command, **more) as server:
+        yield server.address
+
+
+@contextmanager
+def started(command: tuple[str, ...], **more: str) -> Iterator[Started]:
+    """Run a server in a process of its own, with `more` in its environment, until it ends or the context does."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), clean.get("PYTHONPATH", ""))))
     clean["PROMPT_SIDECAR_KEY"] = KEY
@@ -34,6 +54,7 @@ def serving(command: tuple[str, ...], **more: str) -> Iterator[str]:
     clean["PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN"] = ""  # several servers run at once
     clean |= more
     pipe = subprocess.PIPE
+    began = perf_counter()
     with subprocess.Popen([sys.executable, *command], env=clean, stdin=pipe, stderr=pipe, text=True) as process:
         assert process.stderr is not None
         assert process.stdin is not None
@@ -45,9 +66,10 @@ def serving(command: tuple[str, ...], **more: str) -> Iterator[str]:
                     break
             else:
                 raise RuntimeError(f"the server did not start: {''.join(lines)}")
+            seconds = perf_counter() - began
             # What it logs later must not fill the pipe.
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield found[1].rstrip(",")
+            yield Started(found[1].rstrip(","), process, seconds)
         finally:
             process.stdin.close()
             process.terminate()

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sidecar.prompt.items import ItemKind, Role
 from sidecar.recall import history as history_module
+from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits, SearchQuery
 from sidecar.recall.history import History
 from sidecar.recall.item import HistoryItem
@@ -32,7 +33,8 @@ class Recorder:
         self.clock = Clock()
         self.stash = Stash(1_000_000_000, run_bytes, 60.0, self.clock)
         self.reads = 0
-        self.history = History(limits or SearchLimits(), self.read, lambda ids: self.stash.alive(RUN, ids))
+        self.bounds: Counts[str] = Counts()
+        self.history = History(limits or SearchLimits(), self.read, lambda ids: self.stash.alive(RUN, ids), self.bounds)
 
     def read(self, stash_ids: Sequence[str]) -> Mapping[str, bytes]:
         """What the history reads, counted."""
@@ -267,6 +269,7 @@ def test_the_oldest_of_too_many_items_is_forgotten(monkeypatch: pytest.MonkeyPat
     assert ["4", "3", "2"] == run.found("same")
     assert (3, None) == (run.history.figures().items, run.history.item("1"))
     assert 3 == len(run.history.named("again"))
+    assert 2 == run.bounds.read()["limits.recorded_items"]
     run.put("0", "word0 same")
     run.finish()
     assert ["0", "4", "3"] == run.found("same")

@@ -362,3 +362,18 @@ def test_threads_agree() -> None:
     assert totals.original_bytes == sum(each.original_bytes for each in figures)
     assert totals.held_bytes <= 400_000
     assert max(each.held_bytes for each in figures) <= 200_000
+
+
+def test_runs_that_were_forgotten_leave_nothing() -> None:
+    """However many runs come and are forgotten within a time to live, no note of them piles up."""
+    stash, clock = make()
+    stash.put("kept", "o", "id", b"original", TEXT)
+    for number in range(10 * stash_module.MOST_STALE):
+        stash.put(f"{number}", "o", "id", b"original", TEXT)
+        stash.forget(f"{number}")
+        assert len(stash._due) <= 2 * stash_module.MOST_STALE + 2  # noqa: SLF001 - what is kept is the point
+    clock.now = 60
+    while stash.sweep():
+        pass
+    assert (0, 1) == (stash.totals().entries, stash.totals().lost[Cause.EXPIRED])
+    assert ([], 0) == (stash._due, stash._stale)  # noqa: SLF001

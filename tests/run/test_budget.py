@@ -8,34 +8,84 @@ import pytest
 
 from sidecar.errors import TooLarge
 from sidecar.prompt.items import MAX_PARTS
-from sidecar.run.budget import MemoryBudget, weight
+from sidecar.run.budget import Kept, MemoryBudget, Over
 from sidecar.run.calls import Outcome, RetrieveCall
 from sidecar.run.limits import Limits
 from tests.run.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, send
 
+ONE, TWO, THREE = ("c", "one"), ("c", "two"), ("c", "three")
 
-def test_the_run_used_least_recently_gives_first() -> None:
-    """Over the budget, runs forget in the order of their last use, and never the one in use."""
+
+def test_the_run_used_least_recently_forgets_first() -> None:
+    """Over the budget, runs forget their caches in the order of their last use, and never the one in use."""
     budget = MemoryBudget(100)
-    assert [] == budget.use(("c", "one"), 40)
-    assert [] == budget.use(("c", "two"), 40)
-    assert [] == budget.use(("c", "one"), 50)
-    assert [("c", "two")] == budget.use(("c", "three"), 30)
-    assert [("c", "one"), ("c", "three")] == budget.use(("c", "four"), 500)
-    assert (500, 3) == (budget.total, budget.forgotten)
-    budget.drop(("c", "four"))
+    assert Over() == budget.use(ONE, Kept(40, 5))
+    assert Over() == budget.use(TWO, Kept(40, 5))
+    assert Over() == budget.use(ONE, Kept(45, 5))
+    assert Over(forget=[TWO]) == budget.use(THREE, Kept(30, 5))
+    assert 90 == budget.total
+    budget.drop(ONE)
+    budget.drop(TWO)
+    budget.drop(THREE)
     assert 0 == budget.total
 
 
-def test_a_weight_grows_with_body_and_messages() -> None:
-    """The estimate counts the body twice and every message."""
-    assert weight(1_000, 10) < weight(2_000, 10) < weight(2_000, 20)
+def test_a_run_is_forgotten_where_facts_alone_are_too_much() -> None:
+    """What nobody can make again goes only with its run, the one idle for longest, and not for another's caches."""
+    budget = MemoryBudget(100)
+    budget.use(ONE, Kept(20, 30))
+    budget.use(TWO, Kept(10, 30))
+    assert Over(forget=[ONE, TWO]) == budget.use(THREE, Kept(10, 30))
+    assert Over() == budget.use(THREE, Kept(500, 40))
+    assert Over(remove=[ONE]) == budget.use(THREE, Kept(500, 41))
+    assert Over(remove=[TWO]) == budget.use(THREE, Kept(0, 1_000))
+    assert 1_000 == budget.total
+
+
+def test_what_grows_without_use_is_counted_and_stays_where_it_was() -> None:
+    """An index that was built in between counts at once, others give up for it, and its run is no younger for it."""
+    budget = MemoryBudget(100)
+    budget.use(ONE, Kept(10, 5))
+    budget.use(TWO, Kept(10, 5))
+    assert Over() == budget.grow(ONE, Kept(60, 5))
+    assert Over(forget=[ONE]) == budget.use(THREE, Kept(40, 5))
+    assert Over(forget=[TWO, THREE]) == budget.grow(ONE, Kept(85, 5))
+    assert Over() == budget.grow(("c", "unknown"), Kept(1_000, 1_000))
+    assert Over() == budget.grow(ONE, Kept(0, 5))
+    assert 15 == budget.total
+
+
+def test_what_a_run_keeps_grows_with_what_it_holds() -> None:
+    """Body, messages and items each count; after it has forgotten, its facts alone."""
+    engine = Engine(limit=LIMIT)
+    small = _kept(engine, 2)
+    large = _kept(engine, 12)
+    assert small.caches < large.caches
+    assert small.facts < large.facts
+    run = engine.runs._table.known("promises", "run")  # noqa: SLF001 - what it holds is the point
+    assert run is not None
+    run.forget_caches()
+    assert Kept(0, large.facts) == run.kept()
+
+
+def _kept(engine: Engine, iterations: int) -> Kept:
+    send(engine, OPENAI_CHAT, iterations, run_id="run")
+    while engine.runs.work_off():
+        pass
+    run = engine.runs._table.known("promises", "run")  # noqa: SLF001
+    assert run is not None
+    assert run.kept().total == engine.runs.totals().memory_bytes
+    return run.kept()
+
+
+TIGHT = 110_000
+"""Bytes: room for what is known of two runs' items, and for the caches of one."""
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_run_that_forgot_answers_as_before(format: str) -> None:
     """Two runs that have room for one take turns: each answer is that of a run alone, and originals can be fetched."""
-    tight = Engine(limit=LIMIT, policy=ROOM, limits=Limits(memory_bytes=1))
+    tight = Engine(limit=LIMIT, policy=ROOM, limits=Limits(memory_bytes=TIGHT))
     alone = Engine(limit=LIMIT, policy=ROOM)
     for iterations in range(1, 13):
         for run_id in ("one", "two"):
@@ -45,6 +95,8 @@ def test_a_run_that_forgot_answers_as_before(format: str) -> None:
             assert list(expected.trims) == list(found.trims)
             assert expected.revision == found.revision
     assert found.trims
+    assert tight.runs.totals().bounds["limits.memory_bytes"] > 0
+    assert 2 == tight.runs.totals().runs
     got = tight.runs.retrieve(RetrieveCall("promises", "two", found.trims[0].stash_id))
     assert Outcome.HIT is got.outcome
 
