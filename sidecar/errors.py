@@ -5,6 +5,7 @@
     │   ├── InvalidJson         INVALID_ARGUMENT     the body is not the JSON that its format says
     │   └── InvalidPolicy       INVALID_ARGUMENT     a policy value is out of its bounds
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be passed
+    │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out in the middle of the call; nothing is lost
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
     ├── Unauthenticated         UNAUTHENTICATED      no credential, or one that is not known
@@ -61,6 +62,12 @@ class TooLarge(SidecarError):
 
     status = "RESOURCE_EXHAUSTED"
     reason = "TOO_LARGE"
+
+
+class OutOfMemory(TooLarge):
+    """Memory ran out in the middle of a call; what the run is does not change, and the call may be tried again."""
+
+    reason = "OUT_OF_MEMORY"
 
 
 class RevisionUnknown(SidecarError):

@@ -126,6 +126,10 @@ _LIMITS: Mapping[str, tuple[Reader, str]] = {
     "default_window": (whole(256, 100_000_000), "Tokens of a window where neither the agent nor the model tells."),
     "run_items": (whole(10, 10_000_000), "Items in one prompt."),
     "memory_bytes": (byte_count(MIB, 1024 * GIB), "What all runs keep beside the originals, estimated."),
+    "process_bytes": (
+        byte_count(0, 1024 * GIB),
+        "What the process may take in all: a prompt that may need more than is left is refused. 0: the container's.",
+    ),
     "revision_bytes": (byte_count(0, 64 * MIB), "Bytes of a revision; past it the state is left out."),
 }
 

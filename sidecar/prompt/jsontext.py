@@ -44,6 +44,8 @@ def load(raw: bytes, field: str) -> Any:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
+        if "memory" in error.msg.lower():  # the library's way of telling it
+            raise MemoryError from None
         raise InvalidJson(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
     try:

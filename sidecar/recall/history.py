@@ -248,11 +248,18 @@ class History:
     # What follows runs under the record lock.
 
     def _append(self, item: HistoryItem) -> None:
-        self._queue.append(self._record.add(item))
+        number = self._record.end
+        try:
+            self._states.append(_State.WAITING)
+            self._costs.append(0)
+            self._queue.append(self._record.add(item))
+        except BaseException:  # memory cannot be had: none may be longer than the record
+            del self._states[self._record.end :], self._costs[self._record.end :]
+            if self._record.end > number:
+                self._states[number] = _State.GONE
+            raise
         self._queued_bytes += item.size
         self._recorded_bytes += item.size
-        self._states.append(_State.WAITING)
-        self._costs.append(0)
 
     def _discard(self, number: int) -> None:
         """Take a number out of use. One that still waits in the queue is passed over when its turn comes."""

@@ -71,16 +71,22 @@ class Record:
             code = self._codes[item.tool] = len(self._codes)
             for name in {item.tool, plain_name(item.tool)}:
                 self._tools.setdefault(name, []).append(code)
-        known = self._numbers.get(item.stash_id)
+        # Where memory cannot be had for one of them, none is longer than the others.
+        try:
+            self._items.append(item)
+            self._role_column.append(_ROLES[item.role])
+            self._tool_column.append(code)
+            self._iterations.append(item.iteration)
+            known = self._numbers.get(item.stash_id)
+            self._numbers[item.stash_id] = number
+        except BaseException:
+            for column in (self._items, self._role_column, self._tool_column, self._iterations):
+                del column[number:]
+            raise
         if known is not None:
             self._items[known] = None
         elif item.call_id:
             self._calls.setdefault(item.call_id, []).append(item.stash_id)
-        self._items.append(item)
-        self._numbers[item.stash_id] = number
-        self._role_column.append(_ROLES[item.role])
-        self._tool_column.append(code)
-        self._iterations.append(item.iteration)
         return number
 
     def correct(self, number: int, item: HistoryItem) -> None:

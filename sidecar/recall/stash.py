@@ -352,22 +352,29 @@ class Stash:
 
     def _insert(self, owner: str, entry: Entry) -> None:
         run, size, held = entry.run, entry.size, len(entry.data)
-        if not run.entries:
-            run.owner = owner
-            self._idle[run.key] = run
-            self._owners.setdefault(owner, OrderedDict())[run.key] = run
+        # Whatever memory cannot be had for comes first, and is undone: figures and orders agree at any time.
+        try:
+            if not run.entries:
+                run.owner = owner
+                self._idle[run.key] = run
+                self._owners.setdefault(owner, OrderedDict())[run.key] = run
+            if COMPRESS_FROM <= size < COMPRESS_AT_ONCE:
+                self._waiting[entry] = None
+            originals, bytes_held = run.original + size, run.held + held
+            figures = self._original + size, self._held + held, self._entries + 1, self._waiting_bytes + size
+            run.entries[entry.stash_id] = entry
+        except BaseException:
+            self._waiting.pop(entry, None)
+            if not run.entries:
+                self._leave(run)
+            raise
         if run.expired or run.evicted:
             run.expired.pop(entry.stash_id, None)
             run.evicted.pop(entry.stash_id, None)
-        run.entries[entry.stash_id] = entry
-        run.original += size
-        self._original += size
-        self._entries += 1
-        run.held += held
-        self._held += held
-        if COMPRESS_FROM <= size < COMPRESS_AT_ONCE:
-            self._waiting[entry] = None
-            self._waiting_bytes += size
+        run.original, run.held = originals, bytes_held
+        self._original, self._held, self._entries, waiting = figures
+        if entry in self._waiting:
+            self._waiting_bytes = waiting
         self._stir(run)
         if not run.timed:
             self._time(run)
@@ -385,9 +392,14 @@ class Stash:
         self._original -= entry.size
         self._entries -= 1
         if not run.entries:
-            del self._idle[run.key]
-            siblings = self._owners[run.owner]
-            del siblings[run.key]
+            self._leave(run)
+
+    def _leave(self, run: RunEntries) -> None:
+        """A run without entries stands in no order."""
+        self._idle.pop(run.key, None)
+        siblings = self._owners.get(run.owner)
+        if siblings is not None:
+            siblings.pop(run.key, None)
             if not siblings:
                 del self._owners[run.owner]
 

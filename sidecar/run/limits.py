@@ -26,5 +26,8 @@ class Limits:
     memory_bytes: int = 536_870_912
     """What all runs keep beside their originals, estimated: last prompts, ledgers, indexes, records. 512 MiB holds a
     hundred and fifty runs of a megabyte."""
+    process_bytes: int = 0
+    """What the process may take in all. 0: the container's limit, if it has one, as nobody knows better. A prompt that
+    may need more than is left is refused before anything is done for it."""
     revision_bytes: int = 65_536
     """Bytes of a revision; past it the state is left out and a fresh process decides anew."""

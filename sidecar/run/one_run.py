@@ -79,6 +79,8 @@ class Run:
         self.in_use = 0
         """Calls that work on it or wait for it; the table's lock guards it."""
         self.ended = False
+        self.torn = False
+        """Whether a call was stopped in the middle of changing the memory, which is then made anew by the next one."""
         self.registered = False
         """Whether it was counted among the runs that began."""
         self.told_iteration = 0

@@ -116,6 +116,11 @@ class Runs:
         self._recalling = Recalling(self._table, counter, nonce or _nonce, search=search, recall=recall)
 
     @property
+    def limits(self) -> Limits:
+        """The bounds of what is kept."""
+        return self._limits
+
+    @property
     def stash(self) -> Stash:
         """The originals of all runs."""
         return self._table.stash
@@ -139,15 +144,20 @@ class Runs:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
         with self._table.entered(call.caller, call.run_id) as run:
+            if run.torn:
+                run.memory = run.new_memory()  # it caches a fold: this prompt makes it again
+            # Until the call is through. What stops it may be a lack of memory, so nothing must be made when it does.
+            run.torn = True
             try:
                 if format_.single:
-                    return self._trim_single(run, call, format_, policy, check)
-                return self._trim(run, call, format_, policy, check)
+                    answer = self._trim_single(run, call, format_, policy, check)
+                else:
+                    answer = self._trim(run, call, format_, policy, check)
+                run.torn = False
             except SidecarError:
+                run.torn = False  # such errors are raised before anything changes
                 raise
-            except BaseException:
-                run.memory = run.new_memory()  # it caches a fold: the next prompt makes it again
-                raise
+            return answer
 
     def _trim(  # noqa: PLR0915 - the way of one prompt, step by step
         self, run: Run, call: TrimCall, format_: Format, policy: Policy, check: Callable[[], None]

@@ -44,3 +44,15 @@ class Totals:
     events: Mapping[Event, int]
     bounds: Mapping[str, int]
     """Times that a bound was reached where no caller is told, by its name; one never reached is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Of the whole process. Bytes; 0 where it is not known."""
+
+    resident: int
+    """In memory now."""
+    baseline: int
+    """In memory when it was ready, before any run."""
+    limit: int
+    """What it may take: the configured, else the container's or the process's own limit."""

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
+from sidecar.errors import CallCancelled, DeadlinePassed, NotServed, OutOfMemory, SidecarError, Stopping
 from sidecar.server.callers import CALLER, Callers
 from sidecar.server.handed import ENDS
 from sidecar.server.health import WATCH
@@ -183,6 +183,11 @@ class Guard(grpc.ServerInterceptor):
 
     def _failed(self, called: Called, context: Any, error: BaseException) -> None:
         """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
+        if isinstance(error, MemoryError):
+            error = OutOfMemory(
+                "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
+                bound="limits.process_bytes",
+            )
         ended = type(error) is Exception and not error.args and context.code() is not None
         code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
         if not isinstance(error, (CallCancelled, GeneratorExit)):

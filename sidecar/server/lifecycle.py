@@ -39,6 +39,7 @@ from sidecar.server.health import SERVICE_NAME as HEALTH_NAME
 from sidecar.server.identity import Identity, IdentityError, StartError
 from sidecar.server.indexing import Indexer
 from sidecar.server.logs import frames
+from sidecar.server.memory import MemoryGate
 from sidecar.server.options import ServerOptions, split_address
 from sidecar.server.pool import InFlight, Pool
 from sidecar.server.reception import Bounds, Clerk, Reception
@@ -127,9 +128,10 @@ class Server:
         that serves calls.
         """
         self._indexer = Indexer(runs.work_off, self._in_flight)
-        servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer)
+        memory = MemoryGate(runs.limits.process_bytes)
+        servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer, memory)
         methods = servicer.handlers()
-        self.observer.watch(runs.totals, lambda: self._own.active)
+        self.observer.watch(runs.totals, lambda: self._own.active, memory.figures)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -145,6 +147,8 @@ class Server:
         self._sweeper.start()
         load()
         self._workers.warm(warm)
+        give_back()
+        memory.settle()
         self._health.set(SERVING)
 
     def stop(self, grace: float | None = None) -> bool:

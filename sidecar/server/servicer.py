@@ -21,6 +21,7 @@ from sidecar.server.callers import CALLER
 from sidecar.server.conversion import retrieve_call, trim_call
 from sidecar.server.fields import checked_run_id
 from sidecar.server.guard import check
+from sidecar.server.memory import MemoryGate
 from sidecar.server.recall_answers import (
     retrieve_response,
     search_response,
@@ -51,8 +52,15 @@ class Servicer:
     """Serves the runs. No prompt's answer passes `most_bytes`; `wake` is called once each is written."""
 
     def __init__(
-        self, runs: Runs, most_bytes: int, wake: Callable[[], None] = _nothing, observer: Observer | None = None
+        self,
+        runs: Runs,
+        most_bytes: int,
+        wake: Callable[[], None] = _nothing,
+        observer: Observer | None = None,
+        memory: MemoryGate | None = None,
     ) -> None:
+        """`memory` admits prompts; by default it knows the container's limit alone."""
+        self._memory = memory or MemoryGate()
         self._runs = runs
         self._observer = observer or Observer()
         self._most_bytes = most_bytes
@@ -81,15 +89,16 @@ class Servicer:
         began = time_ns()
         call = None
         try:
-            call = trim_call(raw, CALLER.get(), self._most_bytes)
-            answer = self._runs.trim(call, lambda: check(context))
+            with self._memory.admit(raw):
+                call = trim_call(raw, CALLER.get(), self._most_bytes)
+                answer = self._runs.trim(call, lambda: check(context))
+                written = self._answers.write(call.caller, call.run_id, answer)
         except DecodeError:
             self._observer.refused(call)
             raise InvalidRequest("the bytes are not a TrimPromptRequest, or a typed message is not a Message") from None
         except BaseException:
             self._observer.refused(call)
             raise
-        written = self._answers.write(call.caller, call.run_id, answer)
         self._observer.trimmed(call, answer, began)
         self._wake()
         return written

@@ -96,6 +96,7 @@ BOUNDS: Final = (
     "limits.total_entries",
     "limits.tombstones",
     "limits.recorded_items",
+    "limits.process_bytes",
     "limits.memory_bytes",
     "limits.revision_bytes",
     "json.decoded_bytes",
@@ -373,6 +374,14 @@ MEMORY_SIZE: Final = Metric(
     Kind.GAUGE,
     "By",
     "Bytes, estimated, that runs keep beside their originals: last prompts, ledgers, indexes, records of histories.",
+)
+PROCESS_MEMORY: Final = Metric(
+    "prompt_sidecar.process.memory",
+    Kind.GAUGE,
+    "By",
+    "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
+    "(0: there is no limit). Baseline, stash (held) and memory explain what is resident.",
+    {"state": ("resident", "baseline", "limit")},
 )
 MEMORY_LIMIT: Final = Metric(
     "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep beside their originals."

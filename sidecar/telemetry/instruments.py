@@ -12,10 +12,10 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
-from sidecar.run.totals import Totals
+from sidecar.run.totals import ProcessMemory, Totals
 from sidecar.telemetry import catalog
 from sidecar.telemetry.catalog import CATALOG, Kind, Metric
-from sidecar.telemetry.readings import Series, build_info, figures
+from sidecar.telemetry.readings import Series, build_info, figures, process
 from sidecar.telemetry.tallies import Tallies, Values
 
 Attributes = Mapping[str, AttributeValue]
@@ -31,15 +31,21 @@ class Instruments:
         self._tallies = tallies
         self._totals: Callable[[], Totals] | None = None
         self._active: Callable[[], int] = int
+        self._memory: Callable[[], ProcessMemory] | None = None
         self._told: dict[str, Series] = {}
         self._attributes: dict[tuple[str, Values], Attributes] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in sorted(CATALOG, key=lambda metric: metric is not FIRST):
             self._make(meter, metric)
 
-    def watch(self, totals: Callable[[], Totals], active: Callable[[], int]) -> None:
-        """Tell what these return: what the core holds, and how many calls are at work."""
-        self._totals, self._active = totals, active
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
+        """Tell what these return: what the core holds, how many calls are at work, what the process takes."""
+        self._totals, self._active, self._memory = totals, active, memory
 
     def record(self, metric: Metric, value: float, values: Values = ()) -> None:
         """Record into a histogram."""
@@ -66,6 +72,8 @@ class Instruments:
     def _fetch(self) -> None:
         told = figures(self._totals()) if self._totals is not None else {}
         told[catalog.CALLS_ACTIVE.name] = {(): self._active()}
+        if self._memory is not None:
+            told[catalog.PROCESS_MEMORY.name] = process(self._memory())
         told[FIRST.name] = build_info()
         self._told = told
 

@@ -18,7 +18,7 @@ from sidecar.errors import SidecarError
 from sidecar.recall.found import Found
 from sidecar.run.calls import RetrieveAnswer, RetrieveCall, TrimAnswer, TrimCall
 from sidecar.run.recall_calls import ToolAnswer, ToolCall
-from sidecar.run.totals import Totals
+from sidecar.run.totals import ProcessMemory, Totals
 from sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from sidecar.telemetry import catalog, changes
 from sidecar.telemetry.catalog import OTHER, Kind
@@ -54,8 +54,13 @@ class Called:
 class Observer:
     """Hears nothing."""
 
-    def watch(self, totals: Callable[[], Totals], active: Callable[[], int]) -> None:
-        """The server serves: these tell what it holds, and how many calls are at work."""
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
+        """The server serves: these tell what it holds, how many calls are at work, and what the process takes."""
 
     def begun(
         self,
@@ -122,9 +127,14 @@ class Telemetry(Observer):
         self._models = models
         self.lag = LagMeter(self.late)
 
-    def watch(self, totals: Callable[[], Totals], active: Callable[[], int]) -> None:
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
         """Read these whenever figures are collected, and begin to look for lag."""
-        self._instruments.watch(totals, active)
+        self._instruments.watch(totals, active, memory)
         self.lag.begin()
 
     def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 
-from sidecar.run.totals import Event, Totals
+from sidecar.run.totals import Event, ProcessMemory, Totals
 from sidecar.telemetry import catalog
 from sidecar.telemetry.catalog import Metric
 from sidecar.telemetry.tallies import Values
@@ -38,6 +38,11 @@ def figures(totals: Totals) -> dict[str, Series]:
         (catalog.BOUND_HITS, {(name,): times for name, times in totals.bounds.items()}),
     ]
     return {metric.name: series for metric, series in told}
+
+
+def process(memory: ProcessMemory) -> Series:
+    """What the process takes."""
+    return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
 
 
 def build_info() -> Series:

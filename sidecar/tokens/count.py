@@ -46,6 +46,8 @@ than it is worth. In recorded runs a twelfth of the texts is this long, and hold
 DEFAULT_CACHE_ENTRIES: Final = 32_768
 """Blocks remembered for each encoding: thirty runs of a thousand long messages, in about 6 MB."""
 
+OUT_OF_MEMORY: Final = ("PyObject pointer is null", "Python API call failed")
+"""What PyO3's panics say where no Python object could be made for the answer: that is no property of the text."""
 TOGETHER_CHARS: Final = 65_536
 """Characters of short texts after which `check` is called."""
 
@@ -212,6 +214,8 @@ def _upper_estimate(text: str, error: BaseException) -> int:
     """
     if type(error).__name__ != "PanicException":
         raise error
+    if str(error).startswith(OUT_OF_MEMORY):
+        raise MemoryError from None
     return len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -105,6 +105,8 @@ class _Fast:
     def __call__(self, text: str) -> int:
         try:
             return self._truncate(text, _ALL, self._name)[1]
+        except MemoryError:
+            raise
         except UnicodeEncodeError:  # a lone surrogate; tiktoken's rule for it
             return self._truncate(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), _ALL, self._name)[
                 1

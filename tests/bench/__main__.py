@@ -21,6 +21,7 @@ from tests.bench.inprocess import PLENTY, never, runs
 from tests.bench.memory import memory
 from tests.bench.plateau import plateau
 from tests.bench.prompts import Prompts, recorded, trim_call
+from tests.bench.resident import resident
 from tests.bench.scraped import scraped
 from tests.bench.stash import stash
 from tests.bench.synthetic import run
@@ -28,7 +29,20 @@ from tests.bench.telemetry import telemetry
 from tests.bench.unseen import unseen
 from tests.bench.wire import measure, phases, wire
 
-PARTS = ("wire", "engine", "growth", "unseen", "hostile", "stash", "index", "memory", "plateau", "telemetry", "scraped")
+PARTS = (
+    "wire",
+    "engine",
+    "growth",
+    "unseen",
+    "hostile",
+    "stash",
+    "index",
+    "memory",
+    "resident",
+    "plateau",
+    "telemetry",
+    "scraped",
+)
 LIMIT = 100_000
 """Tokens, for the synthetic run: about a third of its final size."""
 RECORDED_SHARE = 0.30
@@ -86,6 +100,8 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         yield index(10 if quick else 50, 1_000_000 if quick else 10_000_000)
     if "memory" in parts:
         yield memory(1_000_000 if quick else 10_000_000, 100 if quick else 500)
+    if "resident" in parts:
+        yield resident(40 if quick else 400, 500 if quick else 5_000)
     if "plateau" in parts:
         yield plateau(200 if quick else 500, with_recorded=not quick)
     if "scraped" in parts:

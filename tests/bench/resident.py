@@ -11,7 +11,7 @@ import subprocess
 import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, perf_counter, sleep
 from typing import Final
 
@@ -24,7 +24,7 @@ from tests.bench.memory import resident as resident_of
 from tests.bench.processes import REAL, Started, started
 from tests.bench.prompts import Prompts, request
 from tests.bench.synthetic import run
-from tests.bench.wire import TRIM
+from tests.bench.wire import TRIM, Send
 from tests.observe.processes import free_port
 
 RUN_BYTES: Final = 214_000
@@ -109,7 +109,8 @@ def resident(runs: int, small: int) -> Section:
 def _idle(server: Started, chosen: str, facts: dict[str, object]) -> Sequence[str]:
     before = resident_of(server.process.pid)
     with grpc.insecure_channel(server.address) as channel:
-        channel.unary_unary(TRIM)(request("first", "openai_chat", b'[{"role":"user","content":"hello"}]', 128_000))
+        trim: Send = channel.unary_unary(TRIM)
+        trim(request("first", "openai_chat", b'[{"role":"user","content":"hello"}]', 128_000))
     after = resident_of(server.process.pid)
     facts[f"idle, {chosen}"] = {"ready_seconds": server.seconds, "ready": before, "first_prompt": after}
     return [
@@ -122,7 +123,8 @@ def _idle(server: Started, chosen: str, facts: dict[str, object]) -> Sequence[st
 def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) -> list[Sequence[str]]:
     made = run(11, ITERATIONS, RUN_BYTES)
     with grpc.insecure_channel(process.server.address) as channel, ThreadPoolExecutor(CALLERS) as pool:
-        trim, end = channel.unary_unary(TRIM), channel.unary_unary(END)
+        trim: Send = channel.unary_unary(TRIM)
+        end: Send = channel.unary_unary(END)
         list(pool.map(lambda number: _send(trim, made, number), range(runs)))
         account = process.settle()
         full, parts = process.resident(), [account.get(name, 0.0) for name in EXPLAINED]
@@ -167,9 +169,9 @@ def _full(process: _Process, runs: int, small: int, facts: dict[str, object]) ->
     ]
 
 
-def _send(trim: grpc.UnaryUnaryMultiCallable[bytes, bytes], made: Prompts, number: int) -> None:
+def _send(trim: Send, made: Prompts, number: int) -> None:
     salted = made.salted(number)
-    *_, body = salted.bodies()
+    (body,) = replace(salted, lengths=salted.lengths[-1:]).bodies()
     trim(request(f"full-{number}", salted.format, body, 128_000))
 
 

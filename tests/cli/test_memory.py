@@ -1,0 +1,103 @@
+"""The real program where memory is short, and at its end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import orjson
+
+from sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
+from tests.cli.running import PATIENCE, Program, environment, program
+
+READY = r"ready: listening on (\S+)"
+ADDRESS_SPACE = 2_200_000_000
+"""Bytes: a sidecar takes about 1.5 GB of addresses when it is idle, most of them stacks and heaps that hold nothing."""
+CODES = {"OK", "RESOURCE_EXHAUSTED"}
+
+
+def _prompt(number: int) -> trim_pb2.TrimPromptRequest:
+    """A prompt of 8 MB of its own: one long text, many small messages, or long ones."""
+    kinds = (
+        [f"word {number} " * 800_000],
+        [f"small {number} {each}" for each in range(90_000)],
+        [f"{number} {each} " * 500 for each in range(1_000)],
+    )
+    messages = [{"role": "user", "content": text} for text in kinds[number % 3]]
+    return trim_pb2.TrimPromptRequest(
+        run_id=f"run-{number}",
+        json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=orjson.dumps(messages)),
+        accept_bytes=1 << 26,
+    )
+
+
+def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None:
+    """More prompts at once than there is memory for: some are answered, the others RESOURCE_EXHAUSTED, none else."""
+    limited = (
+        "import resource, runpy, sys; "
+        f"resource.setrlimit(resource.RLIMIT_AS, ({ADDRESS_SPACE}, {ADDRESS_SPACE})); "
+        "sys.argv[0] = 'sidecar'; runpy.run_module('sidecar', run_name='__main__', alter_sys=True)"
+    )
+    command = [sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        served = Program(process)
+        try:
+            address = served.wait_for(READY)[1].rstrip(",")
+            with grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+                stub = service_pb2_grpc.SidecarServiceStub(channel)
+
+                def send(number: int) -> str:
+                    call = stub.TrimPrompt.future(_prompt(number), timeout=PATIENCE)
+                    return str(call.code().name)
+
+                with ThreadPoolExecutor(6) as pool:
+                    codes = Counter(pool.map(send, range(18)))
+                assert set(codes) == CODES
+                small = trim_pb2.TrimPromptRequest(
+                    run_id="small",
+                    json=trim_pb2.JsonPrompt(
+                        format=trim_pb2.FORMAT_OPENAI_CHAT, body=b'[{"role":"user","content":"hello"}]'
+                    ),
+                )
+                assert stub.TrimPrompt(small, timeout=PATIENCE).fits
+                asked = retrieve_pb2.RetrieveContentRequest(run_id="small", stash_id="none")
+                found = stub.RetrieveContent(asked, timeout=PATIENCE)
+                assert retrieve_pb2.RETRIEVE_OUTCOME_NOT_FOUND == found.outcome
+            process.send_signal(signal.SIGTERM)
+            assert 0 == served.end()
+            assert "stopped" in served.lines[-1]
+        finally:
+            process.kill()
+
+
+def test_the_end_does_not_wait_for_the_interpreter() -> None:
+    """Once all is said, the process goes: what the interpreter does at its end, such as freeing each run, is left out."""
+    code = (
+        "import atexit, sys; from sidecar.__main__ import main; "
+        "atexit.register(print, 'torn down', file=sys.stderr); sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+        served = Program(process)
+        try:
+            served.wait_for(READY)
+            process.send_signal(signal.SIGTERM)
+            assert 0 == served.end()
+        finally:
+            process.kill()
+    assert "stopped" in served.lines[-1]
+
+
+def test_a_server_that_loaded_one_vocabulary_says_so() -> None:
+    """At the start the default one is loaded and no other."""
+    with program("--listen", "127.0.0.1:0") as served:
+        served.wait_for(READY)
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.end()
+    told = [line for line in served.lines if "tokens of" in line]
+    assert 1 == len(told)
+    assert "o200k_base" in told[0]

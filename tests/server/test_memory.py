@@ -1,0 +1,110 @@
+"""Prompts are admitted while there is memory for them, and running out of it loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sidecar.errors import TooLarge
+from sidecar.run.limits import Limits
+from sidecar.server.memory import CALL_BYTES, COPIES, LEAST_MESSAGE, MESSAGE_BYTES, MemoryGate, container_limit
+from sidecar.v1 import retrieve_pb2
+from tests.run.making import LIMIT, OPENAI_CHAT, body, history
+from tests.server.serving import PATIENCE, failure, request, serving
+
+PLAIN = b"x" * 10_000
+LEAST = CALL_BYTES + COPIES * len(PLAIN)
+WORST = LEAST + MESSAGE_BYTES * (len(PLAIN) // LEAST_MESSAGE)
+
+
+def taking(resident: int) -> Callable[[], tuple[int, int]]:
+    """A process that takes so much."""
+    return lambda: (0, resident)
+
+
+def test_a_prompt_is_admitted_while_its_estimate_fits() -> None:
+    """To the byte; and what one call reserves, another cannot have until it is through."""
+    gate = MemoryGate(LEAST + 5_000, taking(5_000))
+    with gate.admit(PLAIN):
+        with pytest.raises(TooLarge, match=f"may need {LEAST:,} bytes of memory and 0 are left") as refused:
+            gate.admit(PLAIN).__enter__()
+        assert "limits.process_bytes" == refused.value.bound
+    with gate.admit(PLAIN):
+        pass
+    with pytest.raises(TooLarge):
+        MemoryGate(LEAST + 4_999, taking(5_000)).admit(PLAIN).__enter__()
+
+
+def test_messages_are_looked_for_only_where_the_worst_does_not_fit() -> None:
+    """Where there is room for as many messages as so many bytes can hold, all of it is reserved; else what is there."""
+    two = MemoryGate(WORST * 2, taking(0))
+    with ExitStack() as stack:
+        stack.enter_context(two.admit(PLAIN))
+        stack.enter_context(two.admit(PLAIN))
+        with pytest.raises(TooLarge):
+            stack.enter_context(two.admit(PLAIN))
+    braces = b'{"a":1},' * 1_250
+    with MemoryGate(LEAST + MESSAGE_BYTES * (len(braces) // LEAST_MESSAGE), taking(0)).admit(braces):
+        pass
+    with pytest.raises(TooLarge):
+        MemoryGate(LEAST + MESSAGE_BYTES, taking(0)).admit(braces).__enter__()
+
+
+def test_a_call_that_fails_gives_its_reserve_back() -> None:
+    """Whatever ends a call."""
+    gate = MemoryGate(LEAST, taking(0))
+    for _ in range(3):
+        with pytest.raises(KeyError), gate.admit(PLAIN):
+            raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("told", "limit"),
+    [("268435456\n", 268_435_456), ("max\n", 0), ("9223372036854771712\n", 0), ("nonsense", 0), (None, 0)],
+)
+def test_the_containers_limit(told: str | None, limit: int, tmp_path: Path) -> None:
+    """As either version of cgroups tells it; none where it says that there is none, or says nothing."""
+    file = tmp_path / "memory.max"
+    if told is not None:
+        file.write_text(told, encoding="ascii")
+    assert limit == container_limit((tmp_path / "missing", file))
+
+
+def test_a_prompt_without_room_is_refused_before_anything_is_done() -> None:
+    """RESOURCE_EXHAUSTED, with the bound's name; the run does not begin, and other calls are served."""
+    with serving(limits=Limits(process_bytes=1)) as served:
+        refused = failure(partial(served.stub.TrimPrompt, request(), timeout=PATIENCE))
+        assert ("RESOURCE_EXHAUSTED", "TOO_LARGE") == (refused.code, refused.reason)
+        assert "limits.process_bytes" in refused.message
+        asked = retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id="none")
+        assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
+
+
+def test_running_out_of_memory_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where memory runs out in the middle of a change, the call is RESOURCE_EXHAUSTED, and the next one is as ever."""
+    sent = {iterations: request(body=body(OPENAI_CHAT, history(OPENAI_CHAT, iterations))) for iterations in (9, 12)}
+    for each in sent.values():
+        each.context_window = LIMIT
+    with serving() as served:
+        expected = [served.stub.TrimPrompt(each, timeout=PATIENCE) for each in sent.values()][-1]
+    with serving() as served:
+        served.stub.TrimPrompt(sent[9], timeout=PATIENCE)
+        with monkeypatch.context() as patch:
+
+            def runs_out(*_: object, **__: object) -> None:
+                raise MemoryError
+
+            patch.setattr("sidecar.run.memory.Memory._render", runs_out)
+            refused = failure(partial(served.stub.TrimPrompt, sent[12], timeout=PATIENCE))
+        assert ("RESOURCE_EXHAUSTED", "OUT_OF_MEMORY") == (refused.code, refused.reason)
+        found = served.stub.TrimPrompt(sent[12], timeout=PATIENCE)
+        assert expected.json_body == found.json_body
+        assert expected.trims
+        assert len(expected.trims) == len(found.trims)
+        for trim in found.trims:
+            asked = retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=trim.stash_id)
+            assert retrieve_pb2.RETRIEVE_OUTCOME_HIT == served.stub.RetrieveContent(asked, timeout=PATIENCE).outcome
