@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import threading
 from array import array
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from typing import Final
-
-import numpy as np
 
 from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits, SearchQuery
@@ -170,7 +170,7 @@ class History:
     def drop_index(self) -> None:
         """Forget all postings, for their memory. They are made again at the next search."""
         with self._index_lock, self._record_lock:
-            self._start_anew(np.flatnonzero(np.array(self._states) <= _State.INDEXED).tolist())
+            self._start_anew([number for number, state in enumerate(self._states) if state <= _State.INDEXED])
             self._resting = True
 
     def item(self, stash_id: str) -> HistoryItem | None:
@@ -209,8 +209,8 @@ class History:
 
     def within(self, numbers: Sequence[int], query: SearchQuery) -> list[int]:
         """Those of the numbers that pass the query's filters."""
-        allowed = self._allowed(query)
-        return [number for number in numbers if allowed is None or allowed[number]]
+        with self._record_lock:
+            return self._record.within(numbers, query)
 
     def at(self, numbers: Collection[int]) -> dict[int, HistoryItem]:
         """The items of numbers; one that is no longer in use is missing."""
@@ -355,19 +355,20 @@ class History:
             if self._current >= 0 and self._states[self._current] == _State.WAITING:
                 self._costs[self._current] = self._index.bytes - self._current_start
                 self._states[self._current] = _State.INDEXED
-            indexed = np.flatnonzero(np.array(self._states) == _State.INDEXED)
+            indexed = [number for number, state in enumerate(self._states) if state == _State.INDEXED]
             if len(indexed) < 2:
                 return  # a bound below what one item costs
             self._bounds.add("search.index_bytes")
             iterations = self._record.iterations()
-            newest = indexed[np.lexsort((indexed, iterations[indexed]))[::-1]]
-            costs = np.cumsum(np.array(self._costs)[newest])
-            room = int(np.searchsorted(costs, self._bound // 2, side="right"))
+            newest = sorted(indexed, key=lambda number: (iterations[number], number), reverse=True)
+            costs = list(accumulate(self._costs[number] for number in newest))
+            room = bisect_right(costs, self._bound // 2)
             # One goes at least, so that this ends; and one stays.
-            kept, left = np.split(newest, [max(1, min(room, len(newest) - 1))])
-            for number in left.tolist():
+            cut = max(1, min(room, len(newest) - 1))
+            kept, left = newest[:cut], newest[cut:]
+            for number in left:
                 self._states[number] = _State.LEFT_OUT
             # An iteration that alone passes the bound is covered in its newer part.
-            covered = min(int(iterations[left].max()) + 1, int(iterations[kept].max()))
+            covered = min(iterations[left[0]] + 1, iterations[kept[0]])
             self._first_iteration = max(self._first_iteration, covered)
-            self._start_anew(kept.tolist())
+            self._start_anew(kept)

@@ -24,21 +24,20 @@ segments at most.
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
+from operator import add
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sidecar.recall import analysis
 from sidecar.recall.passages import passages
-from sidecar.recall.segment import MOST_PASSAGES, Segment, from_terms, gathered, hashes_of, merged
+from sidecar.recall.segment import MOST_PASSAGES, Segment, from_terms, hash_of, merged
 
 STEP_BYTES: Final = 7_168
 """Bytes that a step indexes at least, unless the item ends, and a passage more at most: about a millisecond of work."""
@@ -53,6 +52,8 @@ _ITEM_BYTES: Final = 16 * 1.06
 _OWN_BYTES: Final = 2_000
 """The index and its empty arrays."""
 
+_EQUAL: Final = 1e-10
+"""Scores less than this apart may be equal in so many decimals."""
 _DECIMALS: Final = 10
 """Decimals of a score: sums of the same parts in another order differ past the twelfth, and are to count as equal."""
 
@@ -108,6 +109,8 @@ class Index:
         self._counted = 0
         self._terms = 0
         self._removed = 0
+        self._longest = 0
+        """Terms of the longest passage."""
 
     def add(self, item: int, original: bytes, content_type: str) -> Iterator[int]:
         """Index an item step by step: each step takes a bounded stretch of it and yields its bytes.
@@ -159,38 +162,37 @@ class Index:
             if _REMOVED in self._states[segment.first : segment.first + segment.count]:
                 self._rewrite(number, number + 1, segment.level)
 
-    def best(self, terms: Sequence[str], most: int, allowed: NDArray[np.bool_] | None = None) -> list[Hit]:
+    def best(self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None) -> list[Hit]:
         """The best passages by score, at most `most`; of equal ones the newest (the last added) first.
 
         `terms` may repeat: a repeated term counts as often as it stands there. `allowed` has a value for each item
         number up to the last one added; without it all items are.
         """
-        found, scores, constant = self._matching(terms, allowed)
-        return [self._hit(number, score + constant) for number, score in _top(found, scores, most)]
+        scores, constant = self._matching(terms, allowed)
+        return [self._hit(number, score + constant) for number, score in _top(scores, most)]
 
     def best_of_items(
-        self, terms: Sequence[str], most: int, allowed: NDArray[np.bool_] | None = None
+        self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None
     ) -> tuple[list[Hit], int]:
         """The best passages of the best items, one each, at most `most`, ordered as by `best`; how many items match."""
-        found, scores, constant = self._matching(terms, allowed)
-        if not len(found):
-            return [], 0
-        items = np.frombuffer(self._item_of, np.uint32)[found]
-        changes = np.flatnonzero(np.concatenate(([True], items[1:] != items[:-1])))
-        highest = np.repeat(np.maximum.reduceat(scores, changes), np.diff(changes, append=len(found)))
-        best = np.flatnonzero(scores == highest)
-        # Of an item's equally good passages the last.
-        best = best[np.concatenate((items[best[1:]] != items[best[:-1]], [True]))]
-        hits = [self._hit(number, score + constant) for number, score in _top(found[best], scores[best], most)]
-        return hits, len(changes)
+        scores, constant = self._matching(terms, allowed)
+        best: dict[int, tuple[int, float]] = {}
+        item_of = self._item_of
+        for number in sorted(scores):
+            item, score = item_of[number], scores[number]
+            known = best.get(item)
+            # Of an item's equally good passages the last.
+            if known is None or score >= known[1] - _EQUAL:
+                best[item] = number, score
+        hits = [self._hit(number, score + constant) for number, score in _top(dict(best.values()), most)]
+        return hits, len(best)
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """In how many passages each term occurs."""
-        wanted = hashes_of(terms)
-        counts = [0] * len(terms)
-        for segment in self._segments:
-            for number, (begin, end) in enumerate(segment.find(wanted)):
-                counts[number] += end - begin
+        counts = []
+        for head in map(hash_of, terms):
+            found = (segment.find(head) for segment in self._segments)
+            counts.append(sum(end - begin for begin, end in found))
         return counts
 
     def passages_of(self, item: int) -> Sequence[tuple[int, int]]:
@@ -221,6 +223,7 @@ class Index:
         self._starts.extend(start for start, _ in ranges)
         self._item_of.extend([item] * len(ranges))
         self._lengths.extend(lengths)
+        self._longest = max(self._longest, *lengths)
         self._states.extend(bytes([_LIVE]) * len(ranges))
         self._sizes[-1] = ranges[-1][1]
         self._counted += len(lengths) - lengths.count(0)
@@ -248,16 +251,17 @@ class Index:
         """Put one segment in the place of some, without removed passages, which count no more."""
         old = self._segments[begin:end]
         first, last = old[0].first, old[-1].first + old[-1].count
-        states = np.frombuffer(self._states, np.uint8)[first:last]
-        gone = states == _REMOVED
-        new = merged(old, states != _LIVE, level)
+        states = self._states[first:last]
+        new = merged(old, states, level)  # what lives has the state 0
         self._segments[begin:end] = [new]
         self._segment_bytes += new.bytes - sum(segment.bytes for segment in old)
-        if gone.any():
-            lengths = np.frombuffer(self._lengths, np.uint32)[first:last][gone]
-            self._counted -= int(np.count_nonzero(lengths))
-            self._terms -= int(lengths.sum())
-            states[gone] = _PURGED
+        if _REMOVED in states:
+            lengths = [
+                length for length, state in zip(self._lengths[first:last], states, strict=True) if state == _REMOVED
+            ]
+            self._counted -= len(lengths) - lengths.count(0)
+            self._terms -= sum(lengths)
+            self._states[first:last] = states.replace(bytes([_REMOVED]), bytes([_PURGED]))
 
     def _place(self, item: int) -> int | None:
         """Which one of the items it is; None for one that was never added or is removed."""
@@ -271,31 +275,40 @@ class Index:
         """The numbers of an item's passages, the end not included."""
         return self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._starts)
 
-    def _matching(
-        self, terms: Sequence[str], allowed: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.intp], NDArray[np.float64], float]:
-        """The passages that hold one of the terms, in their order, their scores, and what is to be added to all."""
-        repeats = Counter(terms)
-        counts, where, tf = gathered(self._segments, hashes_of(list(repeats)))
-        weights = [
-            times * math.log((self._counted + 1) / df) if df else 0.0
-            for times, df in zip(repeats.values(), counts, strict=True)
-        ]
+    def _matching(self, terms: Sequence[str], allowed: Sequence[int] | None) -> tuple[dict[int, float], float]:
+        """The scores of the passages that hold one of the terms, and what is to be added to all."""
         average = self._terms / self._counted if self._terms else 1.0
         k1, b = self._bm25.k1, self._bm25.b
-        # tf * (k1 + 1) / (norm + tf), term by term, in place: these are as long as all postings.
-        parts = np.frombuffer(self._lengths, np.uint32)[where] * (k1 * b / average)
-        parts += k1 * (1 - b)
-        parts += tf
-        np.divide(tf, parts, out=parts)
-        parts *= np.repeat(np.array(weights) * (k1 + 1), counts)
-        scores = np.bincount(where, parts, len(self._starts)).astype(np.float64, copy=False)
-        found = np.flatnonzero(scores > 0)
+        least, each = k1 * (1 - b), k1 * b / average
+        norms = [least + each * length for length in range(self._longest + 1)]
+        lengths, constant = self._lengths, 0.0
+        scores: dict[int, float] = {}
+        for term, times in Counter(terms).items():
+            head = hash_of(term)
+            found = [(segment, *segment.find(head)) for segment in self._segments]
+            frequency = sum(end - begin for _, begin, end in found)
+            if not frequency:
+                continue
+            weight = times * math.log((self._counted + 1) / frequency)
+            constant += weight
+            weight *= k1 + 1
+            for segment, begin, end in found:
+                if begin == end:
+                    continue
+                places, tfs = segment.postings(head, begin, end)
+                gains = [weight * tf / (norms[lengths[place]] + tf) for place, tf in zip(places, tfs, strict=True)]
+                if scores:
+                    sums = map(add, map(scores.get, places, repeat(0.0)), gains)
+                    scores.update(zip(places, sums, strict=True))
+                else:
+                    scores = dict(zip(places, gains, strict=True))
         if self._removed:
-            found = found[np.frombuffer(self._states, np.uint8)[found] == _LIVE]
+            states = self._states
+            scores = {number: score for number, score in scores.items() if states[number] == _LIVE}
         if allowed is not None:
-            found = found[allowed[np.frombuffer(self._item_of, np.uint32)[found]]]
-        return found, scores[found].round(_DECIMALS), self._bm25.delta * sum(weights)
+            item_of = self._item_of
+            scores = {number: score for number, score in scores.items() if allowed[item_of[number]]}
+        return scores, self._bm25.delta * constant
 
     def _hit(self, number: int, score: float) -> Hit:
         at = bisect_right(self._firsts, number) - 1
@@ -310,18 +323,16 @@ class Index:
         return _OWN_BYTES + int(rows) + self._segment_bytes
 
 
-def _top(found: NDArray[np.intp], scores: NDArray[np.float64], most: int) -> list[tuple[int, float]]:
+def _top(scores: Mapping[int, float], most: int) -> list[tuple[int, float]]:
     """The highest scores with their passages; of equal ones the highest passage first. Linear in what was found."""
     if most <= 0:
         return []
-    if len(found) > most:
-        least = np.partition(scores, len(scores) - most)[len(scores) - most]
-        above = np.flatnonzero(scores > least)
-        equal = np.flatnonzero(scores == least)[len(above) - most :]
-        kept = np.concatenate((above, equal))
-        found, scores = found[kept], scores[kept]
-    order = np.lexsort((-found, -scores))
-    return list(zip(found[order].tolist(), scores[order].tolist(), strict=True))
+    candidates: Iterable[tuple[int, float]] = scores.items()
+    if len(scores) > most:
+        least = heapq.nlargest(most, scores.values())[-1] - _EQUAL
+        candidates = [(number, score) for number, score in candidates if score >= least]
+    ordered = sorted(((round(score, _DECIMALS), number) for number, score in candidates), reverse=True)
+    return [(number, score) for score, number in ordered[:most]]
 
 
 def _terms(original: bytes, content_type: str) -> list[str]:

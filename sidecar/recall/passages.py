@@ -7,19 +7,18 @@ offsets, its neighbours are next to it, and no byte is out of reach of search. A
 a space, else where a word begins, else anywhere between two characters.
 
 A word here is a run of letters, digits and underscores, or of characters beyond ASCII. The analysis may see more words
-in it; this only measures length, at memory speed: the bytes are looked at in blocks, and each cut takes a few
-look-ups among the starts of words and lines. Every passage is bounded in bytes as well, so that a text of blanks or of
+in it; this only measures length: the bytes are looked at in blocks, and each cut takes a few look-ups among the starts
+of words and lines. Every passage is bounded in bytes as well, so that a text of blanks or of
 one endless word is cut too.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-import numpy as np
 
 LEAST_WORDS: Final = 60
 """Words that a passage has before a line end may close it; fewer remain only at the end, or where bytes run out."""
@@ -33,9 +32,8 @@ scripts without spaces, of which it holds about 340 characters."""
 
 _BLOCK: Final = 32_768
 """Bytes that are looked at together: large against MOST_BYTES, small enough to stay in a processor's cache."""
-_WORD: Final = bytes(byte >= 0x80 or chr(byte).isalnum() or byte == ord("_") for byte in range(256))
-"""Of each byte whether it belongs to a word."""
-_LINE_FEED: Final = 10
+_WORD: Final = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
+_LINE_FEED: Final = re.compile(rb"\n")
 _CHARACTER_BYTES: Final = 4
 
 
@@ -64,14 +62,11 @@ class _Block:
 
     @classmethod
     def of(cls, original: bytes, start: int) -> _Block:
-        stretch = original[start : start + _BLOCK]
-        within = np.frombuffer(stretch.translate(_WORD), np.bool_)
-        begins = within.copy()
-        begins[1:] &= ~within[:-1]
+        end = min(start + _BLOCK, len(original))
         return cls(
-            end=start + len(stretch),
-            words=(np.flatnonzero(begins) + start).tolist(),
-            lines=(np.flatnonzero(np.frombuffer(stretch, np.uint8) == _LINE_FEED) + (start + 1)).tolist(),
+            end=end,
+            words=[word.start() for word in _WORD.finditer(original, start, end)],
+            lines=[feed.end() for feed in _LINE_FEED.finditer(original, start, end)],
         )
 
     def cut(self, original: bytes, start: int) -> int:
