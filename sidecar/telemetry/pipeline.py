@@ -21,10 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
@@ -213,17 +209,28 @@ def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]
     return _Signal(http, endpoint, None if said("TIMEOUT") else EXPORT_SECONDS)
 
 
+# Exporters are imported only where there is a collector: they take 5 MB and a tenth of a second at the start.
+
+
 def _metric_exporter(signal: _Signal) -> MetricExporter:
     # Exponential histograms need no boundaries, but Prometheus's reader cannot take them: so here, and not in a view.
     aggregation: dict[type, Aggregation] = {Histogram: ExponentialBucketHistogramAggregation()}
     if signal.http:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
+
         return HttpMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
+
     return GrpcMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)
 
 
 def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:
     if signal.http:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
+
         return HttpSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
+
     return GrpcSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
