@@ -21,6 +21,7 @@ from sidecar.server.core_log import core_lines_logged
 from sidecar.server.identity import StartError
 from sidecar.server.lifecycle import Server
 from sidecar.server.logs import configure, frames
+from sidecar.server.memory import container_limit, sizing
 from sidecar.server.options import is_loopback, split_address
 from sidecar.server.refusals import Refusals
 from sidecar.server.servicer import METHODS, SERVICE
@@ -192,6 +193,8 @@ def _remark(settings: Settings) -> None:
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
+    if told := sizing(settings.limits, settings.limits.process_bytes or container_limit()):
+        _log.warning("%s", told)
     window = settings.limits.default_window
     for warning in warnings(settings.policy, settings.policy_overrides, settings.preset, window):
         _log.warning("%s", warning)

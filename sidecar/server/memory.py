@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from sidecar.errors import TooLarge
+from sidecar.run.limits import Limits
 from sidecar.run.totals import ProcessMemory
 
 COPIES: Final = 10
@@ -34,6 +35,11 @@ CALL_BYTES: Final = 2_097_152
 """What any call takes beside that."""
 LEAST_MESSAGE: Final = 25
 """Bytes of the smallest message, with its comma: `{"role":"user"}` and some."""
+
+BASELINE_BYTES: Final = 150_000_000
+"""What a process takes before any run: 140 MB with the extra `fast`, 108 without."""
+RESERVE: Final = 1.25
+"""Times that a process takes what its figures explain, at most; the bench holds it to that."""
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -49,6 +55,17 @@ def container_limit(files: tuple[Path, ...] = _CGROUPS) -> int:
             limit = int(file.read_text(encoding="ascii"))  # cgroup v2 says "max" where there is none
             return limit if limit < _NO_LIMIT else 0
     return 0
+
+
+def sizing(limits: Limits, container: int) -> str:
+    """What to say where all that may be kept does not fit the container; empty where it does or there is no limit."""
+    need = int((BASELINE_BYTES + limits.stash_bytes + limits.memory_bytes) * RESERVE)
+    if not container or need <= container:
+        return ""
+    return (
+        f"the process may take {container:,} bytes, and may come to {need:,}: limits.stash_bytes, limits.memory_bytes "
+        f"and {BASELINE_BYTES:,} of its own, with a quarter in reserve; lower them, or prompts will be refused"
+    )
 
 
 class MemoryGate:

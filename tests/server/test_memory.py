@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.errors import TooLarge
 from sidecar.run.limits import Limits
-from sidecar.server.memory import CALL_BYTES, COPIES, LEAST_MESSAGE, MESSAGE_BYTES, MemoryGate, container_limit
+from sidecar.server.memory import CALL_BYTES, COPIES, LEAST_MESSAGE, MESSAGE_BYTES, MemoryGate, container_limit, sizing
 from sidecar.v1 import retrieve_pb2
 from tests.run.making import LIMIT, OPENAI_CHAT, body, history
 from tests.server.serving import PATIENCE, failure, request, serving
@@ -72,6 +72,15 @@ def test_the_containers_limit(told: str | None, limit: int, tmp_path: Path) -> N
     if told is not None:
         file.write_text(told, encoding="ascii")
     assert limit == container_limit((tmp_path / "missing", file))
+
+
+def test_a_container_that_is_too_small_is_told() -> None:
+    """Where budgets, baseline and reserve pass the container's limit; the sizes that the README names fit theirs."""
+    assert "" == sizing(Limits(), 0)
+    assert "" == sizing(Limits(), 1_200_000_000)
+    assert "limits.memory_bytes" in sizing(Limits(), 1_000_000_000)
+    small = Limits(stash_bytes=96 << 20, run_stash_bytes=48 << 20, memory_bytes=128 << 20)
+    assert "" == sizing(small, 512 << 20)
 
 
 def test_a_prompt_without_room_is_refused_before_anything_is_done() -> None:
