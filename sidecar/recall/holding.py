@@ -95,8 +95,8 @@ class RunEntries:
     """One run's entries in the order of their last use, and what it remembers of those that are gone."""
 
     __slots__ = (
-        "dead_line", "entries", "evicted", "expired", "held", "key", "lost", "original", "owner", "received",
-        "retrievals", "timed",
+        "dead_line", "entries", "evicted", "expired", "forgotten", "held", "key", "lost", "original", "owner",
+        "received", "retrievals", "timed",
     )  # fmt: skip
 
     def __init__(self, key: str) -> None:
@@ -110,6 +110,8 @@ class RunEntries:
         self.held = 0
         self.original = 0
         self.timed = False
+        """Whether a deadline is noted for it."""
+        self.forgotten = False
         self.lost = dict.fromkeys(Cause, 0)
         self.retrievals = dict.fromkeys(Outcome, 0)
 

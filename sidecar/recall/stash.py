@@ -6,24 +6,20 @@ thousand entries in O(1). Entries that were already dead at that moment must sta
 the order of their own last use, they are exactly those last used at or before one more number, the run's *dead line*.
 So "is it alive?" is two comparisons, the dead are always at the front, and nothing has to be rewritten on renewal.
 
-Runs stand in a heap by the moment at which their oldest entry can die at the earliest. `sweep` takes dead entries off
-in slices; whether it has run shows in memory used, never in an outcome.
+`sweep` takes dead entries off in slices, of runs whose deadline has come (`sidecar.recall.deadlines`); whether it has
+run shows in memory used, never in an outcome.
 
 Budgets count bytes as held. A run over its budget loses its own oldest entries. When all runs together are over theirs,
 the same owner's other runs give first, the longest idle one before the others; then the other owners' runs likewise;
 then the run itself. So what an owner can take from others is bounded by one run's budget, and an entry never evicts
 itself. Every loss is counted by cause and leaves a tombstone, so that EXPIRED and EVICTED are not taken for NOT_FOUND.
 
-No cache library serves. cachetools' TTLCache has one budget, not one for each run and one for all; renews entry by
-entry; expires all that is due at one stretch (100,000 entries are a tenth of a second, a slice of 256 under 1 ms); and
-answers a miss in one way only: what expired, what was evicted and what never was look the same. diskcache keeps
-originals on disk, where text of prompts has no business to be.
+No cache library serves. cachetools' TTLCache has one budget, renews entry by entry, expires all that is due at one
+stretch, and answers every miss alike. diskcache keeps originals on disk, where text of prompts has no business to be.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import threading
 from collections import OrderedDict, deque
@@ -31,6 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from sidecar.recall.counts import Counts
+from sidecar.recall.deadlines import Deadlines
 from sidecar.recall.holding import (
     COMPRESS_FROM,
     Cause,
@@ -50,8 +47,6 @@ TOTAL_ENTRIES: Final = 250_000
 """Originals that all runs keep. Each costs about 300 bytes beside its content: 75 MB when all are there."""
 RUN_TOMBSTONES: Final = 16_384
 """Expired and, apart from them, evicted ids that a run remembers (170 bytes each); past it the oldest are NOT_FOUND."""
-MOST_STALE: Final = 64
-"""Notes of forgotten runs from which the heap is cleared of them, once they are half of it: each keeps a kilobyte."""
 SWEEP_SLICE: Final = 256
 """Dead entries that one slice of a sweep takes off: 0.8 ms, so that no call waits longer for the lock."""
 PUT_SLICE: Final = 4
@@ -101,10 +96,7 @@ class Stash:
         # Runs with entries, longest idle first: all, and by owner.
         self._idle: OrderedDict[str, RunEntries] = OrderedDict()
         self._owners: dict[str, OrderedDict[str, RunEntries]] = {}
-        self._due: list[tuple[float, int, RunEntries]] = []
-        self._stale = 0
-        """Notes in it of runs that were forgotten."""
-        self._order = itertools.count()
+        self._deadlines = Deadlines()
         self._waiting: OrderedDict[Entry, None] = OrderedDict()
         self._waiting_bytes = 0
         self._held = 0
@@ -249,14 +241,7 @@ class Stash:
                 return
             for entry in list(run.entries.values()):
                 self._remove(entry)
-            # The heap may know the run for another time to live.
-            run.expired.clear()
-            run.evicted.clear()
-            self._stale += run.timed
-            if self._stale > MOST_STALE and 2 * self._stale > len(self._due):
-                self._due = [note for note in self._due if self._runs.get(note[2].key) is note[2]]
-                heapq.heapify(self._due)
-                self._stale = 0
+            self._deadlines.forget(run)
 
     def figures(self, run_key: str) -> StashFigures:
         """What a run has in the stash; zeros for a run that is not known."""
@@ -342,7 +327,7 @@ class Stash:
     def _keep(self, owner: str, new: Entry, now: float) -> None:
         """Take a new entry, or renew the one that has its id."""
         run = new.run
-        if self._due and self._due[0][0] <= now:
+        if self._deadlines.due(now) is not None:
             self._expire_due(now, PUT_SLICE)
         if new.stash_id in run.entries and (known := self._living(run, new.stash_id, now)) is not None:
             self._use(known, now)
@@ -352,29 +337,27 @@ class Stash:
 
     def _insert(self, owner: str, entry: Entry) -> None:
         run, size, held = entry.run, entry.size, len(entry.data)
-        # Whatever memory cannot be had for comes first, and is undone: figures and orders agree at any time.
+        # What memory may be lacking for comes first and is undone, so that figures and orders agree at any time.
         try:
             if not run.entries:
-                run.owner = owner
-                self._idle[run.key] = run
+                run.owner, self._idle[run.key] = owner, run
                 self._owners.setdefault(owner, OrderedDict())[run.key] = run
+            waiting = self._waiting_bytes
             if COMPRESS_FROM <= size < COMPRESS_AT_ONCE:
                 self._waiting[entry] = None
-            originals, bytes_held = run.original + size, run.held + held
-            figures = self._original + size, self._held + held, self._entries + 1, self._waiting_bytes + size
+                waiting += size
+            figures = run.original + size, run.held + held, self._original + size, self._held + held, self._entries + 1
             run.entries[entry.stash_id] = entry
         except BaseException:
             self._waiting.pop(entry, None)
             if not run.entries:
                 self._leave(run)
             raise
+        run.original, run.held, self._original, self._held, self._entries = figures
+        self._waiting_bytes = waiting
         if run.expired or run.evicted:
             run.expired.pop(entry.stash_id, None)
             run.evicted.pop(entry.stash_id, None)
-        run.original, run.held = originals, bytes_held
-        self._original, self._held, self._entries, waiting = figures
-        if entry in self._waiting:
-            self._waiting_bytes = waiting
         self._stir(run)
         if not run.timed:
             self._time(run)
@@ -397,8 +380,7 @@ class Stash:
     def _leave(self, run: RunEntries) -> None:
         """A run without entries stands in no order."""
         self._idle.pop(run.key, None)
-        siblings = self._owners.get(run.owner)
-        if siblings is not None:
+        if (siblings := self._owners.get(run.owner)) is not None:
             siblings.pop(run.key, None)
             if not siblings:
                 del self._owners[run.owner]
@@ -423,7 +405,7 @@ class Stash:
             self._lose(run.oldest(), Cause.EXPIRED if dead else Cause.RUN_BUDGET)
         while self._held > self._total_bytes or self._entries > self._total_entries:
             # What is dead goes before anything that lives.
-            if not (self._due and self._due[0][0] <= now):
+            if self._deadlines.due(now) is None:
                 over = self._held > self._total_bytes
                 self._bounds.add("limits.stash_bytes" if over else "limits.total_entries")
                 self._lose(self._victim(run).oldest(), Cause.TOTAL_BUDGET)
@@ -444,22 +426,18 @@ class Stash:
             return
         used = run.oldest().used
         due = (used if used <= run.dead_line else max(used, run.received)) + self._time_to_live
-        run.timed = True
         # A note that was due and found nothing dead must not be due again at this same moment.
-        heapq.heappush(self._due, (max(due, math.nextafter(self._latest, math.inf)), next(self._order), run))
+        self._deadlines.add(max(due, math.nextafter(self._latest, math.inf)), run)
 
     def _expire_due(self, now: float, limit: int) -> int:
         steps = 0
-        while self._due and self._due[0][0] <= now and steps < limit:
-            run = self._due[0][2]
+        while steps < limit and (run := self._deadlines.due(now)) is not None:
             gone = self._expire_run(run, now, limit - steps)
             steps += gone or 1
             # The run stays at the front only if the limit may have stopped it, and then some of it is gone: each step
             # brings the end nearer, whatever the limit.
             if not gone or steps < limit or not run.entries:
-                heapq.heappop(self._due)
-                run.timed = False
-                self._stale -= self._runs.get(run.key) is not run
+                self._deadlines.pop()
                 self._time(run)
         return steps
 

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from sidecar.recall import stash as stash_module
+from sidecar.recall.deadlines import MOST_STALE
 from sidecar.recall.holding import COMPRESS_FROM, Cause, Held
 from sidecar.recall.outcome import Outcome
 from sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
@@ -368,12 +369,12 @@ def test_runs_that_were_forgotten_leave_nothing() -> None:
     """However many runs come and are forgotten within a time to live, no note of them piles up."""
     stash, clock = make()
     stash.put("kept", "o", "id", b"original", TEXT)
-    for number in range(10 * stash_module.MOST_STALE):
+    for number in range(10 * MOST_STALE):
         stash.put(f"{number}", "o", "id", b"original", TEXT)
         stash.forget(f"{number}")
-        assert len(stash._due) <= 2 * stash_module.MOST_STALE + 2  # noqa: SLF001 - what is kept is the point
+        assert len(stash._deadlines) <= 2 * MOST_STALE + 2  # noqa: SLF001 - what is kept is the point
     clock.now = 60
     while stash.sweep():
         pass
     assert (0, 1) == (stash.totals().entries, stash.totals().lost[Cause.EXPIRED])
-    assert ([], 0) == (stash._due, stash._stale)  # noqa: SLF001
+    assert 0 == len(stash._deadlines)  # noqa: SLF001
