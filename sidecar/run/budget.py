@@ -29,8 +29,6 @@ RUN_CACHE_BYTES: Final = 8_000
 """Of caches, what a run takes beside its messages."""
 RUN_BYTES: Final = 9_000
 """Of facts, what a run takes beside its items."""
-TASK_BYTES: Final = 500
-"""Of facts, what a task takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from sidecar.recall.counts import Counts
 from sidecar.recall.found import SearchLimits
 from sidecar.recall.history import History
 from sidecar.recall.stash import Stash
-from sidecar.run.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, TASK_BYTES, Kept, Name
+from sidecar.run.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, Kept, Name
 from sidecar.run.calls import CacheFigures, RunFigures, StashFigures, TokenFigures, TrimAnswer
 from sidecar.run.memory import Memory
 from sidecar.run.recall_calls import HistoryFigures, RecallLimits
@@ -114,8 +114,10 @@ class Run:
         caches = recorded.index_bytes if recorded.passages else 0
         if received is not None:
             caches += len(received.split.raw) + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
-            caches += RUN_CACHE_BYTES
-        return Kept(caches, RUN_BYTES + ITEM_BYTES * recorded.items + TASK_BYTES * len(self.tasks.items))
+            caches += RUN_CACHE_BYTES + memory.own.kept_bytes
+            caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
+        facts = RUN_BYTES + ITEM_BYTES * recorded.items
+        return Kept(caches, facts + self.tasks.kept_bytes + self.repeats.kept_bytes)
 
     def sum_up(self, answer: TrimAnswer) -> None:
         """Take an answer into the run's sums."""

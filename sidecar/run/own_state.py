@@ -23,6 +23,9 @@ from sidecar.trim.own_text import Room
 OWN_TEXTS_REMEMBERED: Final = 4_096
 """Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
 
+_KNOWN_BYTES: Final = 150
+"""What a digest takes in a dict or a set, with its own bytes."""
+
 
 @dataclass(slots=True)
 class OwnState:
@@ -58,6 +61,11 @@ class OwnState:
     def tokens(self) -> int:
         """Of all texts, with what stands around them."""
         return self._standing_tokens + self.note_tokens
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept to recognise our texts by, estimated."""
+        return _KNOWN_BYTES * (len(self._known) + len(self._identities))
 
     @property
     def chosen(self) -> bool:

@@ -151,6 +151,7 @@ class Recalling:
                     self._table.keep(call.caller, call.run_id, run)  # its tasks began it
         finally:
             self._table.leave(call.caller, call.run_id, run)
+        self._table.weigh(run)
         return answer
 
     def _seen(self, caller: str, run_id: str) -> Run | None:

@@ -30,6 +30,11 @@ CALLS_BYTES: Final = 131_072
 """Bytes of answers kept, beside the last: four full pages or many short answers. A page is held twice, as text and as
 facts; a thousand runs then keep 128 MB at the most."""
 
+_RANGE_BYTES: Final = 200
+_CONTENT_BYTES: Final = 190
+_CALL_BYTES: Final = 1_000
+"""What a range, a content and an answer take beside their texts."""
+
 Range = tuple[str, Selection, int]
 """A stash id, what of it was asked for, and from which offset on."""
 
@@ -54,6 +59,12 @@ class Repeats:
         self._contents: OrderedDict[str, _Shown] = OrderedDict()
         self._calls: OrderedDict[str, ToolAnswer] = OrderedDict()
         self._calls_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, estimated."""
+        kept = _RANGE_BYTES * len(self._ranges) + _CONTENT_BYTES * len(self._contents)
+        return kept + self._calls_bytes + _CALL_BYTES * len(self._calls)
 
     def times(self, asked: Range) -> int:
         """How often this range was shown."""

@@ -35,6 +35,10 @@ _RANKS: Final = {TaskStatus.IN_PROGRESS: 0, TaskStatus.PENDING: 1}
 _UNSEEN: Final = re.compile(r"[^\x20-\x7e]")
 
 
+_TASK_BYTES: Final = 500
+_REQUEST_BYTES: Final = 250
+
+
 class TaskList:
     """The tasks of one run. Not thread-safe: a run is used under its lock."""
 
@@ -48,6 +52,11 @@ class TaskList:
     def items(self) -> Sequence[TaskItem]:
         """All tasks, by number."""
         return self._items
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the tasks and the names of changes take, estimated."""
+        return _TASK_BYTES * len(self._items) + _REQUEST_BYTES * len(self._requests)
 
     @property
     def unfinished(self) -> Sequence[TaskItem]:

@@ -101,7 +101,7 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
     if "memory" in parts:
         yield memory(1_000_000 if quick else 10_000_000, 100 if quick else 500)
     if "resident" in parts:
-        yield resident(40 if quick else 400, 500 if quick else 5_000)
+        yield resident(40, 500, 1.0) if quick else resident(400, 5_000)
     if "plateau" in parts:
         yield plateau(200 if quick else 500, with_recorded=not quick)
     if "scraped" in parts:
@@ -117,7 +117,7 @@ def _tokens(prompts: Prompts) -> int:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="fewer rounds and smaller inputs: 20 s in place of three minutes"
+        "--quick", action="store_true", help="fewer rounds and smaller inputs: half a minute in place of ten"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the facts there too")
     parser.add_argument(

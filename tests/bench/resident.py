@@ -40,8 +40,8 @@ IDLE_GOALS: Final = {"auto": 110, "tiktoken": 150}
 """Megabytes that a sidecar takes after its first prompt, by who counts."""
 STOP_GOAL: Final = 5.0
 """Seconds from SIGTERM to the end of the process."""
-SETTLE_SECONDS: Final = 40.0
-"""Longer than housekeeping takes to give unused memory back to the system."""
+SETTLE_SECONDS: Final = 35.0
+"""Longer than housekeeping waits before it gives unused memory back to the system."""
 MB: Final = 1_000_000
 END = "/sidecar.v1.SidecarService/EndRun"
 EXPLAINED: Final = (
@@ -58,6 +58,8 @@ class _Process:
 
     server: Started
     metrics: str
+    settling: float
+    """Seconds until unused memory was given back."""
 
     def resident(self) -> int:
         return resident_of(self.server.process.pid)
@@ -72,13 +74,13 @@ class _Process:
 
     def settle(self) -> Mapping[str, float]:
         """Wait until nothing waits and unused memory was given back; the account then."""
-        until = monotonic() + SETTLE_SECONDS
+        until = monotonic() + self.settling
         while (left := until - monotonic()) > 0 or self.account()["prompt_sidecar_index_waiting_bytes"]:
             sleep(max(0.1, min(left, 5.0)))
         return self.account()
 
 
-def resident(runs: int, small: int) -> Section:
+def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section:
     """Start a sidecar with either counter; fill one with `runs` runs, end them, make `small` small calls, stop it."""
     rows: list[Sequence[str]] = []
     facts: dict[str, object] = {}
@@ -92,7 +94,7 @@ def resident(runs: int, small: int) -> Section:
         finally:
             counting.chosen = was
     with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics) as server:
-        rows += _full(_Process(server, metrics), runs, small, facts)
+        rows += _full(_Process(server, metrics, settling), runs, small, facts)
     return Section(
         "resident",
         f"A sidecar's memory and start; {runs:,} runs of {RUN_BYTES / 1e3:.0f} kB, then {small:,} small calls",
