@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-import time
 
 import pytest
 from hypothesis import example, given, settings
