@@ -79,6 +79,9 @@ class Memory:
     shown: set[str] = field(default_factory=set)
     """Ids that markers and registry have shown."""
     batches: int = 0
+    listings: int = 0
+    recall: bool = True
+    """Whether the last prompt's model could recall."""
     sealed_batches: int = -1
     """Batch points of the revision that was applied."""
     returned_at: list[int] = field(default_factory=list)
@@ -99,21 +102,24 @@ class Memory:
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._fold(work, count, sources, pending)
         dirty = self.ledger.dirty
-        batch_point = self.ledger.batches != self.batches and applied is not True
+        batch = self.ledger.batches != self.batches and applied is not True
+        anew = self.ledger.listings != self.listings or self.recall != work.inputs.recall
         self._store(sources, store)
         drop_again(self.ledger, [index for index in dirty if self.sent(index) is None], count)
-        rewritten, changed_from = changed_from < known, min(changed_from, min(dirty, default=changed_from))
+        rewritten, cut = changed_from < known, min(dirty, default=known) < min(changed_from, known)
+        changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render(sources, work)
-        if dirty or changed_from < known or not self.own.chosen or applied is True:
+        if dirty or anew or changed_from < known or not self.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and work.revision is not None and self.ledger.batches == self.sealed_batches
             then = work.revision if as_then else None
             # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
-            lists = batch_point or (changed_from < known and moved) or applied is True
+            lists = anew or (rewritten and moved) or applied is True
             self._write(work, count, store, lists=lists, then=then)
         self._note(work, count)
         result = self._finish(work, count, changed_from, known)
-        result.batch_point = batch_point
+        # What is told of the trimmed moves at a batch, so the prefix may end before the first message that was trimmed.
+        result.batch_point = batch and bool(known) and (cut or (not rewritten and result.kept < before.tokens))
         result.news = self.gathered.news(
             self.prefix.broken(before, result.kept, rewritten=rewritten) if known else None
         )
@@ -130,7 +136,7 @@ class Memory:
         result.repetitions = self.repetitions
         result.compacted = bool(dirty) and applied is not True
         result.revision_applied = applied
-        self.batches = self.ledger.batches
+        self.batches, self.listings, self.recall = self.ledger.batches, self.ledger.listings, work.inputs.recall
         self.ledger.dirty = set()
         self.returned_at.append(len(self.ledger))
         return result
@@ -422,7 +428,7 @@ class Memory:
             recall=work.inputs.recall,
             closing=own_text.closing(work.told, room, count) if room else ("", ""),
             lists=lists,
-            until=None if work.format.in_history else self.ledger.listed,
+            until=self.ledger.stuck or None if work.format.in_history else self.ledger.listed,
             registry_room=then.registry_room if then is not None else None,
         )
         self.gathered.show(new, self.own.entries if lists else (), self.ledger, self.shown)

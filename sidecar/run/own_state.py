@@ -44,6 +44,8 @@ class OwnState:
     closing_room: int = 0
     """Tokens that what the registry ends with might take then."""
     _chosen: bool = False
+    _directives: str = ""
+    """What was chosen; not written for a model that cannot recall."""
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
     _identities: set[bytes] = field(default_factory=set)
@@ -54,8 +56,7 @@ class OwnState:
 
     def choose(self, directives: str) -> None:
         """Choose the directives, before the first call does."""
-        self.texts = replace(self.texts, directives=directives)
-        self._chosen = True
+        self._directives, self._chosen = directives, True
 
     @property
     def tokens(self) -> int:
@@ -71,6 +72,11 @@ class OwnState:
     def chosen(self) -> bool:
         """Whether the directives have been chosen, which the first call does."""
         return self._chosen
+
+    @property
+    def directives(self) -> str:
+        """The directives that were chosen."""
+        return self._directives
 
     def write(
         self,
@@ -92,18 +98,18 @@ class OwnState:
             room: tokens that each text may take.
             count: counts tokens.
             dead: ids that can no longer be retrieved.
-            recall: whether the model can recall: without it only the placeholder of dropped iterations is written.
+            recall: whether the model can recall: without it nothing is written.
             closing: what the registry ends with where there is no note; see `own_text.closing`.
             lists: whether registry and placeholder are written anew, as the prefix changes anyway.
             until: the last iteration whose trims the registry tells; None: all.
             registry_room: tokens that the registry may take, where it is that of an earlier call.
         """
         before = self.texts
-        directives, dropped, registry = before.directives, before.dropped, before.registry
+        dropped, registry = before.dropped, before.registry
         if not self._chosen:
-            directives, self._chosen = (room.directives if recall else ""), True
+            self.choose(room.directives)
         if lists:
-            dropped = own_text.dropped(ledger)
+            dropped = own_text.dropped(ledger) if recall else ""
             written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
             self.registry_room = room.registry if registry_room is None else registry_room
             registry, lines = (
@@ -117,7 +123,7 @@ class OwnState:
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }
             self.entries = [entry for _, entry in self._lines.values()]
-        self.texts = OwnTexts(directives, dropped, registry)
+        self.texts = OwnTexts(self._directives if recall else "", dropped, registry)
         self._standing_tokens = own_tokens(self.texts, count)
 
     def tail(self, note: str, count: Callable[[str], int]) -> None:

@@ -101,7 +101,9 @@ class Prefix:
         in_member = () if in_messages else (own.texts.dropped, own.texts.registry)
         head = (fields, member, tuple(system), own.texts.directives, in_member)
         same_head = bool(known) and head == self.head
-        recounted = in_messages and own.texts.dropped != self.dropped
+        recounted = in_messages and (
+            own.texts.dropped != self.dropped or (bool(own.texts.dropped) and places.dropped != self.places.dropped)
+        )
         registry_moved = in_messages and (
             own.texts.registry != self.registry
             or (bool(own.texts.registry) and places.registry != self.places.registry)
@@ -124,8 +126,15 @@ class Prefix:
         stays = [ledger.records[index] for index in rendered.live[:position]]
         kept = overhead + sum(record.tokens for record in stays)
         kept += weighed(sum(record.opaque for record in stays), opaque_factor)
-        kept += own_tokens(OwnTexts(directives=own.texts.directives), count)
-        if in_messages and own.texts.dropped and position > places.dropped:
-            kept += own_tokens(OwnTexts(dropped=own.texts.dropped), count)
-            position += 1
+        # Of our texts those that stand before the first change: in the system prompt all, else we would not be here.
+        dropped = not in_messages or (not recounted and position >= places.dropped)
+        registry = not in_messages or (not registry_moved and position >= places.registry)
+        texts = OwnTexts(
+            directives=own.texts.directives,
+            dropped=own.texts.dropped if dropped else "",
+            registry=own.texts.registry if registry else "",
+        )
+        kept += own_tokens(texts, count)
+        if in_messages:
+            position += bool(texts.dropped) + bool(texts.registry)
         return framing + position, kept

@@ -360,7 +360,7 @@ class Runs:
                 chain=ledger.chain,
                 own=own.identities(),
                 state=state,
-                directives=DIRECTIVES.index(own.texts.directives),
+                directives=DIRECTIVES.index(own.directives),
                 registry_room=own.registry_room,
                 closing_room=own.closing_room,
                 factor=factors.text,

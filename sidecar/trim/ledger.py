@@ -111,9 +111,11 @@ class Ledger:
         """Records that there were at the last batch point; 0: there was none."""
         self.batch_group = -1
         """The group before which the registry stands, in formats that allow it."""
-        self.batches = 0
-        self.listed = 0
-        """The iteration whose trims the registry lists, where it stands before the history; 0: none yet."""
+        self.batches = self.listings = 0
+        """Batch points, and those of them at which registry and placeholder were to be written anew."""
+        self.listed = self.stuck = 0
+        """The iteration whose trims the registry lists, where it stands before the history; 0: none yet. And, in any
+        format, that of the first batch since which no prompt could be made to fit; 0: the last one fitted."""
         self.changed_from = 0
         """The first record that the evaluation in hand has changed."""
         self.dirty: set[int] = set()

@@ -31,6 +31,8 @@ REST_FOUND: Final = " more, which search finds"
 """How the registry's line ends that counts what it has no room for."""
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
+DROPPED_UNCOUNTED: Final = "[Earlier iterations dropped.]"
+"""The placeholder of dropped iterations while no prompt can be made to fit."""
 DROPPED_TOKENS: Final = 40
 """Room for the placeholder of dropped iterations; it takes about 30."""
 FRAMING_TOKENS: Final = 16
@@ -251,9 +253,14 @@ _COUNTED: Final[Sequence[tuple[Role, str]]] = (
 
 
 def dropped(ledger: Ledger) -> str:
-    """The placeholder of dropped iterations that the ledger's carrier does not count; empty if there are none."""
+    """The placeholder of dropped iterations that the ledger's carrier does not count; empty if there are none.
+
+    While no prompt can be made to fit it tells no numbers: they would change at every call.
+    """
     if not ledger.uncarried:
         return ""
+    if ledger.stuck:
+        return DROPPED_UNCOUNTED
     carrier = ledger.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group
     # A feedback message that went is counted by its stretch's label.

@@ -81,6 +81,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     marks: list[tuple[int, int, int]]
     """Message, item, and what the agent said that it is: a place in `_MARKS`."""
     mid_block: int
+    stuck: int = 0
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -164,6 +165,7 @@ def pack_state(ledger: Ledger) -> bytes:
             if entry.annotated
         ],
         ledger.mid_block,
+        ledger.stuck,
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
@@ -228,6 +230,7 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches
+    ledger.stuck = state.stuck
     ledger.evaluated = len(ledger)
     ledger.rebuild_largest()
     ledger.gather_stretches()

@@ -138,7 +138,7 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
         ledger, own = self._ledger, self._inputs.reserve
-        if ledger.uncarried:  # by a message of ours, even where nothing is kept for our text
+        if ledger.uncarried and self._inputs.recall:  # by a message of ours, even where nothing is kept for our text
             own = max(own, DROPPED_TOKENS)
         if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
             own += max(0, COUNT_TOKENS - ledger.carried)
@@ -150,6 +150,7 @@ class Evaluation:
         Evaluating the same history again changes nothing, unless the limit has come down since.
         """
         ledger = self._ledger
+        uncarried = bool(ledger.uncarried)
         new = range(ledger.evaluated, len(ledger))
         for index in new:
             self._cap(index)
@@ -168,14 +169,34 @@ class Evaluation:
             self._fit(high)
         if self._changed or self._residue.changed:
             count_dropped(ledger, self._count)
-            ledger.batches += 1
-            ledger.batch_end = len(ledger)
-            ledger.batch_group = len(ledger.groups) - 1
+            # Else only what came with the newest iteration was trimmed, and no earlier prompt holds it.
+            listing = bool(ledger.groups) and ledger.changed_from < ledger.groups[-1].start
+            listing = listing and self._batch(uncarried=uncarried)
             if bound:
-                self._unbind(places)
-            stays = ledger.tokens_between(0, ledger.changed_from)
-            if not ledger.listed or (stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)):
-                ledger.listed = ledger.iteration
+                self._unbind(places, listing=listing)
+            if listing:
+                stays = ledger.tokens_between(0, ledger.changed_from)
+                cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)
+                if not ledger.listed or cheap:
+                    ledger.listed = ledger.iteration
+
+    def _batch(self, *, uncarried: bool) -> bool:
+        """Messages of earlier prompts have changed; whether what tells of the trimmed is written anew with them.
+
+        Not where a prompt cannot be made to fit: every call is a batch then, and rewriting the registry at each would
+        cost a prefix and help nothing. What was written at the first such batch stays until a later one fits, but for
+        the placeholder, which comes when it is needed first. `uncarried`: whether it was before.
+        """
+        ledger = self._ledger
+        ledger.batches += 1
+        too_large = self.used > self._inputs.limit
+        if too_large and ledger.stuck and bool(ledger.uncarried) == uncarried:
+            return False
+        ledger.stuck = ledger.iteration if too_large else 0
+        ledger.listings += 1
+        ledger.batch_end = len(ledger)
+        ledger.batch_group = len(ledger.groups) - 1
+        return True
 
     # -- cap ---------------------------------------------------------------------------------------------------------
 
@@ -252,17 +273,17 @@ class Evaluation:
         groups = self._ledger.groups
         return groups[group].start if group < len(groups) else len(self._ledger)
 
-    def _unbind(self, before: tuple[int, int, int]) -> None:
-        """Remove all reasoning that stands after what a batch has changed, our own text among it.
+    def _unbind(self, before: tuple[int, int, int], *, listing: bool) -> None:
+        """Remove all reasoning that stands after what was changed, our own text among it.
 
-        `before`: its places before the batch.
+        `before`: its places before the evaluation. `listing`: whether it is written anew.
         """
         ledger = self._ledger
         now = self._own_places()
-        first = min(ledger.changed_from, before[0], now[0])
+        first = min(ledger.changed_from, before[0], now[0]) if listing else ledger.changed_from
         if before[1:] != now[1:] and (before[2] or now[2]):
             first = min(first, before[1], now[1])
-        if not self._inputs.own_in_history and (not ledger.listed or before[2] != now[2]):
+        if listing and not self._inputs.own_in_history and (not ledger.listed or before[2] != now[2]):
             first = 0  # our own text stands before the history, and changes
         self._remove_reasoning(first)
         last = ledger.records[-1]

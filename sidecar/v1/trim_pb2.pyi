@@ -328,7 +328,9 @@ class _OwnTextKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OwnTextKi
     OWN_TEXT_KIND_NOTE: _OwnTextKind.ValueType  # 3
     """The recall cue and the newest entries."""
     OWN_TEXT_KIND_DROPPED: _OwnTextKind.ValueType  # 4
-    """The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label."""
+    """The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label. While
+    prompts cannot be made to fit it gives no number, as that would change at every call.
+    """
 
 class OwnTextKind(_OwnTextKind, metaclass=_OwnTextKindEnumTypeWrapper):
     """The kinds of own text."""
@@ -342,7 +344,9 @@ OWN_TEXT_KIND_REGISTRY: OwnTextKind.ValueType  # 2
 OWN_TEXT_KIND_NOTE: OwnTextKind.ValueType  # 3
 """The recall cue and the newest entries."""
 OWN_TEXT_KIND_DROPPED: OwnTextKind.ValueType  # 4
-"""The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label."""
+"""The placeholder that counts dropped iterations, where none of theirs could stay to count them in its label. While
+prompts cannot be made to fit it gives no number, as that would change at every call.
+"""
 Global___OwnTextKind: _TypeAlias = OwnTextKind  # noqa: Y015
 
 class _EditOperation:
@@ -576,7 +580,9 @@ class TrimPromptRequest(_message.Message):
     output_reserve: _builtins.int
     """Tokens to keep free for the answer. Not set: what the body asks for (max_tokens and its kin), at most half the window."""
     recall_unavailable: _builtins.bool
-    """The model has no tool to recall with: no id is shown to it and no own text is written."""
+    """The model has no tool to recall with: labels of what is trimmed now carry no id, and no own text is written. Labels
+    that earlier prompts of the run showed with an id keep it.
+    """
     dry_run: _builtins.bool
     """Report only: nothing is recorded, stashed or advertised."""
     base_revision: _builtins.bytes
@@ -808,9 +814,11 @@ class CacheFigures(_message.Message):
     rewritten_tokens: _builtins.int
     """Tokens after them."""
     batch_point: _builtins.bool
-    """Whether old messages were rewritten at this call."""
+    """Whether messages of the prompt before were rewritten at this call. A result that is new to the run and trimmed at
+    once rewrites nothing; nor does the first prompt.
+    """
     batch_points: _builtins.int
-    """Batch points of the run so far."""
+    """Batch points of the run so far, counted as if there had been a call before each assistant message."""
     def __init__(
         self,
         *,
