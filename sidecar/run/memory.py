@@ -119,7 +119,8 @@ class Memory:
         self._note(work, count)
         result = self._finish(work, count, changed_from, known)
         # What is told of the trimmed moves at a batch, so the prefix may end before the first message that was trimmed.
-        result.batch_point = batch and bool(known) and (cut or (not rewritten and result.kept < before.tokens))
+        moved = batch and bool(known) and not rewritten and result.kept < before.tokens
+        result.batch_point = (cut and applied is not True) or moved
         result.news = self.gathered.news(
             self.prefix.broken(before, result.kept, rewritten=rewritten) if known else None
         )
