@@ -3,6 +3,7 @@
     SidecarError
     ├── InvalidRequest          INVALID_ARGUMENT     the request is wrong; `field` names where
     │   ├── InvalidJson         INVALID_ARGUMENT     the body is not the JSON that its format says
+    │   │   └── AmbiguousJson   INVALID_ARGUMENT     JSON that two parsers may read differently
     │   └── InvalidPolicy       INVALID_ARGUMENT     a policy value is out of its bounds
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be passed
     │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out in the middle of the call; nothing is lost
@@ -49,6 +50,10 @@ class InvalidJson(InvalidRequest):
     """A body that is not JSON, or not of the shape that its format asks for."""
 
     reason = "INVALID_JSON"
+
+
+class AmbiguousJson(InvalidJson):
+    """JSON that two parsers may read differently: a lone surrogate, or a key twice. Such a message passes as it is."""
 
 
 class InvalidPolicy(InvalidRequest):

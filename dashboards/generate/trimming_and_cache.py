@@ -9,6 +9,7 @@ from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, ratio
 from sidecar.telemetry.catalog import (
+    AMBIGUOUS_MESSAGES,
     CACHE_BREAKS,
     CALIBRATIONS,
     ESTIMATE_RATIO,
@@ -27,6 +28,7 @@ from sidecar.telemetry.catalog import (
     USAGE_REPORTS,
     WINDOW_CROSSINGS,
     WINDOW_SHARE,
+    WINDOWS_ASSUMED,
 )
 
 UNTOLD: Final = "No agent sent a report of usage (ReportUsage) in the time shown; trimming does not need one."
@@ -410,6 +412,20 @@ REST: Final = Row(
             "Above 4 % limits are very small, or something is wrong: report it. `recall_unavailable` switches it off.",
             IDLE,
             width=6,
+        ),
+        Panel(
+            "Assumed windows, ambiguous messages",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(PANEL.each_minute(WINDOWS_ASSUMED, by=("format",)), "window assumed, {{format}}"),
+                Query(PANEL.each_minute(AMBIGUOUS_MESSAGES), "ambiguous message"),
+            ),
+            "Prompts whose window nobody said; messages with half a character or a key twice, which pass untrimmed.",
+            "Windows: have agents say `context_window`, or name the model. Messages: an agent cuts texts inside a "
+            "character, or writes a key twice.",
+            UNSEEN,
+            width=24,
         ),
     ),
 )

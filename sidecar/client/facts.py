@@ -58,6 +58,7 @@ class Tokens:
     exact: bool
     calibration_factor: float
     own_text: int
+    window_assumed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,11 @@ import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import load_any, tolerant, tolerant_member, tolerant_original, tolerant_write
 from sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
 from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
+from sidecar.prompt.jsontext import array_length, canonical, splice, value_at
 from sidecar.prompt.parts import shown_json, string, text_in_place
 from sidecar.prompt.system_member import add_block, string_member
 
@@ -185,13 +186,13 @@ def system_without(value: bytes, is_own: Callable[[str], bool]) -> bytes:
     if value[:1] != b"[":
         return _as_text.without(value, is_own)
     messages = [bytes(message) for message in _raw_array.decode(value)]
-    kept = [message for message in messages if not is_own(_content_of(load(message, "json.body.system")))]
+    kept = [message for message in messages if not is_own(_content_of(load_any(message, "json.body.system")))]
     return value if len(kept) == len(messages) else b"[" + b",".join(kept) + b"]"
 
 
 def system_texts(value: bytes) -> list[str]:
     """The texts of the system prompt. Raises InvalidJson if it is neither a string nor messages."""
-    decoded = load(value, "json.body.system")
+    decoded = load_any(value, "json.body.system")
     messages = decoded if type(decoded) is list else [] if decoded is None else [decoded]
     if not all(type(message) in (str, dict) for message in messages):
         raise _no_system()
@@ -220,13 +221,15 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
 
 _UNBOUND: Final = Format(
     name="ai_sdk",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
     leading_system=True,
-    system=SystemMember(names=("system", "instructions"), add=add_system, without=system_without, texts=system_texts),
+    system=tolerant_member(
+        SystemMember(names=("system", "instructions"), add=add_system, without=system_without, texts=system_texts)
+    ),
     tool_fields=("tools",),
     reserve_fields=("maxOutputTokens", "maxTokens"),
 )

@@ -28,6 +28,7 @@ from typing import Any, Final
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
 from sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
 from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
@@ -217,16 +218,18 @@ CALL_TOKENS: Final = 32
 
 _UNBOUND: Final = Format(
     name="anthropic_messages",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
-    system=SystemMember(
-        names=("system",),
-        add=add_system,
-        without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
-        texts=lambda value: block_texts(value, _SYSTEM),
+    system=tolerant_member(
+        SystemMember(
+            names=("system",),
+            add=add_system,
+            without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
+            texts=lambda value: block_texts(value, _SYSTEM),
+        )
     ),
     call_tokens=CALL_TOKENS,
     tool_fields=("tools",),

@@ -17,6 +17,7 @@ from typing import Any, Final
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
 from sidecar.prompt.anthropic_messages import CALL_TOKENS
 from sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
 from sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
@@ -176,16 +177,18 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
 
 _UNBOUND: Final = Format(
     name="bedrock_converse",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
-    system=SystemMember(
-        names=("system",),
-        add=add_system,
-        without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
-        texts=lambda value: block_texts(value, _SYSTEM),
+    system=tolerant_member(
+        SystemMember(
+            names=("system",),
+            add=add_system,
+            without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
+            texts=lambda value: block_texts(value, _SYSTEM),
+        )
     ),
     call_tokens=CALL_TOKENS,
     tool_fields=("toolConfig.tools",),

@@ -14,15 +14,17 @@ that keep the system prompt there; all else goes back as it came.
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson, TooLarge
 from sidecar.prompt.structure import check_decoding, check_slices
+from sidecar.prompt.surrogates import mended
 
 FIELD: Final = "json.body"
 """The request field that every message of this file is about."""
@@ -37,6 +39,10 @@ MAX_NAME: Final = 4_096
 expressions keep some hundred bytes for each time that a repeated group has matched, so no name may be of any length."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_CHECKED_AT_ONCE: Final = 65_536
+"""Bytes that are decoded in one go to see that they are UTF-8."""
+
+Raws = TypeVar("Raws", dict[str, msgspec.Raw], list[msgspec.Raw])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,7 @@ def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, te
     found = _split_after(raw, before, member) if before is not None and not before.is_text else None
     if found is None:
         found = _split_whole(raw, before, member, text=text)
+    _check_text(found)
     if not found.starts:
         field = f"{FIELD}.{member}"
         raise InvalidJson(f"{field} is empty; it must hold at least one message", field=field)
@@ -123,6 +130,19 @@ def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
     if before is not None:
         same = _common(raw, starts, before, min(len(starts), len(before)), ends)
     return Split(raw, starts, ends, {}, is_object=False, same=same)
+
+
+def _check_text(found: Split) -> None:
+    """Raises InvalidJson if a member that no reader looks at is not UTF-8; messages are checked when they are read."""
+    for name, span in found.fields.items():
+        decoder = getincrementaldecoder("utf-8")()
+        try:
+            for at in range(span.start, span.end, _CHECKED_AT_ONCE):
+                decoder.decode(found.raw[at : min(at + _CHECKED_AT_ONCE, span.end)])
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            field = f"{FIELD}.{name}" if name in _KNOWN_MEMBERS else FIELD  # any other name may be text of the prompt
+            raise InvalidJson(f"{field} is not JSON: not UTF-8", field=field) from None
 
 
 def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
@@ -225,7 +245,7 @@ def _scan_object(
     """
     check_slices(raw, FIELD)
     try:
-        members = _raw_object.decode(raw)
+        members = _decoded(_raw_object, raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(error, raw) from None
     except RecursionError:
@@ -242,7 +262,7 @@ def _scan_object(
         if value is None or name in fields or (name == member and messages is not None):
             raise _twice(name)
         size = len(memoryview(value))
-        if not raw.startswith(value, at):
+        if not raw.startswith(value, at) and mended(raw[at : at + size]) != bytes(value):
             raise _twice(name)
         if name == member:
             is_text = text and raw[at : at + 1] == b'"'
@@ -269,7 +289,7 @@ def _scan_array(
     if value is None:
         check_slices(text, FIELD)
     try:
-        slices = _raw_array.decode(text if value is None else value)
+        slices = _decoded(_raw_array, text if value is None else value)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if not whole:
             field = f"{FIELD}.{member}"
@@ -304,13 +324,21 @@ def _inner(value: bytes, path: str) -> bytes | None:
         if value[:1] != b"{":
             return None
         try:
-            found = _raw_object.decode(value).get(name)
+            found = _decoded(_raw_object, value).get(name)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise _malformed(error, value) from None
         if found is None:
             return None
         value = bytes(found)
     return value
+
+
+def _decoded(decoder: msgspec.json.Decoder[Raws], text: bytes | memoryview) -> Raws:
+    """Find the parts of an object or array; where half a character stands, which the library refuses, another does."""
+    try:
+        return decoder.decode(text)
+    except msgspec.DecodeError:
+        return decoder.decode(mended(bytes(text)))
 
 
 def _skip_space(text: bytes, at: int) -> int:
@@ -320,7 +348,7 @@ def _skip_space(text: bytes, at: int) -> int:
 
 def _decode_key(literal: bytes) -> str:
     try:
-        name: str = orjson.loads(literal)
+        name: str = orjson.loads(mended(literal))
     except orjson.JSONDecodeError:
         raise InvalidJson(f"{FIELD} has a member whose name is not a valid string", field=FIELD) from None
     return name
@@ -332,7 +360,13 @@ def _twice(name: str) -> InvalidJson:
 
 
 _KNOWN_MEMBERS: Final = frozenset(
-    {"messages", "input", "contents", "model", "tools", "system", "instructions", "max_tokens", "stream", "temperature"}
+    {
+        *("messages", "input", "contents", "content", "model", "stream", "temperature", "metadata", "user"),
+        *("tools", "tool_choice", "functions", "toolConfig", "tool_config", "toolChoice", "response_format", "text"),
+        *("system", "instructions", "systemInstruction", "system_instruction", "prompt", "reasoning", "thinking"),
+        *("max_tokens", "generationConfig", "generation_config", "inferenceConfig", "additionalModelRequestFields"),
+        *("providerOptions", "safetySettings", "stop", "stop_sequences", "context_management", "mcp_servers"),
+    }
 )
 
 

@@ -15,11 +15,12 @@ from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import DecodeError
 
 from sidecar.errors import InvalidJson, InvalidRequest
+from sidecar.prompt.ambiguous import load_any
 from sidecar.prompt.format import Format, ReasoningRule, Replacement
 from sidecar.prompt.gathering import reasoning_items, without_reasoning
 from sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from sidecar.prompt.items import Message as Decoded
-from sidecar.prompt.jsontext import canonical, digest, load
+from sidecar.prompt.jsontext import canonical, digest
 from sidecar.v1 import conversation_pb2 as pb
 
 _ROLES: Final[Mapping[int, Role]] = {
@@ -63,7 +64,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
         elif kind == "reasoning":
             items += reasoning_items((index,), part.reasoning.encrypted, [((index, "text"), part.reasoning.text)])
         elif kind == "opaque_json":
-            other.append(canonical(load(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
+            other.append(canonical(load_any(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
         else:
             raise InvalidRequest(f"{where} says no kind", field=where)
     if other or not items:

@@ -27,6 +27,7 @@ from typing import Any, Final
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import load_any, tolerant, tolerant_member, tolerant_original, tolerant_write
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, Replacement, SystemMember
 from sidecar.prompt.gathering import Gathering, identity_of, loaded, without_reasoning
@@ -41,7 +42,7 @@ from sidecar.prompt.items import (
     pairing_id,
     text_kind,
 )
-from sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
+from sidecar.prompt.jsontext import array_length, canonical, splice, value_at
 from sidecar.prompt.parts import string
 from sidecar.prompt.structured import result_items, result_value
 from sidecar.prompt.system_member import add_block, block_texts, block_without
@@ -293,7 +294,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
     if value is None or value == b"null":
         return b'{"parts":[' + part + b"]}"
     if parts is None:
-        rest = {name: member for name, member in load(value, _SYSTEM).items() if name != "parts"}
+        rest = {name: member for name, member in load_any(value, _SYSTEM).items() if name != "parts"}
         return orjson.dumps({**rest, "parts": orjson.Fragment(b"[" + part + b"]")})
     whole = parts if parts[:1] == b"[" else b"[" + parts + b"]"
     return splice(value, {("parts",): add_block(whole, part)})
@@ -312,7 +313,7 @@ def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
     kept = block_without(whole, is_own, _SYSTEM_PARTS)
     if kept == whole:
         return value
-    if not load(kept, _SYSTEM_PARTS) and load(value, _SYSTEM).keys() == {"parts"}:
+    if not load_any(kept, _SYSTEM_PARTS) and load_any(value, _SYSTEM).keys() == {"parts"}:
         return b"null"
     return splice(value, {("parts",): kept})
 
@@ -325,7 +326,7 @@ def system_texts(value: bytes) -> list[str]:
 
 def _system_parts(value: bytes) -> bytes | None:
     """The raw parts of a system instruction, an array or one object; None if it has none."""
-    decoded = load(value, _SYSTEM)
+    decoded = load_any(value, _SYSTEM)
     if decoded is None:
         return None
     if type(decoded) is not dict or type(decoded.get("parts")) not in {list, dict, type(None)}:
@@ -347,13 +348,15 @@ _SCHEMAS: Final = ("responseSchema", "response_schema", "responseJsonSchema", "r
 
 FORMAT: Final = Format(
     name="gemini_contents",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
-    system=SystemMember(
-        names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
+    system=tolerant_member(
+        SystemMember(
+            names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
+        )
     ),
     messages_field="contents",
     tool_fields=("tools", *_inside_config(*_SCHEMAS)),

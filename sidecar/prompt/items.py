@@ -155,3 +155,5 @@ class Message(NamedTuple):
     """Tokens of encrypted text outside the items, such as the signature of a call; see `opaque_tokens`."""
     identified: bool = False
     """Whether the provider gave it an id by which it may demand the reasoning that came before it."""
+    untouchable: bool = False
+    """Whether two parsers may read it differently: it goes back as it came, is never trimmed and never dropped."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from sidecar.errors import InvalidJson
+from sidecar.errors import AmbiguousJson, InvalidJson
 from sidecar.prompt.items import Path
 from sidecar.prompt.structure import check_decoding, shape
 
@@ -37,7 +37,8 @@ def load(raw: bytes, field: str) -> Any:
     """Decode strictly.
 
     Raises:
-        InvalidJson: not JSON, a NaN, a lone surrogate, broken UTF-8, a key twice, or nested too deeply; names `field`.
+        InvalidJson: not JSON, a NaN, broken UTF-8, or nested too deeply; names `field`.
+        AmbiguousJson: a lone surrogate, or a key twice; likewise.
         TooLarge: decoding it would take too much for its size; names `field`.
     """
     check_decoding(raw, field)
@@ -46,13 +47,14 @@ def load(raw: bytes, field: str) -> Any:
     except orjson.JSONDecodeError as error:
         if "memory" in error.msg.lower():  # the library's way of telling it
             raise MemoryError from None
-        raise InvalidJson(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
+        kind = AmbiguousJson if "surrogate" in error.msg else InvalidJson
+        raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
     try:
         if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
     except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
-        raise _too_deep(field) from None
+        raise too_deep(field) from None
     return value
 
 
@@ -72,7 +74,7 @@ def canonical(value: Any, field: str = "json.body") -> bytes:
             value = _doubles(value)
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, RecursionError):
-        raise _too_deep(field) from None
+        raise too_deep(field) from None
 
 
 def digest(canonical_bytes: bytes) -> bytes:
@@ -123,7 +125,8 @@ def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
     return msgspec.json.encode(members)
 
 
-def _too_deep(field: str) -> InvalidJson:
+def too_deep(field: str) -> InvalidJson:
+    """The error for a value that is nested more deeply than any provider's."""
     return InvalidJson(f"{field} is nested more than {MAX_DEPTH} levels deep", field=field)
 
 
@@ -149,7 +152,7 @@ def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
     # with keys that end in a backslash or stand apart from their colon, what is outside strings is counted.
     plain = not any(mark in raw for mark in _UNUSUAL) and raw.count(b'":') - raw.count(b'\\":') == keys
     if not plain and shape(raw).colons != keys:
-        raise InvalidJson(f"{field} holds an object with the same key twice", field=field)
+        raise AmbiguousJson(f"{field} holds an object with the same key twice", field=field)
 
 
 def _keys(value: Any) -> int:

@@ -23,6 +23,7 @@ import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson, TooLarge
+from sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
@@ -145,9 +146,9 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
 
 FORMAT: Final = Format(
     name="mcp_tool_result",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
     single=True,

@@ -22,6 +22,7 @@ import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, ReasoningRule, Replacement
 from sidecar.prompt.gathering import reasoning_items, without_reasoning
@@ -259,9 +260,9 @@ def _first(names: list[str]) -> str:
 
 _BASE: Final = Format(
     name="openai_chat",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=system_message,
     tool=tool,
     leading_system=True,

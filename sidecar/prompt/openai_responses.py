@@ -25,6 +25,7 @@ from typing import Any, Final
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, ReasoningRule, Replacement
 from sidecar.prompt.gathering import reasoning_items
@@ -178,7 +179,7 @@ class _Reader:
             raise InvalidJson(f"{where} must be a string or an array", field=where)
 
     def _part(self, part: dict[str, Any], path: Path) -> None:
-        kind = part.get("type")
+        kind = string(part.get("type"))
         if kind in _TEXT_PARTS and type(part.get("text")) is str:
             pointers = {name: part[name] for name in _POINTERS if part.get(name)}
             if pointers:
@@ -309,13 +310,13 @@ def variant(body: Split, _: str = "") -> Format:
 
 FORMAT: Final = Format(
     name="openai_responses",
-    read=read,
-    write=write,
-    original=original,
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
     system_message=None,
     tool=tool,
     leading_system=True,
-    system=string_member("instructions"),
+    system=tolerant_member(string_member("instructions")),
     messages_field="input",
     text_message=True,
     tool_fields=("tools", "text.format"),

@@ -15,8 +15,9 @@ import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.ambiguous import load_any
 from sidecar.prompt.format import SystemMember
-from sidecar.prompt.jsontext import canonical, load
+from sidecar.prompt.jsontext import canonical
 
 _BLANK_LINE: Final = "\n\n"
 _BREAK: Final = re.compile(r"\n\n(?!\n)")
@@ -37,7 +38,7 @@ def string_member(name: str) -> SystemMember:
         return value[:-1] + orjson.dumps(_BLANK_LINE + text)[1:]
 
     def without(value: bytes, is_own: Callable[[str], bool]) -> bytes:
-        text = load(value, field)
+        text = load_any(value, field)
         if type(text) is not str:
             return value
         pieces = _BREAK.split(text)
@@ -45,7 +46,7 @@ def string_member(name: str) -> SystemMember:
         return value if len(kept) == len(pieces) else orjson.dumps(_BLANK_LINE.join(kept))
 
     def texts(value: bytes) -> list[str]:
-        text = load(value, field)
+        text = load_any(value, field)
         if text is not None and type(text) is not str:
             raise InvalidJson(f"{field} must be a string", field=field)
         return [text] if text else []
@@ -62,7 +63,7 @@ def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> by
     for raw in _raw_array.decode(value):
         block = bytes(raw)
         start = value.index(block, ends[-1])
-        if is_own(_text_of(load(block, field))):
+        if is_own(_text_of(load_any(block, field))):
             own.append((len(ends) - 1, start))
         ends.append(start + len(block))
     for number, start in reversed(own):
@@ -75,7 +76,7 @@ def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> by
 
 def block_texts(value: bytes, field: str) -> list[str]:
     """The texts of an array of blocks, or of a string; a block that is no text as compact JSON."""
-    decoded = load(value, field)
+    decoded = load_any(value, field)
     blocks = decoded if type(decoded) is list else [] if decoded is None else [decoded]
     return [block if type(block) is str else _text_of(block) or canonical(block, field).decode() for block in blocks]
 

@@ -153,6 +153,8 @@ class TokenFigures:
     exact: bool
     factor: float
     own_text: int
+    window_assumed: bool = False
+    """Whether nobody said how large the window is: the limit follows from the configured one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ class News:
     """Such calls where it was trimmed."""
     registry_cut: bool = False
     """Whether the registry was written anew and had no room for all entries."""
+    ambiguous: int = 0
+    """Messages that two parsers may read differently, and that therefore pass as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sidecar.errors import InvalidRequest
+from sidecar.prompt.ambiguous import load_any
 from sidecar.prompt.body import Split
 from sidecar.prompt.format import Format, SystemMember
 from sidecar.prompt.jsontext import canonical, load
@@ -47,6 +48,11 @@ def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_w
     return window - reserve, reserve
 
 
+def window_assumed(call: TrimCall, model: str) -> bool:
+    """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+    return not call.context_window and known_window(model) is None
+
+
 def overhead_of(body: Split, reads: list[Read], memory: Memory, format_: Format, count: Count) -> int:
     """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
     tokens = PRIMING
@@ -70,7 +76,7 @@ def check_annotations(call: TrimCall, messages: int) -> None:
 
 
 def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
-    decoded = load(value, f"json.body.{name}")
+    decoded = load_any(value, f"json.body.{name}")
     return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
 
 

@@ -265,7 +265,7 @@ class Memory:
                 assert read.message is not None
                 assert read.weight is not None
                 repeated = self.recorder.repeated.observe(read.message, read.weight.items, place, max(iteration, 1))
-                self.gathered.repeat(repeated, self.ledger)
+                self.gathered.repeat(repeated, self.ledger, passes=read.message.untouchable and max(iteration, 1))
                 self.repetitions += repeated
                 record, items = self.recorder.record(read, raw, place, chain, max(iteration, 1), said=said)
                 pending.append(record)

@@ -33,9 +33,14 @@ class Gathered:
     whole: int = 0
     trimmed: int = 0
     registry_cut: bool = False
+    ambiguous: int = 0
 
-    def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger) -> None:
-        """Calls were repeated; `ledger` is as the last prompt left it."""
+    def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
+        """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
+
+        `passes`: the message's iteration, if it is ambiguous and passes as it is.
+        """
+        self.ambiguous += passes > self.since
         for again in repetitions:
             if again.iteration < self.since:  # the results of an iteration come with the next one's prompt
                 continue
@@ -86,6 +91,7 @@ class Gathered:
             repeated_whole=self.whole,
             repeated_trimmed=self.trimmed,
             registry_cut=self.registry_cut,
+            ambiguous=self.ambiguous,
         )
 
     def _decided(self, ledger: Ledger, message: int, decided: int) -> bool:

@@ -106,7 +106,7 @@ class Recorder:
             full_tokens=weight.total,
             tokens=weight.total,
             group=-1,
-            pinned=said.pinned,
+            pinned=said.pinned or message.untouchable,
             calls=message.calls,
             answers=message.answers,
             media=message.media,

@@ -20,8 +20,16 @@ from sidecar.prompt.provider_edits import edits_of_provider
 from sidecar.recall.found import Found, SearchLimits
 from sidecar.recall.stash import Stash
 from sidecar.run.answer import answer_of, check_size, most_bytes
-from sidecar.run.calls import RetrieveAnswer, RetrieveCall, RevisionUse, RunFigures, TrimAnswer, TrimCall
-from sidecar.run.in_force import check_annotations, limit_of, model_of, overhead_of
+from sidecar.run.calls import (
+    RetrieveAnswer,
+    RetrieveCall,
+    RevisionUse,
+    RunFigures,
+    TokenFigures,
+    TrimAnswer,
+    TrimCall,
+)
+from sidecar.run.in_force import check_annotations, limit_of, model_of, overhead_of, window_assumed
 from sidecar.run.limits import Limits
 from sidecar.run.memory import Memory
 from sidecar.run.one_run import Run
@@ -49,7 +57,7 @@ from sidecar.run.tasks import open_lines
 from sidecar.run.tools import definitions
 from sidecar.run.totals import Event, Totals
 from sidecar.run.usage import told_cache, told_figures, told_tokens
-from sidecar.run.usage_calls import Returned, UsageAnswer, UsageCall
+from sidecar.run.usage_calls import InForce, Returned, UsageAnswer, UsageCall
 from sidecar.run.work import Served, Work
 from sidecar.tokens import Counter, encoding_for
 from sidecar.tokens.calibration import Calibration, Factors
@@ -206,7 +214,7 @@ class Runs:
             sliced = trim_slice(
                 memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
             )
-            return replace(sliced, tokens=told_figures(sliced.tokens, in_force, factor), model=model)
+            return replace(sliced, tokens=_figures(sliced.tokens, in_force, factor, call, model), model=model)
         watch.mark()
         told = Told(open_lines(run.tasks.items, room.note // 2, count), run.history.figures().first_iteration)
         work = Work(
@@ -246,7 +254,7 @@ class Runs:
         size = result.size
         assert size is not None
         raw, kept = answer.tokens.after, answer.cache.kept
-        tokens = told_figures(answer.tokens, in_force, factor)
+        tokens = _figures(answer.tokens, in_force, factor, call, model)
         answer = replace(
             answer,
             tokens=tokens,
@@ -303,7 +311,7 @@ class Runs:
         if not (call.dry_run or call.side_call):
             run.calls += 1
             self._table.keep(call.caller, call.run_id, run)
-        return replace(answer, tokens=told_figures(answer.tokens, in_force, factor), model=call.model)
+        return replace(answer, tokens=_figures(answer.tokens, in_force, factor, call, call.model), model=call.model)
 
     def _factors(self, run: Run, call: TrimCall, model: str) -> Factors:
         """The factors of caller, model and format; before any report the run's last.
@@ -496,3 +504,8 @@ class Runs:
 
 def _nonce() -> str:
     return f"{secrets.randbelow(10**NONCE_DIGITS):0{NONCE_DIGITS}}"
+
+
+def _figures(tokens: TokenFigures, in_force: InForce, factor: float, call: TrimCall, model: str) -> TokenFigures:
+    told = told_figures(tokens, in_force, factor)
+    return replace(told, window_assumed=True) if window_assumed(call, model) else told

@@ -98,7 +98,7 @@ def trim_slice(
     fits = after <= inputs.limit
     whole = not as_edits
     return TrimAnswer(
-        body=b"".join((split.head, b",".join(parts), split.tail)) if whole and format_.is_json else None,
+        body=_body(split, parts) if whole and format_.is_json else None,
         messages=parts if whole and not format_.is_json else None,
         edits=edits if as_edits else (),
         trims=trims,
@@ -115,3 +115,13 @@ def trim_slice(
         not_stashable=0,
         phases=Phases(),
     )
+
+
+def _body(split: Split, parts: Sequence[bytes]) -> bytes:
+    """The body with its messages in their places; what stands between them stays as it is."""
+    pieces: list[bytes] = []
+    at = 0
+    for start, end, part in zip(split.starts, split.ends, parts, strict=True):
+        pieces += (split.raw[at:start], part)
+        at = end
+    return b"".join((*pieces, split.raw[at:]))

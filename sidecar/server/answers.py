@@ -226,6 +226,7 @@ def _tokens(tokens: TokenFigures) -> trim_pb2.TokenFigures:
         exact=tokens.exact,
         calibration_factor=tokens.factor,
         own_text=tokens.own_text,
+        window_assumed=tokens.window_assumed,
     )
 
 

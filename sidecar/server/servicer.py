@@ -17,6 +17,7 @@ from sidecar.errors import InvalidRequest
 from sidecar.run.service import Runs
 from sidecar.run.usage_calls import UsageAnswer, UsageCall
 from sidecar.server.answers import TrimAnswers, run_figures
+from sidecar.server.assumed import AssumedWindows
 from sidecar.server.callers import CALLER
 from sidecar.server.conversion import retrieve_call, trim_call
 from sidecar.server.fields import checked_run_id
@@ -66,6 +67,7 @@ class Servicer:
         self._most_bytes = most_bytes
         self._wake = wake
         self._answers = TrimAnswers()
+        self._assumed = AssumedWindows()
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """Return the handler of each method, by name."""
@@ -99,6 +101,8 @@ class Servicer:
         except BaseException:
             self._observer.refused(call)
             raise
+        if answer.tokens.window_assumed:
+            self._assumed.tell(answer.model, answer.tokens.limit)
         self._observer.trimmed(call, answer, began)
         self._wake()
         return written

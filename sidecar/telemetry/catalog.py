@@ -239,6 +239,19 @@ CACHE_BREAKS: Final = Metric(
     "history.",
     {"cause": ("batch_point", "agent")},
 )
+WINDOWS_ASSUMED: Final = Metric(
+    "prompt_sidecar.windows.assumed",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts whose window nobody said: the request named none and the model is not known, so the configured one held.",
+    {"format": _FORMATS},
+)
+AMBIGUOUS_MESSAGES: Final = Metric(
+    "prompt_sidecar.messages.ambiguous",
+    Kind.COUNTER,
+    "{message}",
+    "New messages that two parsers may read differently, by half a character or a key twice: they pass untrimmed.",
+)
 TRIM_TIME: Final = Metric(
     "prompt_sidecar.trim.time",
     Kind.COUNTER,

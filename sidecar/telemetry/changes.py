@@ -47,6 +47,8 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         (catalog.TRIM_TIME, ("trim",), phases.trim),
         (catalog.TRIM_TIME, ("encode",), phases.encode),
     ]
+    if tokens.window_assumed:
+        changes.append((catalog.WINDOWS_ASSUMED, (call.format,), 1))
     if answer.no_fit is not None:
         changes.append((catalog.UNFIT, (answer.no_fit.value,), 1))
     if answer.size is not None:  # else it is a single result, which has no prefix and no text of ours
@@ -79,6 +81,8 @@ def _news(answer: TrimAnswer) -> list[Change]:
         changes.append((catalog.REPEATED_CALLS, ("whole",), news.repeated_whole))
     if news.repeated_trimmed:
         changes.append((catalog.REPEATED_CALLS, ("trimmed",), news.repeated_trimmed))
+    if news.ambiguous:
+        changes.append((catalog.AMBIGUOUS_MESSAGES, (), news.ambiguous))
     if news.registry_cut:
         changes.append((catalog.BOUND_HITS, ("own_text.registry",), 1))
     return changes

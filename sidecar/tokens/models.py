@@ -38,7 +38,7 @@ _COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
 )
 """tiktoken's encodings: the one of ours that counts them, and whether its counts are the model's own."""
 
-_WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
+WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
     {
         # OpenAI, "Context window" on each model's page: https://platform.openai.com/docs/models
         "gpt-3.5-turbo": 16_385,
@@ -142,7 +142,7 @@ def known_window(model: str) -> int | None:
     if found is None:
         return None
     family, name = found
-    return 1_000_000 if family.startswith("claude-") and name.endswith(_LONG_CONTEXT_TAG) else _WINDOWS[family]
+    return 1_000_000 if family.startswith("claude-") and name.endswith(_LONG_CONTEXT_TAG) else WINDOWS[family]
 
 
 @lru_cache(NAMES_REMEMBERED)
@@ -155,7 +155,7 @@ def known_family(model: str) -> str | None:
 def _found(model: str) -> tuple[str, str] | None:
     """A model's family, and the spelling that told it."""
     for name in _spellings(model):
-        family = max((key for key in _WINDOWS if _covers(key, name)), key=len, default=None)
+        family = max((key for key in WINDOWS if _covers(key, name)), key=len, default=None)
         if family is not None:
             return family, name
     return None

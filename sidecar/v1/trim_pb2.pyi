@@ -761,6 +761,7 @@ class TokenFigures(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     CALIBRATION_FACTOR_FIELD_NUMBER: _builtins.int
     OWN_TEXT_FIELD_NUMBER: _builtins.int
+    WINDOW_ASSUMED_FIELD_NUMBER: _builtins.int
     before: _builtins.int
     """As it was sent."""
     after: _builtins.int
@@ -775,6 +776,10 @@ class TokenFigures(_message.Message):
     """The factor that the counts were multiplied with."""
     own_text: _builtins.int
     """Of `after`: our own text."""
+    window_assumed: _builtins.bool
+    """Whether the window was assumed: the request says none and the model is not known, or not named. The limit then
+    follows from the setting limits.default_window; say context_window, or name the model.
+    """
     def __init__(
         self,
         *,
@@ -785,10 +790,11 @@ class TokenFigures(_message.Message):
         exact: _builtins.bool = ...,
         calibration_factor: _builtins.float = ...,
         own_text: _builtins.int = ...,
+        window_assumed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "calibration_factor", b"calibration_factor", "encoding", b"encoding", "exact", b"exact", "limit", b"limit", "own_text", b"own_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "calibration_factor", b"calibration_factor", "encoding", b"encoding", "exact", b"exact", "limit", b"limit", "own_text", b"own_text", "window_assumed", b"window_assumed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,7 +44,6 @@ REFUSED = {
     "a byte order mark": (b'\xef\xbb\xbf{"messages":[1]}', "json.body"),
     "a comment": (b'{"messages":[1] /* all */}', "json.body"),
     "name no UTF-8": (b'{"\xff":1,"messages":[1]}', "json.body"),
-    "name a lone surrogate": (b'{"\\ud800":1,"messages":[1]}', "json.body"),
     "100,000 arrays": (b"[" * 100_000 + b"]" * 100_000, "json.body"),
     "100,000 arrays, open": (b"[" * 100_000, "json.body"),
     "100,000 objects": (b'{"messages":' * 100_000, "json.body"),

@@ -74,7 +74,7 @@ def test_the_bound_on_models_holds_whoever_comes_first() -> None:
     """All known families are more than are told apart; which came first stay."""
     from sidecar.tokens import models as table
 
-    names = list(table._WINDOWS)  # noqa: SLF001 - the table itself is what is bounded
+    names = list(table.WINDOWS)
     assert len(names) > MOST_MODELS
     models = ModelNames(["mine"])
     labels = [models.label(name) for name in names]
