@@ -4,6 +4,7 @@
     ├── InvalidRequest          INVALID_ARGUMENT     the request is wrong; `field` names where
     │   ├── InvalidJson         INVALID_ARGUMENT     the body is not the JSON that its format says
     │   │   └── AmbiguousJson   INVALID_ARGUMENT     JSON that two parsers may read differently
+    │   ├── WrongFormat         INVALID_ARGUMENT     the body is in another format than the request says
     │   └── InvalidPolicy       INVALID_ARGUMENT     a policy value is out of its bounds
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be passed
     │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out in the middle of the call; nothing is lost
@@ -54,6 +55,12 @@ class InvalidJson(InvalidRequest):
 
 class AmbiguousJson(InvalidJson):
     """JSON that two parsers may read differently: a lone surrogate, or a key twice. Such a message passes as it is."""
+
+
+class WrongFormat(InvalidRequest):
+    """A body in another format than the request says; the message names the one that it looks like."""
+
+    reason = "WRONG_FORMAT"
 
 
 class InvalidPolicy(InvalidRequest):

@@ -27,6 +27,7 @@ from sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
 from sidecar.prompt.format import Format, Replacement
 from sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from sidecar.prompt.likeness import check_result
 from sidecar.prompt.parts import shown_json, string, text_in_place
 
 _STRUCTURED: Final = "structuredContent"
@@ -42,6 +43,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
+    check_result(value)
     content = value.get("content", [])
     if type(content) is not list:
         raise InvalidJson(f"{field}.content must be an array", field=f"{field}.content")

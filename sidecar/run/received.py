@@ -15,6 +15,7 @@ from sidecar.errors import TooLarge
 from sidecar.prompt.body import Split, equal_slice
 from sidecar.prompt.format import Format
 from sidecar.prompt.items import Message, Role
+from sidecar.prompt.likeness import check_message
 from sidecar.run.weigh import Weight, weigh
 
 OWN: Final = -1
@@ -83,7 +84,9 @@ def read(
         if before is not None and equal_slice(split, before.split, index):
             reads.append(before.reads[index])
             continue
-        message = format_.read(split.message(index), field if split.is_text else f"{field}[{index}]")
+        raw, where = split.message(index), field if split.is_text else f"{field}[{index}]"
+        message = format_.read(raw, where)
+        check_message(raw, format_.name, where)
         items += len(message.items)
         if items > most_items:
             raise TooLarge(

@@ -13,9 +13,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from sidecar.errors import InvalidRequest, RunUnknown, SidecarError
+from sidecar.errors import InvalidJson, InvalidRequest, RunUnknown, SidecarError
 from sidecar.prompt.format import Format, ReasoningRule
 from sidecar.prompt.formats import FORMATS
+from sidecar.prompt.likeness import likely_format
 from sidecar.prompt.provider_edits import edits_of_provider
 from sidecar.recall.found import Found, SearchLimits
 from sidecar.recall.stash import Stash
@@ -162,6 +163,13 @@ class Runs:
                 else:
                     answer = self._trim(run, call, format_, policy, check)
                 run.torn = False
+            except InvalidJson as error:
+                run.torn = False
+                looks = likely_format(call.body, format_.name) if format_.is_json else ""
+                if not looks:
+                    raise
+                hint = f"; the body looks like {looks.upper()}, and json.format says {format_.name.upper()}"
+                raise InvalidJson(error.message + hint, field=error.field) from error
             except SidecarError:
                 run.torn = False  # such errors are raised before anything changes
                 raise
