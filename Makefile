@@ -9,6 +9,8 @@ PYTHON ?=
 TESTS ?=
 # Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
 EVAL ?=
+# Words added to the fuzzer's command line, such as FUZZ="--minutes 10 --seed 7"; FUZZ=--help tells all.
+FUZZ ?=
 # Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
 OBSERVE ?=
 
@@ -37,6 +39,10 @@ demo: $(READY) ## See it work: a scripted agent sends a long run through a real 
 .PHONY: test
 test: $(READY) ## Run the tests, one worker a core
 	@$(BIN)/python -m pytest -n auto $(TESTS)
+
+.PHONY: fuzz
+fuzz: $(READY) ## Send odd input of every format to every RPC for some minutes: none may give INTERNAL
+	@$(BIN)/python -m tests.fuzz $(FUZZ)
 
 .PHONY: bench
 bench: $(READY) ## Measure the time of a call, by phase, beside the floor

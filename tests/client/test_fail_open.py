@@ -84,7 +84,7 @@ def test_back_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ("prompt", "reason"),
     [
         (b"{", "INVALID_JSON"),
-        ([{"role": "user", "content": "\ud800"}], "INVALID_JSON"),
+        ([{"role": 7, "content": "\ud800"}], "INVALID_JSON"),
         ([{"role": "user", "content": object()}], "PROMPT_NOT_JSON"),
         ("\ud800", "PROMPT_NOT_JSON"),
         (LOOP, "PROMPT_NOT_JSON"),
