@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from sidecar.errors import InvalidJson
+from sidecar.prompt.items import ItemKind
 from sidecar.run.calls import TrimAnswer
 from tests.conformance.table import CASES
 from tests.promises.engine import Engine
-from tests.run.making import OPENAI_CHAT, body, history
+from tests.run.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
 
 formats = pytest.mark.parametrize("format", sorted(CASES))
 LIMIT = 3_000
@@ -163,3 +164,24 @@ def test_a_side_call_keeps_what_stands_between_messages() -> None:
     assert (sliced.body or b"").startswith(spaced[: spaced.index(b'"role"')])
     assert b"\n    },\n    {\n" in (sliced.body or b"")
     assert kept
+
+
+def test_bound_reasoning_goes_from_it_too() -> None:
+    """Where the model binds reasoning to what is before it, a cut removes it from such a message as well: no more."""
+    messages = history(ANTHROPIC_MESSAGES, 12)
+    thought = {"type": "thinking", "thinking": f"first {HALF} then", "signature": "c2ln" * 20}
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            message["content"].insert(0, thought | {"thinking": f"{number} first {HALF} then"})
+            message["content"].insert(1, {"type": "text", "text": f"{number} cut \udc00 and {HALF} here"})
+    engine = Engine(limit=LIMIT, policy={"reasoning_binding": "bound"})
+    for length in range(1, len(messages) + 1, 2):
+        sent = body(ANTHROPIC_MESSAGES, messages[:length])
+        answer = engine.trim(ANTHROPIC_MESSAGES, sent)
+        returned = json.loads(answer.body or b"")["messages"]
+        same(engine.trim(ANTHROPIC_MESSAGES, sent), answer)
+    assert any(trim.kind is ItemKind.REASONING for trim in answer.trims)
+    for message in messages[:length]:
+        if message["role"] == "assistant":
+            plain = message | {"content": message["content"][1:]}
+            assert message in returned or plain in returned
