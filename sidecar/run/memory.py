@@ -25,7 +25,7 @@ from sidecar.run.history import align
 from sidecar.run.news import Gathered
 from sidecar.run.own_state import OwnState
 from sidecar.run.prefix import Prefix
-from sidecar.run.received import OWN, SYSTEM, Read, Received
+from sidecar.run.received import OWN, SYSTEM, TOGETHER, Read, Received
 from sidecar.run.recording import Recorder, Said
 from sidecar.run.rendering import Rendered, Sources, trims_of
 from sidecar.run.repeated import Repetition
@@ -78,6 +78,11 @@ class Memory:
     """News of the call in hand."""
     shown: set[str] = field(default_factory=set)
     """Ids that markers and registry have shown."""
+    returned: int = 0
+    """Records that there were at the last prompt that was returned, as far as they still are. There are more after a
+    call that had to end before it was done: what it decided stays, as if its prompt had ended there."""
+    ended: bool = False
+    """Whether the last call had to end so."""
     batches: int = 0
     listings: int = 0
     recall: bool = True
@@ -90,17 +95,22 @@ class Memory:
     # -- one call ----------------------------------------------------------------------------------------------------
 
     def take(self, work: Work, count: Count, store: Store) -> Result:
-        """Take a prompt: align, record what is new, decide, stash, render. Raises nothing on the caller's account."""
-        known = len(self.ledger)
+        """Take a prompt: align, record what is new, decide, stash, render.
+
+        Raises only what `work.check` raises. The records and decisions made until then stay: they are those of the
+        prompt's beginning, and as decisions are a fold over the history, the next prompt goes on from there. Nothing is
+        returned of them before that.
+        """
+        known = self.returned
         bound = work.format.reasoning is ReasoningRule.BOUND
-        self.gathered = Gathered(0 if known else work.since)
+        if not self.ended:
+            self.gathered, self.repetitions = Gathered(0 if known else work.since), []
         before = self.prefix.place()
-        changed_from, pending = self._align(work, count, store)
-        if bound:
-            self._find_foreign(work, pending)
+        changed_from, first_new = self._align(work)
         moved = self.ledger.moved or not bound
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
-        applied = self._fold(work, count, sources, pending)
+        applied = self._extend(work, count, store, sources, first_new)
+        changed_from = min(changed_from, known)
         dirty = self.ledger.dirty
         batch = self.ledger.batches != self.batches and applied is not True
         anew = self.ledger.listings != self.listings or self.recall != work.inputs.recall
@@ -138,6 +148,7 @@ class Memory:
         result.compacted = bool(dirty) and applied is not True
         result.revision_applied = applied
         self.batches, self.listings, self.recall = self.ledger.batches, self.ledger.listings, work.inputs.recall
+        self.returned = len(self.ledger)
         self.ledger.dirty = set()
         self.returned_at.append(len(self.ledger))
         return result
@@ -178,8 +189,8 @@ class Memory:
 
     # -- align -------------------------------------------------------------------------------------------------------
 
-    def _align(self, work: Work, count: Count, store: Store) -> tuple[int, list[Record]]:
-        """Find the prompt's place in the history; the first record that differs, and the records that are new."""
+    def _align(self, work: Work) -> tuple[int, int]:
+        """Find the prompt's place in the history; the first record that differs, and the first message that is new."""
         before = self.received
         received = Received(work.split, work.reads, [], [], [], [], [])
         if before is not None:
@@ -196,6 +207,7 @@ class Memory:
         if aligned.kept < known:
             changed = aligned.kept
             self.ledger.rewind(aligned.kept)
+            self.returned = min(self.returned, aligned.kept)
             self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
             self.recorder.repeated.rewind(aligned.kept)
             self.rendered.cut(aligned.kept)
@@ -203,20 +215,48 @@ class Memory:
             del self.sent_at[aligned.kept :]
             self.returned_at = [length for length in self.returned_at if length <= aligned.kept]
         self.received = received
-        self.repetitions = []
-        pending = self._append(work, received, aligned.first_new, count, store)
         self._place(received, before, changed)
+        for index in work.pinned:
+            place = received.places[index] if index < len(received.places) else OWN
+            if 0 <= place < changed and not self.ledger.records[place].pinned:
+                self.ledger.pin(place)
+        return changed, aligned.first_new
+
+    def _extend(self, work: Work, count: Count, store: Store, sources: Sources, first_new: int) -> bool | None:
+        """Take the messages that are new, some at a time; see `_fold` for what is returned."""
+        received = self.received
+        assert received is not None
+        evaluation = Evaluation(self.ledger, work.inputs, sources, count, work.count_many)
+        received.forget_texts(received.split.same, first_new)
+        last = len(received.reads)
+        if (work.revision is not None and not len(self.ledger)) or work.served is not None:
+            # What it says is said of a whole history: up to there nothing may be decided, nor can a call end.
+            pending = self._append(work, received, first_new, last, count, store)
+            if work.format.reasoning is ReasoningRule.BOUND:
+                self._find_foreign(work, pending)
+            applied = self._fold(work, evaluation, pending)
+        else:
+            applied = None
+            self.ended = True
+            try:
+                for start in range(first_new, last, TOGETHER):
+                    work.check()
+                    pending = self._append(work, received, start, min(start + TOGETHER, last), count, store)
+                    self._fold(work, evaluation, pending)
+                if last - first_new > TOGETHER:  # a prompt that brings a few messages is taken whole or not at all
+                    work.check()
+            except BaseException:
+                received.end(len(received.places))
+                raise
+        evaluation.run()
+        self.ended = False
         self.system = []
         for index, place in enumerate(received.places):
             if place >= 0:
                 break
             if place == SYSTEM:
                 self.system.append(work.split.message(index))
-        for index in work.pinned:
-            place = received.places[index]
-            if 0 <= place < changed and not self.ledger.records[place].pinned:
-                self.ledger.pin(place)
-        return changed, pending
+        return applied
 
     def _carried(self, before: Received, same: int) -> int:
         """How many of the messages that are the same bytes as in the last prompt stand for the same ones.
@@ -231,8 +271,8 @@ class Memory:
             (at for at, place in enumerate(before.places[:same]) if place >= 0 and records[place].dropped), same
         )
 
-    def _append(  # noqa: PLR0915 - one pass, as an unseen prompt has thousands of messages
-        self, work: Work, received: Received, first_new: int, count: Count, store: Store
+    def _append(  # noqa: PLR0915, PLR0917 - one pass, as an unseen prompt has thousands of messages
+        self, work: Work, received: Received, first_new: int, last_new: int, count: Count, store: Store
     ) -> list[Record]:
         """Make records of the messages that are new, and places for them; their items go into the run's history."""
         pending: list[Record] = []
@@ -243,7 +283,7 @@ class Memory:
         opaque = received.opaque[-1] if received.opaque else 0
         whole = received.whole[-1] if received.whole else 0
         leading = work.format.leading_system and all(place < 0 for place in received.places)
-        for index in range(first_new, len(received.reads)):
+        for index in range(first_new, last_new):
             read = received.reads[index]
             place = len(self.rendered.slices)
             if read.role is Role.SYSTEM and self.own.is_own(read.identity):
@@ -285,10 +325,7 @@ class Memory:
             received.whole.append(whole)
         if recorded:
             store.record(recorded)
-        for index in range(received.split.same, len(received.reads)):
-            read = received.reads[index]
-            if read.message is not None:  # its text is not kept
-                received.reads[index] = read._replace(message=None, weight=None)
+        received.forget_texts(first_new, last_new)
         return pending
 
     def _place(self, received: Received, before: Received | None, changed: int) -> None:
@@ -337,8 +374,8 @@ class Memory:
 
     # -- decide ------------------------------------------------------------------------------------------------------
 
-    def _fold(self, work: Work, count: Count, sources: Sources, pending: list[Record]) -> bool | None:
-        """Take new records one by one, evaluating before each assistant message and at the end.
+    def _fold(self, work: Work, evaluation: Evaluation, pending: list[Record]) -> bool | None:
+        """Take new records one by one, evaluating before each assistant message. At the end of all it must be, too.
 
         Returns:
             Whether the revision's decisions were taken; None if none was sent or this process knew the run.
@@ -352,15 +389,16 @@ class Memory:
                 applied, sealed = False, None
         # An evaluation must not see what comes after it, though all that is pending was observed before.
         repeated: dict[int, list[Repetition]] = {}
-        for again in self.repetitions:
+        for again in reversed(self.repetitions):
+            if again.message < len(ledger):
+                break
             repeated.setdefault(again.message, []).append(again)
-        evaluation = Evaluation(ledger, work.inputs, sources, count, work.count_many)
         for record in pending:
             waiting = sealed is not None and not applied
             if record.role is Role.ASSISTANT and len(ledger) and not waiting:
                 evaluation.run()
             ledger.append(record)
-            for again in repeated.get(len(ledger) - 1, ()):
+            for again in reversed(repeated.get(len(ledger) - 1, ())):
                 ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
             if waiting and sealed is not None and len(ledger) == sealed.length:
                 applied = apply_state(ledger, sealed.state)
@@ -368,7 +406,6 @@ class Memory:
                 self.sealed_batches = ledger.batches
                 if applied:
                     self.gathered.since = ledger.iteration  # what it brings was decided, and told, elsewhere
-        evaluation.run()
         return applied
 
     # -- stash and render --------------------------------------------------------------------------------------------

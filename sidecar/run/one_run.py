@@ -14,6 +14,7 @@ from sidecar.run.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_B
 from sidecar.run.calls import CacheFigures, RunFigures, StashFigures, TokenFigures, TrimAnswer
 from sidecar.run.memory import Memory
 from sidecar.run.recall_calls import HistoryFigures, RecallLimits
+from sidecar.run.received import Draft
 from sidecar.run.recording import Recorder
 from sidecar.run.repeats import Repeats
 from sidecar.run.size import HistorySize, Marks
@@ -72,6 +73,8 @@ class Run:
         """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
         known. None: neither has come."""
         self.repeats = Repeats(recall)
+        self.draft: Draft | None = None
+        """What a call has read of a prompt before it had to end."""
         self.form: Format | None = None
         """The format of the prompts that its memory is of; None: none has come yet."""
         self.started = self.last_seen = now
@@ -96,7 +99,7 @@ class Run:
     @property
     def unused(self) -> bool:
         """Whether nothing has come of the run yet."""
-        return not self.calls and not self.tasks.items
+        return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
 
     def new_memory(self) -> Memory:
         """An empty memory: the fold's cache, which the next prompt fills again."""
@@ -105,6 +108,7 @@ class Run:
     def forget_caches(self) -> None:
         """Give up all that the next prompt, or the next search, makes again."""
         self.memory = self.new_memory()  # a call that is at it now keeps its own and puts it back
+        self.draft = None
         self.history.drop_index()
 
     def kept(self) -> Kept:

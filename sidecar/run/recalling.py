@@ -20,6 +20,7 @@ from sidecar.recall.selection import Page, PatternMatch, Selection
 from sidecar.recall.tag import AnswerKind, tagged
 from sidecar.run.calls import RetrieveAnswer, RetrieveCall
 from sidecar.run.one_run import Run
+from sidecar.run.pace import Pace
 from sidecar.run.recall_calls import (
     CreateTasksCall,
     RecallLimits,
@@ -139,12 +140,12 @@ class Recalling:
 
     # -- the model's tools -------------------------------------------------------------------------------------------
 
-    def call_tool(self, call: ToolCall, check: Callable[[], None]) -> ToolAnswer:
+    def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
         """See `Runs.call_tool`."""
         run = self._table.begun(call.caller, call.run_id)
         try:
-            with run.tools_lock:
-                answer = call_tool(call, _Backend(self, run, check), run.repeats)
+            with pace.holding(run.tools_lock):
+                answer = call_tool(call, _Backend(self, run, pace), run.repeats)
                 run.tool_calls += 1
             with run.lock:
                 if run.tasks.items and not run.registered and not run.ended:

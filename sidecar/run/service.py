@@ -11,9 +11,10 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Final
 
-from sidecar.errors import InvalidJson, InvalidRequest, RunUnknown, SidecarError
+from sidecar.errors import CallCancelled, DeadlinePassed, InvalidJson, InvalidRequest, RunUnknown, SidecarError
 from sidecar.prompt.format import Format, ReasoningRule
 from sidecar.prompt.formats import FORMATS
 from sidecar.prompt.likeness import likely_format
@@ -30,11 +31,13 @@ from sidecar.run.calls import (
     TrimAnswer,
     TrimCall,
 )
+from sidecar.run.drafts import Drafts
 from sidecar.run.in_force import check_annotations, limit_of, model_of, overhead_of, window_assumed
 from sidecar.run.limits import Limits
 from sidecar.run.memory import Memory
 from sidecar.run.one_run import Run
 from sidecar.run.own_state import directive_identities
+from sidecar.run.pace import Lane, Pace
 from sidecar.run.recall_calls import (
     CreateTasksCall,
     RecallLimits,
@@ -46,7 +49,7 @@ from sidecar.run.recall_calls import (
     UpdateTaskCall,
 )
 from sidecar.run.recalling import UNKNOWN_RUN, Recalling
-from sidecar.run.received import read
+from sidecar.run.received import Draft, Read, read
 from sidecar.run.repeated import MOST_TOLD
 from sidecar.run.run_store import LaterStore, RunStore
 from sidecar.run.single import Single, body_of, trim_single
@@ -116,6 +119,8 @@ class Runs:
         self._counter = counter
         self._clock, self._wall = clock, wall or clock
         self._calibration = Calibration()
+        self._lane = Lane(perf_counter)
+        self._drafts = Drafts()
         self._policy = policy
         self._limits = limits
         self._key = key
@@ -152,16 +157,16 @@ class Runs:
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
-        with self._table.entered(call.caller, call.run_id) as run:
+        with Pace(check, self._lane) as pace, self._table.entered(call.caller, call.run_id, pace.holding) as run:
             if run.torn:
                 run.memory = run.new_memory()  # it caches a fold: this prompt makes it again
             # Until the call is through. What stops it may be a lack of memory, so nothing must be made when it does.
             run.torn = True
             try:
                 if format_.single:
-                    answer = self._trim_single(run, call, format_, policy, check)
+                    answer = self._trim_single(run, call, format_, policy, pace)
                 else:
-                    answer = self._trim(run, call, format_, policy, check)
+                    answer = self._trim(run, call, format_, policy, pace)
                 run.torn = False
             except InvalidJson as error:
                 run.torn = False
@@ -197,7 +202,22 @@ class Runs:
         encoding, exact = encoding_for(model)
         count = watch.counting(encoding, check)
         count_many = watch.counting_many(encoding, check)
-        reads = read(body, memory.received, format_, count_many, check, most_items=self._limits.run_items)
+        draft, run.draft = run.draft, None
+        reads: list[Read] = []
+        try:
+            read(
+                body,
+                memory.received,
+                format_,
+                count_many,
+                check,
+                most_items=self._limits.run_items,
+                draft=draft if draft is not None and draft.format == format_.name else None,
+                reads=reads,
+            )
+        except (DeadlinePassed, CallCancelled):
+            self._keep_draft(run, call, Draft(format_.name, body, reads))
+            raise
         check_annotations(call, len(body))
         limit, reserve = limit_of(call, body, format_, model, self._limits.default_window)
         factors = self._factors(run, call, model)
@@ -217,7 +237,7 @@ class Runs:
             opaque_factor=factors.opaque / factors.text,
         )
         check()
-        count = watch.counting(encoding)  # from here on the run changes, so nothing may stop the call half way
+        count = watch.counting(encoding)  # from here on the run changes, so the call may end only where `take` asks
         if call.side_call:
             sliced = trim_slice(
                 memory, body, reads, format_, inputs=inputs, encoding=encoding, exact=exact, as_edits=call.edits
@@ -237,6 +257,7 @@ class Runs:
             watch.counting_many(encoding),
             told,
             served=self._served(run, call, came, revision),
+            check=check,
             since=run.told_iteration if memory is run.memory else 0,
         )
         accept = call.accept_bytes or ACCEPT_BYTES
@@ -244,7 +265,15 @@ class Runs:
         copied = call.dry_run or most_bytes(body, memory) > accept
         target = copy.deepcopy(memory) if copied else memory
         store = (LaterStore if copied else RunStore)(self._table.stash, run, call.caller)
-        result = target.take(work, count, store)
+        try:
+            result = target.take(work, count, store)
+        except (DeadlinePassed, CallCancelled):
+            if not call.dry_run:
+                if isinstance(store, LaterStore):
+                    store.commit()
+                run.memory, run.form = target, format_
+                self._keep_draft(run, call, Draft(format_.name, body, reads))
+            raise
         watch.mark()
         if result.revision_applied is False:
             use = RevisionUse.MISMATCHED
@@ -395,6 +424,13 @@ class Runs:
         if received is not None and received.whole[-1] == len(run.memory.ledger):
             self.stash.received(run.stash_key)  # every original has come again
 
+    def _keep_draft(self, run: Run, call: TrimCall, draft: Draft) -> None:
+        """A call had to end: keep what it has done, so that its retry goes on from there."""
+        if draft.worth_keeping:
+            self._drafts.keep(run, draft)
+        if not run.unused:
+            self._table.keep(call.caller, call.run_id, run)
+
     def _policy_of(self, call: TrimCall) -> Policy:
         policy = self._policy
         if call.preset:
@@ -411,7 +447,8 @@ class Runs:
         Raises:
             InvalidRequest: the selection, the offset or the page is wrong.
         """
-        return self._recalling.retrieve(call, check)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.retrieve(call, pace)
 
     def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
         """Search a run's history. What waits to be indexed is indexed first; `check` is called in between.
@@ -419,7 +456,8 @@ class Runs:
         Raises:
             InvalidRequest: the query or a bound is wrong.
         """
-        return self._recalling.search(call, check)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.search(call, pace)
 
     def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
         """Write down tasks; all that there are now. A run that has not been seen begins.
@@ -452,7 +490,8 @@ class Runs:
 
     def call_tool(self, call: ToolCall, check: Callable[[], None]) -> ToolAnswer:
         """Run one of the model's tools. What the model did wrong is answered, never raised."""
-        return self._recalling.call_tool(call, check)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.call_tool(call, pace)
 
     def report_usage(self, call: UsageCall) -> UsageAnswer:
         """Take a report on a prompt. Raises RunUnknown."""

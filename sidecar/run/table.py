@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Final
 
@@ -26,6 +26,11 @@ INDEX_SLICE: Final = 8_192
 """Bytes that one slice indexes: about a millisecond, for which a call may wait."""
 SWEEP_RUNS: Final = 16
 """Idle runs that one slice of housekeeping forgets."""
+
+
+def _held(lock: Lock) -> Lock:
+    """A lock, waited for as long as it takes."""
+    return lock
 
 
 class RunTable:
@@ -70,8 +75,10 @@ class RunTable:
             return run
 
     @contextmanager
-    def entered(self, caller: str, run_id: str) -> Iterator[Run]:
-        """A run with its lock held; it begins now if it has not been seen.
+    def entered(
+        self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
+    ) -> Iterator[Run]:
+        """A run with its lock held, as `holding` holds it; it begins now if it has not been seen.
 
         A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
         nobody would ever forget. A run that has come to nothing in here has not been seen.
@@ -79,7 +86,7 @@ class RunTable:
         while True:
             run = self.begun(caller, run_id)
             try:
-                with run.lock:
+                with holding(run.lock):
                     if not run.ended:
                         yield run
                         return

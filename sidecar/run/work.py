@@ -21,6 +21,10 @@ from sidecar.trim.stages import Inputs
 Count = Callable[[str], int]
 
 
+def _never() -> None:
+    """Nobody stops the call."""
+
+
 class Store(Protocol):
     """Where a run's originals go: the stash, and the history that is searched."""
 
@@ -75,6 +79,8 @@ class Work:
     told: Told
     served: Served | None = None
     """None: nothing is known, and all are taken to be."""
+    check: Callable[[], None] = field(default=_never)
+    """Called now and then while the prompt is taken; what it raises ends the call, and what is decided so far stays."""
     since: int = 0
     """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
     is no news."""

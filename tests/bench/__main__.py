@@ -13,6 +13,7 @@ import orjson
 from rich.console import Console
 
 from tests.bench import counting
+from tests.bench.denial import denial
 from tests.bench.engine import engine, growth
 from tests.bench.figures import Section, show
 from tests.bench.hostile import hostile
@@ -35,6 +36,7 @@ PARTS = (
     "growth",
     "unseen",
     "hostile",
+    "denial",
     "stash",
     "index",
     "memory",
@@ -94,6 +96,8 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         yield unseen(3 if quick else 9)
     if "hostile" in parts:
         yield hostile(1 if quick else 2, 500_000 if quick else 4_000_000)
+    if "denial" in parts:
+        yield denial(0.1 if quick else 1.0, 100 if quick else 400)
     if "stash" in parts:
         yield stash(2 if quick else 10)
     if "index" in parts:

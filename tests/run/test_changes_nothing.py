@@ -126,6 +126,12 @@ def test_side_call_edits(format: str) -> None:
     assert whole == sent
 
 
+@pytest.fixture(autouse=True)
+def _asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little time has passed."""
+    monkeypatch.setattr("sidecar.run.pace.ASK_EVERY", 0.0)
+
+
 class Stop:
     """A check that raises at one of its calls."""
 

@@ -1,0 +1,99 @@
+"""How a call works along: it looks at its deadline now and then, and once it has run for long it takes turns.
+
+Nothing in the core can be interrupted from outside. So what may take long asks its `Pace` at points where it can end: a
+message was read, a block was counted, some iterations were decided, a piece was searched. Asking is cheap, as all but
+one in some milliseconds only looks at the clock.
+
+Python runs one thread at a time and gives each five milliseconds, so with eight long calls a short one would wait for
+all of them at each of its steps. Of the calls that have run for long only one goes on at a time, and the others wait: a
+short call shares the interpreter with one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+from threading import Lock
+from types import TracebackType
+from typing import Final, Self
+
+ASK_EVERY: Final = 0.002
+"""Seconds between two looks at the deadline; a look costs two microseconds, and a step up to some milliseconds."""
+LONG: Final = 0.05
+"""Seconds from which a call is a long one: ordinary ones take a millisecond, the first of a large run twenty."""
+TURN: Final = 0.1
+"""Seconds after which a long call lets the next one go on."""
+WAIT: Final = 0.02
+"""Seconds that a call waits for something without a look at its deadline."""
+
+
+class Lane:
+    """Where long calls take turns: one at a time."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds from any point on, as `perf_counter` does."""
+        self.clock = clock
+        self.lock = Lock()
+        self.waiting = 0
+        """Calls that wait for their turn, about."""
+
+
+class Pace:
+    """One call's. Used by the thread that serves the call."""
+
+    def __init__(self, check: Callable[[], None], lane: Lane) -> None:
+        """`check` raises when nobody waits for the call's answer any more."""
+        self._check = check
+        self._lane = lane
+        self._began = lane.clock()
+        self._asked = -inf
+        self._turn = 0.0
+        """When its turn began; 0: it has none."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def __call__(self) -> None:
+        """Go on, perhaps after waiting for a turn. Raises what `check` raises."""
+        now = self._lane.clock()
+        if now - self._asked < ASK_EVERY:
+            return
+        self._asked = now
+        self._check()
+        if self._turn:
+            if now - self._turn > TURN and self._lane.waiting:
+                self._leave()
+                self._enter()
+        elif now - self._began > LONG:
+            self._enter()
+
+    @contextmanager
+    def holding(self, lock: Lock) -> Iterator[None]:
+        """Hold a lock that another call may hold for long. Raises what `check` raises, while it waits."""
+        while not lock.acquire(timeout=WAIT):
+            self._check()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _enter(self) -> None:
+        lane = self._lane
+        lane.waiting += 1
+        try:
+            while not lane.lock.acquire(timeout=WAIT):
+                self._check()
+        finally:
+            lane.waiting -= 1
+        self._turn = self._asked = lane.clock()
+
+    def _leave(self) -> None:
+        if self._turn:
+            self._turn = 0.0
+            self._lane.lock.release()
