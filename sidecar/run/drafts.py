@@ -6,17 +6,21 @@ from collections import OrderedDict
 from threading import Lock
 from typing import Final
 
+from sidecar.recall.counts import Counts
 from sidecar.run.one_run import Run
 from sidecar.run.received import Draft
 
 DRAFT_BYTES: Final = 67_108_864
 """What drafts may keep: 64 MiB, as much as one body may have; a draft is gone once its call is tried again."""
+BOUND: Final = "run.drafts"
 
 
 class Drafts:
     """Which runs have a draft. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: Counts[str]) -> None:
+        """`bounds` counts bounds that were reached."""
+        self._bounds = bounds
         self._lock = Lock()
         self._kept: OrderedDict[Run, int] = OrderedDict()
         """Runs that were given a draft, oldest first, and the bytes of it."""
@@ -32,3 +36,4 @@ class Drafts:
             while self._kept and sum(self._kept.values()) > DRAFT_BYTES:
                 oldest, _ = self._kept.popitem(last=False)
                 oldest.draft = None
+                self._bounds.add(BOUND)

@@ -120,13 +120,13 @@ class Runs:
         self._clock, self._wall = clock, wall or clock
         self._calibration = Calibration()
         self._lane = Lane(perf_counter)
-        self._drafts = Drafts()
         self._policy = policy
         self._limits = limits
         self._key = key
         self._overrides = dict(preset_overrides or {})
         search, recall = search or SearchLimits(), recall or RecallLimits()
         self._table = RunTable(key, clock, limits, search=search, recall=recall)
+        self._drafts = Drafts(self._table.bounds)
         self._recalling = Recalling(self._table, counter, nonce or _nonce, search=search, recall=recall)
 
     @property

@@ -103,6 +103,7 @@ BOUNDS: Final = (
     "json.member_name",
     "message.parts",
     "request.annotations",
+    "run.drafts",
     "own_text.registry",
     "recall.repeats",
     "recall.pattern_work",

@@ -171,7 +171,10 @@ class PatternMatch(_message.Message):
     CONTEXT_LINES_FIELD_NUMBER: _builtins.int
     IGNORE_CASE_FIELD_NUMBER: _builtins.int
     expression: _builtins.str
-    """The expression, in RE2 syntax: it runs in linear time."""
+    """The expression, in RE2 syntax: it runs in linear time. A line that is too long to be searched in one go (800 KB for
+    an expression of twenty letters, less for longer ones) is searched in pieces that overlap by a quarter: a match that
+    is longer than that may be missed there.
+    """
     context_lines: _builtins.int
     """Lines to show before and after each match: 0 to 100."""
     ignore_case: _builtins.bool

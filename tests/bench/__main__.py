@@ -97,7 +97,7 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
     if "hostile" in parts:
         yield hostile(1 if quick else 2, 500_000 if quick else 4_000_000)
     if "denial" in parts:
-        yield denial(0.1 if quick else 1.0, 100 if quick else 400)
+        yield denial(0.1 if quick else 1.0, 50 if quick else 150)
     if "stash" in parts:
         yield stash(2 if quick else 10)
     if "index" in parts:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import CallCancelled, DeadlinePassed
-from sidecar.run import memory, received
+from sidecar.run import drafts, memory, received
 from sidecar.run.calls import TrimAnswer, TrimCall
 from tests.promises.engine import Engine
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
@@ -54,7 +54,7 @@ def trim(engine: Engine, format: str, raw: bytes, check: Callable[[], None], **f
         "preset": "cache_first",
         "accept_bytes": 1 << 30,
     }
-    call = TrimCall(caller="promises", run_id="run-1", format=format, body=raw, **(values | fields))
+    call = TrimCall(**({"caller": "promises", "run_id": "run-1", "format": format, "body": raw} | values | fields))
     return engine.runs.trim(call, check)
 
 
@@ -198,3 +198,16 @@ def test_a_changed_prompt_after_an_end() -> None:
             answer = trim(engine, OPENAI_CHAT, raw, never)
             assert answer.body is not None
             assert answer.fits == trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, never).fits
+
+
+def test_drafts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest draft goes where there is no room for all; that is counted, and its call is answered all the same."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])
+    monkeypatch.setattr(drafts, "DRAFT_BYTES", 3 * len(raw))
+    engines = Engine(limit=LIMIT)
+    for run_id in ("one", "two"):
+        with pytest.raises(DeadlinePassed):
+            trim(engines, OPENAI_CHAT, raw, Late(40), run_id=run_id)
+    assert 1 == engines.runs.totals().bounds["run.drafts"]
+    for run_id in ("one", "two"):
+        assert trim(engines, OPENAI_CHAT, raw, never, run_id=run_id).fits
