@@ -21,6 +21,7 @@ if __name__ == "__main__":
         "TrimPromptRequest": {
             "context_window": (0, MOST),
             "output_reserve": (0, MOST),
+            "served_iterations": (0, MOST),
             "run_id": (1, RUN_ID_BYTES),
             "model": (0, NAME_BYTES),
         },

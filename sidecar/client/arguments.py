@@ -39,6 +39,8 @@ class TrimOptions(TypedDict, total=False):
     side_call: bool
     revision: bytes
     """In place of the one that the client remembers."""
+    served_iterations: int
+    """Model calls at the start of the history whose prompts the sidecar made; 0: it is used from now on."""
     base_revision: bytes
     """The prompt holds only the messages after that revision's untrimmed history. The answer is a whole prompt."""
 

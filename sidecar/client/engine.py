@@ -253,6 +253,8 @@ class Engine:
         given: dict[str, Any] = dict(call.options)
         annotations = annotated(given.pop("annotations", None))
         given.setdefault("revision", self._revisions.of(call.run_id))
+        if not given["revision"] and self._instead.fell_back(call):
+            given.setdefault("served_iterations", 0)  # all of the run's prompts were made without it
         return make(
             "TrimPromptRequest",
             run_id=call.run_id,

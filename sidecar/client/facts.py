@@ -151,6 +151,8 @@ class Trimmed(Generic[Prompt]):
     history_size: HistorySize | None = None
     crossed_percent: tuple[int, ...] = ()
     repeated_calls: tuple[RepeatedCall, ...] = ()
+    thinking_invalid_from: int | None = None
+    provider_edits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,12 +384,16 @@ def _taker(hint: Any) -> Callable[[Any, Any], Any]:
     """How a field of this type is read from a message, given the field's descriptor."""
     if typing.get_origin(hint) is tuple:
         each = typing.get_args(hint)[0]
-        of = _of_message(each) if is_dataclass(each) else lambda value: value
+        if not is_dataclass(each):
+            return _scalars
+        of = _of_message(each)
         return lambda message, field: tuple(map(of, getattr(message, field.name)))
     inner = typing.get_args(hint)[0] if typing.get_origin(hint) is types.UnionType else None
     if is_dataclass(inner) or inner is dt.datetime:
         some = _of_message(inner)
         return lambda message, field: some(getattr(message, field.name)) if message.HasField(field.name) else None
+    if inner is int:
+        return lambda message, field: _scalar(message, field) if message.HasField(field.name) else None
     return _scalar
 
 
@@ -398,6 +404,11 @@ def _of_message(kind: Any) -> Callable[[Any], Any]:
 def _scalar(message: Any, field: Any) -> Any:
     value = getattr(message, field.name)
     return value if field.enum_type is None else enum_name(field, value)
+
+
+def _scalars(message: Any, field: Any) -> tuple[Any, ...]:
+    values = getattr(message, field.name)
+    return tuple(values) if field.enum_type is None else tuple(enum_name(field, value) for value in values)
 
 
 def _time(stamp: Any) -> dt.datetime:

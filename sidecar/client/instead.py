@@ -77,6 +77,11 @@ class Instead:
         """Forget a run."""
         self._last.forget(run_id)
 
+    def fell_back(self, call: Call) -> bool:
+        """Whether the run's last prompt was made without the sidecar."""
+        last = self._known(call)
+        return last is not None and last.fell_back
+
     def refused(self, run_id: str) -> None:
         """Take note that the provider refused a run's last prompt as too long."""
         last = self._last.of(run_id)

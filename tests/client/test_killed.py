@@ -352,3 +352,58 @@ def test_an_agent_that_was_started_anew() -> None:
                     messages = done.history([call.result(result(1)) for call in done.calls])
     assert 11 == len(there.bodies)  # one of them was refused: without the sidecar its directives are gone
     assert [0, 1, 2, 3, 4, 0, 1, 2, 3, 4] == thinking.sent_back
+
+
+def test_a_sidecar_that_comes_later(tmp_path: Path) -> None:
+    """Where a run begins without it, it is told that no prompt before was its own: no bound thinking is refused."""
+    spoken, thinking = api("anthropic_messages"), Thinking()
+    seconds = itertools.count(0, LONGEST_PAUSE)
+    with ExitStack() as stack:
+        client = Client(f"unix:{tmp_path}/s", deadline=PATIENT, clock=lambda: float(next(seconds)))
+        stack.enter_context(client)
+        model = Windowed("anthropic_messages", TAKES_ALL, TAKES_ALL, thinking=thinking)
+
+        def provider(body: Any) -> Any:
+            if len(model.sizes) == 5:
+                stack.enter_context(program("--listen", "", "--socket", str(tmp_path / "s"))).wait_for(READY)
+            if client.trimmed == 5:
+                model.turns = len(model.sizes)
+            return model(body)
+
+        there = stack.enter_context(always(provider))
+        run = client.run("r", context_window=2 * WINDOW, output_reserve=500)
+        work(run, spoken, there, model=BINDS)
+        assert run.last is not None
+        assert run.last.trimmed
+    assert len(there.bodies) == len(model.sizes)
+    assert [0, 1, 2, 3, 4] == thinking.sent_back[:5]
+    assert 0 < thinking.sent_back[-1] < len(model.sizes)
+
+
+@pytest.mark.parametrize("key", [KEY, "another key than the first one had"], ids=["same key", "another key"])
+def test_bound_thinking_where_sidecar_and_client_cut(key: str, tmp_path: Path) -> None:
+    """Cuts by the sidecar, its end, cuts by the client, a sidecar that is back and cuts again: nothing is refused."""
+    spoken, thinking = api("anthropic_messages"), Thinking()
+    seconds = itertools.count(0, LONGEST_PAUSE)
+    listen = ("--listen", "", "--socket", str(tmp_path / "s"))
+    with ExitStack() as stack:
+        sidecar = stack.enter_context(program(*listen, KEY=KEY))
+        sidecar.wait_for(READY)
+        client = Client(f"unix:{tmp_path}/s", deadline=PATIENT, clock=lambda: float(next(seconds)))
+        stack.enter_context(client)
+        model = Windowed("anthropic_messages", TAKES_ALL, TAKES_ALL, thinking=thinking, at=kill(sidecar, KILLED_AT))
+
+        def provider(body: Any) -> Any:
+            if len(model.sizes) == KILLED_AT + 20:
+                stack.enter_context(program(*listen, KEY=key)).wait_for(READY)
+            if client.trimmed == KILLED_AT + 20:
+                model.turns = len(model.sizes)
+            return model(body)
+
+        there = stack.enter_context(always(provider))
+        work(client.run("r", **OPTIONS), spoken, there, model=BINDS)
+        assert client.fallbacks["left_out"]
+    assert len(there.bodies) == len(model.sizes)
+    assert max(model.sizes) <= TAKES
+    for stretch in (slice(0, KILLED_AT), slice(KILLED_AT, KILLED_AT + 20), slice(-15, None)):
+        assert 0 < max(thinking.sent_back[stretch]) < KILLED_AT
