@@ -121,6 +121,15 @@ def both(*edits: Edit) -> Edit:
     return edit
 
 
+def turned(value: Any) -> Any:
+    """The same value with the members of each object in reverse order."""
+    if isinstance(value, list):
+        return [turned(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: turned(value[name]) for name in reversed(value)}
+    return value
+
+
 def refused(reply: Reply) -> tuple[str, str] | None:
     """The cause and the place that the provider names."""
     return (reply.refusals[0].cause.value, reply.refusals[0].place) if reply.refusals else None
@@ -134,9 +143,7 @@ VALID: dict[str, Edit] = {
         change(2, 0, cache_control={"type": "ephemeral"}),
         lambda body: body["tools"][0].update(cache_control={"type": "ephemeral"}),
     ),
-    "the order of keys": lambda body: body.update(
-        messages=[dict(reversed(message.items())) for message in body["messages"]]
-    ),
+    "the order of keys": lambda body: body.update(turned(body)),
     "a string in place of one block of text": lambda body: body["messages"][0].update(content="Go."),
     "one turn in two messages": lambda body: body["messages"].__setitem__(
         slice(8, 9), [user(result("c")), user(result("d"))]
@@ -350,6 +357,15 @@ def test_turn_thinking_refuses(edit: Edit, cause: str) -> None:
     assert cause == (refused(asked(provider, talk(provider, OLDER), edit)) or [""])[0]
 
 
+def test_words_beside_the_newest_results_do_not_free_its_thinking() -> None:
+    """The latest assistant turn keeps its thinking whatever the user says after its results."""
+    provider = TurnThinking()
+    body = talk(provider, OLDER)
+    content(body, 8).append(said("And be quick."))
+    assert None is refused(asked(provider, body, without(1, 3, 5)))
+    assert "newest" == (refused(asked(provider, body, without(7))) or [""])[0]
+
+
 def test_a_tool_use_loop_is_one_turn() -> None:
     """All of its answers keep their thinking, in both modes; with manual thinking the turn begins with it."""
     for mode in ("adaptive", "enabled"):
@@ -399,6 +415,9 @@ def test_signatures_of_the_current_turn() -> None:
     forged = {"role": "model", "parts": [{"text": "So."}, part | {"thoughtSignature": "x"}, part]}
     assert "forged" == (refused(provider.ask(gemini(go, forged, results), ())) or [""])[0]
     moved = {"role": "model", "parts": [called["parts"][0], called["parts"][2], called["parts"][1]]}
+    assert ("signature", "contents.1.parts.1") == refused(provider.ask(gemini(go, moved, results), ()))
+    other = {"functionCall": {"name": "write", "args": {}}, "thoughtSignature": called["parts"][1]["thoughtSignature"]}
+    moved = {"role": "model", "parts": [called["parts"][0], other]}
     assert ("signature", "contents.1.parts.1") == refused(provider.ask(gemini(go, moved, results), ()))
     cut = json.loads(reply.messages[0])
     cut["parts"][1]["functionCall"]["args"] = {"path": "…"}
