@@ -7,13 +7,14 @@ really got. So each of them shows a way in which a block can come under another 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
 import orjson
 
 from sidecar.run.calls import TrimAnswer
-from tests.conformance.conversations import MEMBER, SYSTEM, Conversation
+from tests.conformance.conversations import ANTHROPIC, MEMBER, SYSTEM, Conversation
 from tests.promises.engine import Engine
 from tests.run.test_edits import apply
 
@@ -162,6 +163,18 @@ class AdoptedRevised(Adopted):
     sends_revision = True
 
 
+class Switching(Whole):
+    """Sends its whole history, in the middle third of the run to a model that binds no thinking."""
+
+    other = "claude-opus-4-6"
+
+    def trim(self, **fields: Any) -> TrimAnswer:
+        """Ask for the model of this turn."""
+        middle = len(self.run.steps) / 3 <= self.turn < len(self.run.steps) * 2 / 3
+        run = replace(self.run, model=self.other) if middle and self.run.format == ANTHROPIC else self.run
+        return self.engine.trim(run.format, run.body(self.history), **fields)
+
+
 class Aside(Whole):
     """Sends its whole history, and lets other models look at parts of it, as side calls."""
 
@@ -207,6 +220,7 @@ STYLES: Mapping[str, Callable[[Conversation, str, int], Agent]] = {
     "adopted": Adopted,
     "adopted-plain": AdoptedPlain,
     "adopted-revised": AdoptedRevised,
+    "switching": Switching,
     "aside": Aside,
 }
 """These agents by name."""

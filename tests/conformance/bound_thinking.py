@@ -31,12 +31,17 @@ The rules, each from the provider's pages (platform.claude.com/docs/en/build-wit
 What is only advised is a remark: "Don't compact between an assistant turn's `tool_use` and the `tool_result` that
 answers it. Send that assistant turn back with its thinking intact" (preserved-thinking, "Patterns that don't work").
 
+A request to a model that does not check prefixes is not checked, and what that model produces is bound to nothing; the
+rest of the conversation goes by the model of each request. The models that check (preserved-thinking/prefix-checks):
+Claude Fable 5.1 and 5.2, Opus 5.5, Sonnet 5.5, Haiku 5.5.
+
 Not judged: which models read whose blocks, bytes behind an address, and on-demand compaction.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,6 +59,8 @@ _SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
 """The member of each kind of block that carries the signature."""
 _DATA = frozenset({"input", "input_schema"})
 """Members whose inside is the agent's data: `cache_control` in there is no mark."""
+_BINDING = re.compile(r"claude-(?:fable-5-[1-9]|(?:opus|sonnet|haiku)-5-5)")
+"""Models that check prefixes, of those that there are."""
 ID_CHARACTERS = 24
 """Characters at the start of a signature that tell which block it signs; the rest is the recorded signature's."""
 
@@ -70,6 +77,7 @@ class Enforcement(StrEnum):
 
 class _Body(msgspec.Struct):
     messages: list[msgspec.Raw]
+    model: str = ""
     system: msgspec.Raw = msgspec.Raw(b"null")
     tools: msgspec.Raw = msgspec.Raw(b"null")
     thinking: dict[str, Any] | None = None
@@ -124,6 +132,8 @@ class Thought:
     """Which of the provider's answers it is part of."""
     walked: Walk = field(repr=False)
     """The prompt that it was produced under."""
+    bound: bool = True
+    """Whether its model binds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +176,8 @@ class BoundThinking:
         request = msgspec.json.decode(body, type=_Body)
         walk = walked(bytes(request.system), bytes(request.tools), [bytes(raw) for raw in request.messages])
         refusals = [*self._forged(walk), *self._newest(walk)]
-        invalid, kept = self._checked(walk)
+        binds = bool(_BINDING.search(request.model))
+        invalid, kept = self._checked(walk, binds=binds)
         behaviour = self._behaviour(request.thinking)
         dropped: list[str] = []
         if behaviour is Enforcement.ERROR:
@@ -175,7 +186,7 @@ class BoundThinking:
             dropped = [refusal.place for refusal in invalid]
         remarks = [*self._left_out(walk), *(invalid if behaviour is Enforcement.RECORD else ())]
         carried = len(walk.seen) - len(invalid)
-        answer = self._sign(walk, kept, recorded) if recorded else []
+        answer = self._sign(walk, kept, recorded, binds=binds) if recorded else []
         given = len(self._of_answer[-1]) if recorded else 0
         return Reply(refusals, answer, remarks, carried=carried, given=given, dropped=dropped)
 
@@ -211,7 +222,7 @@ class BoundThinking:
         if answer is not None and self._of_answer[answer] and all(seen.message not in newest for seen in walk.seen):
             yield Refusal(Cause.NEWEST, f"messages.{newest[-1]}", "answered calls without their thinking")
 
-    def _checked(self, walk: Walk) -> tuple[list[Refusal], str]:
+    def _checked(self, walk: Walk, *, binds: bool) -> tuple[list[Refusal], str]:
         """What is invalid, and the last block that the model is shown."""
         invalid: list[Refusal] = []
         last = ""
@@ -219,7 +230,9 @@ class BoundThinking:
             thought = self._thoughts.get(seen.block.signature)
             if thought is None or thought.content != seen.block.content:
                 continue
-            if thought.prefix != seen.prefix:
+            if not (binds and thought.bound):
+                last = seen.block.signature
+            elif thought.prefix != seen.prefix:
                 invalid.append(Refusal(Cause.PREFIX, seen.place, _difference(thought, walk, seen)))
             elif last not in {"", thought.before}:
                 invalid.append(Refusal(Cause.CHAIN, seen.place, "the thinking block before it is another one"))
@@ -227,7 +240,7 @@ class BoundThinking:
                 last = seen.block.signature
         return invalid, last
 
-    def _sign(self, walk: Walk, kept: str, recorded: Sequence[bytes]) -> list[bytes]:
+    def _sign(self, walk: Walk, kept: str, recorded: Sequence[bytes], *, binds: bool) -> list[bytes]:
         answer = len(self._of_answer)
         given: list[str] = []
         calls: list[str] = []
@@ -239,7 +252,7 @@ class BoundThinking:
             for block in blocks_of(value.get("content")):
                 if block.get("type") in THINKING:
                     whole, told = signed_block(block, _digest(going.state, kept.encode()))
-                    self._thoughts[told.signature] = Thought(told.content, going.state, kept, answer, walk)
+                    self._thoughts[told.signature] = Thought(told.content, going.state, kept, answer, walk, binds)
                     kept = told.signature
                     given.append(kept)
                     signed.append(whole)

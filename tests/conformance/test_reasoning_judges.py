@@ -80,7 +80,7 @@ def talk(provider: Provider, body: Body | None = None, answers: Sequence[Any] = 
         assert [] == list(reply.refusals)
         body["messages"] = [*body["messages"], *map(json.loads, reply.messages), given]
     assert [] == list(provider.ask(dumps(body), ()).refusals)
-    return body
+    return copy.deepcopy(body)
 
 
 def asked(provider: Provider, body: Body, edit: Edit) -> Reply:
@@ -320,6 +320,19 @@ def test_thinking_after_dropped_blocks_stays_valid() -> None:
     INVALID["a result cut"][0](body)
     body = goes_on(provider, body, assistant(thought("new"), call("e")), user(result("e")))
     assert 4 == len(provider.ask(dumps(body), ()).dropped)
+
+
+def test_a_model_that_checks_nothing_binds_nothing() -> None:
+    """Its requests are not checked, nor is what it produced; what another model bound is checked there again."""
+    provider = BoundThinking()
+    body = talk(provider)
+    edit = INVALID["a result cut"][0]
+    older = copy.deepcopy(body) | {"model": "claude-opus-4-6"}
+    edit(older)
+    older = goes_on(provider, older, assistant(thought("new"), call("e")), user(result("e")))
+    assert ("prefix", "messages.3.content.0") == refused(provider.ask(dumps(older | {"model": body["model"]}), ()))
+    without(3, 5, 7)(older)
+    assert None is refused(provider.ask(dumps(older | {"model": body["model"]}), ()))
 
 
 # -- older Claude ----------------------------------------------------------------------------------------------------
