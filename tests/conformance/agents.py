@@ -60,7 +60,7 @@ class Whole(Agent):
 
     def fresh(self) -> Engine:
         """A process that has not seen the run; all have one key."""
-        return Engine(limit=self.limit, preset=self.preset)
+        return Engine(limit=self.limit, preset=self.preset, model=self.run.model)
 
     def prompt(self, given: Sequence[bytes]) -> bytes:
         """Ask this turn's process."""
@@ -172,6 +172,7 @@ class Switching(Whole):
         """Ask for the model of this turn."""
         middle = len(self.run.steps) / 3 <= self.turn < len(self.run.steps) * 2 / 3
         run = replace(self.run, model=self.other) if middle and self.run.format == ANTHROPIC else self.run
+        fields["model"] = run.model
         return self.engine.trim(run.format, run.body(self.history), **fields)
 
 

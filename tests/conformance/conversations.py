@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.converse_thinking import converse
 from tests.conformance.words import prose
 from tests.oracle import data
 
 ANTHROPIC, GEMINI, RESPONSES = "anthropic_messages", "gemini_contents", "openai_responses"
-MEMBER = {ANTHROPIC: "messages", GEMINI: "contents", RESPONSES: "input"}
+CONVERSE = "bedrock_converse"
+MEMBER = {ANTHROPIC: "messages", CONVERSE: "messages", GEMINI: "contents", RESPONSES: "input"}
 """The member of a body that holds the messages."""
-SYSTEM = {ANTHROPIC: "system", GEMINI: "systemInstruction", RESPONSES: "instructions"}
+SYSTEM = {ANTHROPIC: "system", CONVERSE: "system", GEMINI: "systemInstruction", RESPONSES: "instructions"}
 """The member that holds the system prompt."""
 _FORMATS = {"anthropic": ANTHROPIC, "gemini_contents": GEMINI, "openai_responses": RESPONSES}
 
@@ -54,14 +56,16 @@ class Conversation:
 
     def body(self, messages: Sequence[bytes], system: bytes | None = None) -> bytes:
         """A request body; `system` is a system prompt as raw JSON in place of the run's own."""
-        members = {"model": self.model, **self.head}
+        members = {**self.head} if self.format == CONVERSE else {"model": self.model, **self.head}
         if self.format == ANTHROPIC:
             members["max_tokens"] = 1_024
         own = self.system
         if self.format == GEMINI:
             own = {"parts": [{"text": self.system}]}
+        if self.format == CONVERSE:
+            own = [{"text": self.system}]
         raw = dumps(own) if system is None else system
-        head = dumps(members)[:-1] + b',"' + SYSTEM[self.format].encode() + b'":' + raw
+        head = dumps(members)[:-1] + (b',"' if members else b'"') + SYSTEM[self.format].encode() + b'":' + raw
         return head + b',"' + MEMBER[self.format].encode() + b'":[' + b",".join(messages) + b"]}"
 
 
@@ -143,13 +147,21 @@ def _rethought(raw: bytes, chance: random.Random) -> bytes:
 def made(format: str, model: str, *, seed: int = 1, turns: int = 45, thinking: str = "adaptive") -> Conversation:
     """Make a conversation of so many turns; `thinking` is the mode that Anthropic's bodies ask for."""
     chance = random.Random(seed)
-    makers = {ANTHROPIC: _anthropic, GEMINI: _gemini, RESPONSES: _responses}
+    makers = {ANTHROPIC: _anthropic, CONVERSE: _anthropic, GEMINI: _gemini, RESPONSES: _responses}
     head: dict[str, Any] = {}
     if format == ANTHROPIC:
         head["thinking"] = {"type": thinking} | ({"budget_tokens": 1_024} if thinking == "enabled" else {})
         head["tools"] = [{"name": "read", "input_schema": {"type": "object"}}]
     always = thinking == "enabled"
-    return Conversation(f"made-{seed}", format, model, tuple(makers[format](chance, turns, always)), head)
+    steps = tuple(makers[format](chance, turns, always))
+    if format == CONVERSE:
+        head = {"toolConfig": {"tools": [{"toolSpec": {"name": "read", "inputSchema": {"json": {"type": "object"}}}}]}}
+        steps = tuple(Step(*(tuple(map(_conversed, part)) for part in (step.given, step.answer))) for step in steps)
+    return Conversation(f"made-{seed}", format, model, steps, head)
+
+
+def _conversed(raw: bytes) -> bytes:
+    return dumps(converse(json.loads(raw)))
 
 
 def _size(chance: random.Random) -> int:

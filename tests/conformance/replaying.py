@@ -13,6 +13,7 @@ from statistics import fmean
 from tests.conformance.bound_thinking import BoundThinking
 from tests.conformance.conversations import (
     ANTHROPIC,
+    CONVERSE,
     GEMINI,
     RESPONSES,
     Conversation,
@@ -21,6 +22,7 @@ from tests.conformance.conversations import (
     recorded_paths,
     thoughtful,
 )
+from tests.conformance.converse_thinking import ConverseThinking
 from tests.conformance.providers import Cause, Provider, Refusal
 from tests.conformance.reasoning_items import ReasoningItems
 from tests.conformance.table import CASES
@@ -50,6 +52,7 @@ class Judge:
 _ADAPTIVE = {"thinking": {"type": "adaptive"}}
 JUDGES: Mapping[str, Judge] = {
     "bound": Judge(ANTHROPIC, "claude-fable-5-1", BoundThinking, _ADAPTIVE, thinks=True),
+    "converse": Judge(CONVERSE, "anthropic.claude-fable-5-1-v1:0", lambda: ConverseThinking("claude-fable-5-1")),
     "older": Judge(ANTHROPIC, "claude-opus-4-6", TurnThinking, _ADAPTIVE, thinks=True),
     "gemini": Judge(GEMINI, "gemini-3-pro-preview", ThoughtSignatures),
     "responses": Judge(RESPONSES, "gpt-5.4", ReasoningItems, {"store": True}),
@@ -110,7 +113,7 @@ def names(judge: Judge) -> list[str]:
 
 
 def _of(judge: Judge, name: str) -> bool:
-    short = {ANTHROPIC: "anthropic", GEMINI: "gemini_contents", RESPONSES: "openai_responses"}[judge.format]
+    short = {ANTHROPIC: "anthropic", GEMINI: "gemini_contents", RESPONSES: "openai_responses"}.get(judge.format, "")
     return recorded_paths()[name].name.split(".")[1] == short
 
 

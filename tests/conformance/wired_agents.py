@@ -94,6 +94,7 @@ class Through(Agent):
             "run",
             prompt,
             format=self.run.format,  # type: ignore[arg-type]
+            model=self.run.model,
             context_window=self.limit,
             output_reserve=0,
             policy={"preset": self.preset},
@@ -154,7 +155,13 @@ class Killed(Agent):
         )
         named = policy_pb2.Policy(preset=policy_pb2.Preset.Value(f"PRESET_{self.preset.upper()}"))
         request = trim_pb2.TrimPromptRequest(
-            run_id="run", json=sent, context_window=self.limit, output_reserve=0, policy=named, accept_bytes=1 << 30
+            run_id="run",
+            json=sent,
+            model=self.run.model,
+            context_window=self.limit,
+            output_reserve=0,
+            policy=named,
+            accept_bytes=1 << 30,
         )
         return self.stub.TrimPrompt(request).json_body
 
