@@ -107,6 +107,8 @@ class Memory:
             self.gathered, self.repetitions = Gathered(0 if known else work.since), []
         before = self.prefix.place()
         changed_from, first_new = self._align(work)
+        if bound and known and self.recall != work.inputs.recall:
+            self.ledger.moved = True  # our text comes or goes, in front of all thinking
         moved = self.ledger.moved or not bound
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._extend(work, count, store, sources, first_new)

@@ -264,10 +264,11 @@ class Evaluation:
         self._remove_reasoning(next(invalid, len(ledger)))
 
     def _own_places(self) -> tuple[int, int, int]:
-        """Where registry and placeholder stand in the history, and what the placeholder counts."""
+        """Where registry and placeholder stand in the history, and what that counts; -1: it gives no number."""
         ledger = self._ledger
         registry = self._start(ledger.batch_group) if ledger.batch_group >= 0 else len(ledger)
-        return registry, self._start(max(ledger.held, 0)), ledger.uncarried
+        counted = -1 if ledger.uncarried and ledger.stuck else ledger.uncarried
+        return registry, self._start(max(ledger.held, 0)), counted
 
     def _start(self, group: int) -> int:
         groups = self._ledger.groups

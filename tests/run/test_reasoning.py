@@ -164,6 +164,15 @@ def test_an_answer_that_never_arrived() -> None:
     assert [True] * 3 + [False] == [bool(thinking_of(message)) for message in sent["messages"][1::2]]
 
 
+def test_recall_that_ends_in_mid_run() -> None:
+    """Our text leaves the system prompt then, and with it goes all thinking that it stood before."""
+    engine, judge, messages = Engine(limit=LIMIT), Judge(), history(12)
+    for turn, length in enumerate(prompts(messages)):
+        _, sent = trim(engine, messages[:length], recall_unavailable=turn in (5, 6, 9))
+        assert [] == judge.invalid(sent)
+        judge.answered(sent, messages[length])
+
+
 @pytest.mark.parametrize("served", [0, 5])
 def test_an_agent_may_say_which_prompts_were_ours(served: int) -> None:
     """So can one that begins in the middle of a run."""
