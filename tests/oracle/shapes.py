@@ -103,8 +103,7 @@ def _block_items(block: object) -> list[bytes]:
     if not isinstance(block, Mapping):
         return [canonical(block)]
     found = [canonical(block)]
-    if isinstance(block.get("text"), str):
-        found.append(_utf8(block["text"]))
+    found.extend(_utf8(block[name]) for name in ("text", "thinking") if isinstance(block.get(name), str))
     if "input" in block:
         found.append(canonical(block["input"]))
     content = block.get("content")
