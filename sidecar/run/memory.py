@@ -31,7 +31,7 @@ from sidecar.run.rendering import Rendered, Sources, trims_of
 from sidecar.run.repeated import Repetition
 from sidecar.run.size import SizeTracker, around_of
 from sidecar.run.weigh import weigh
-from sidecar.run.work import Count, Result, Store, Work
+from sidecar.run.work import Count, Result, Served, Store, Work
 from sidecar.trim import own_text
 from sidecar.trim.entries import Record
 from sidecar.trim.ledger import Ledger, weighed
@@ -107,8 +107,9 @@ class Memory:
             self.gathered, self.repetitions = Gathered(0 if known else work.since), []
         before = self.prefix.place()
         changed_from, first_new = self._align(work)
-        if bound and known and self.recall != work.inputs.recall:
-            self.ledger.moved = True  # our text comes or goes, in front of all thinking
+        if bound and known and self.recall != work.inputs.recall:  # our text comes or goes, in front of all thinking
+            self.ledger.moved = True
+            work = replace(work, served=Served(iterations=0))
         moved = self.ledger.moved or not bound
         sources = Sources(self.ledger, self.rendered, self.sent, work.format)
         applied = self._extend(work, count, store, sources, first_new)

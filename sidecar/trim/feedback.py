@@ -49,7 +49,7 @@ class Waiting:
         for stretch in {entry.stretch for entry in taken}:
             alone = self._alone.pop(stretch, None)
             if alone is not None:
-                taken.append(alone)
+                (self._newest if alone is last[alone.feedback] else taken).append(alone)
         stretches: dict[int, list[Entry]] = {}
         for entry in sorted(taken, key=lambda entry: (entry.message, entry.item)):
             if entry.holdable and not _gone(entry, records):

@@ -245,7 +245,7 @@ def test_unbound_thinking_of_turns_that_are_over_goes_first() -> None:
                     and message["role"] == "user")  # fmt: skip
         last = [message for message in sent["messages"][words:] if message["role"] == "assistant"]
         assert all(thinking_of(message) or message["content"] == "Here." for message in last)
-        removed = sum(trim.reason is Reason.REASONING for trim in answer.trims)
+        removed += sum(trim.reason is Reason.REASONING for trim in answer.trims)
     assert removed > 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.prompt.items import ItemKind, Role
@@ -46,7 +46,14 @@ _steps = st.lists(
 )
 
 
+_WAS_ALONE = [(4, Feedback.VALIDATION, 1, 0, True), (3, Feedback.VALIDATION, 1, 0, False), (0, Feedback.VALIDATION, 1,
+0, True),
+              (2, Feedback.VALIDATION, 1, 1, True), (0, Feedback.VALIDATION, 1, 0, True)]  # fmt: skip
+"""What was alone becomes the newest of its kind, as the one after it goes."""
+
+
 @given(_steps, st.integers(0, 3))
+@example(_WAS_ALONE, 0)
 def test_against_a_look_at_all(drawn: list[tuple[int, Feedback, int, int, bool]], keep: int) -> None:
     """The same is collapsed at each batch point, whatever was dropped or pinned in between."""
     records: list[Record] = []
