@@ -23,6 +23,7 @@ import msgspec
 import orjson
 
 from sidecar.errors import InvalidJson, TooLarge
+from sidecar.prompt.jsontext import raise_if_out_of_memory
 from sidecar.prompt.structure import check_decoding, check_slices
 from sidecar.prompt.surrogates import mended
 
@@ -349,7 +350,8 @@ def _skip_space(text: bytes, at: int) -> int:
 def _decode_key(literal: bytes) -> str:
     try:
         name: str = orjson.loads(mended(literal))
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
         raise InvalidJson(f"{FIELD} has a member whose name is not a valid string", field=FIELD) from None
     return name
 

@@ -47,8 +47,7 @@ def load(raw: bytes, field: str) -> Any:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        if "memory" in error.msg.lower():  # the library's way of telling it
-            raise MemoryError from None
+        raise_if_out_of_memory(error)
         kind = AmbiguousJson if error.msg.endswith(_HALF) else InvalidJson
         raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
@@ -58,6 +57,12 @@ def load(raw: bytes, field: str) -> Any:
     except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
         raise too_deep(field) from None
     return value
+
+
+def raise_if_out_of_memory(error: orjson.JSONDecodeError) -> None:
+    """Raise MemoryError if that is what the library's error means: it is no property of the text."""
+    if "memory" in error.msg.lower():
+        raise MemoryError from None
 
 
 def load_again(raw: bytes) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.errors import InvalidJson
-from sidecar.prompt.jsontext import load
+from sidecar.prompt.jsontext import load, raise_if_out_of_memory
 from tests.prompt.bodies import chance, few, spelled, texts, values
 from tests.prompt.reading import fault
 
@@ -199,3 +200,10 @@ def test_no_text_in_messages() -> None:
         with pytest.raises(InvalidJson) as caught:
             load(raw, "f")
         assert "secret" not in caught.value.message
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_text() -> None:
+    """The library tells it as an error of decoding; it must not become one, or the agent would never try again."""
+    with pytest.raises(MemoryError):
+        raise_if_out_of_memory(orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0))
+    raise_if_out_of_memory(orjson.JSONDecodeError("unexpected character", "", 0))
