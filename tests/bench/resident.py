@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from time import monotonic, perf_counter, sleep
+from time import perf_counter, sleep
 from typing import Final
 
 import grpc
@@ -73,11 +73,17 @@ class _Process:
         return {name: float(value) for name, _, value in pairs}
 
     def settle(self) -> Mapping[str, float]:
-        """Wait until nothing waits and unused memory was given back; the account then."""
-        until = monotonic() + self.settling
-        while (left := until - monotonic()) > 0 or self.account()["prompt_sidecar_index_waiting_bytes"]:
-            sleep(max(0.1, min(left, 5.0)))
-        return self.account()
+        """Wait until nothing more is indexed and unused memory was given back; the account then.
+
+        A run that had to forget its index waits for a search, so what waits need not come to nothing.
+        """
+        sleep(self.settling)
+        before = -1.0
+        while (waiting := (account := self.account())["prompt_sidecar_index_waiting_bytes"]) != before:
+            before = waiting
+            if waiting:
+                sleep(2.0)
+        return account
 
 
 def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section:
