@@ -9,7 +9,6 @@ from dashboards.generate.names import (
     PROCESS_CPU,
     PROCESS_FILES,
     PROCESS_MAX_FILES,
-    PROCESS_MEMORY,
     PROCESS_START,
     SPANS_EXPORTED,
     SPANS_PROCESSED,
@@ -17,6 +16,7 @@ from dashboards.generate.names import (
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, Not, or_zero, short_methods
+from sidecar.telemetry import catalog
 from sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
@@ -336,11 +336,19 @@ PROCESS: Final = Row(
             width=6,
         ),
         Panel(
-            "Resident memory",
+            "Memory of the process",
             Look.LINES,
             Unit.BYTES,
-            (Query(PANEL.value(PROCESS_MEMORY, by=("instance",)), "{{instance}}"),),
-            "Memory of each process, as the kernel counts it.",
+            (
+                Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "resident"}), "resident"),
+                Query(
+                    f"{PANEL.value(catalog.PROCESS_MEMORY, where={'state': 'baseline'})}"
+                    f" + {PANEL.value(STASH_SIZE, where={'state': 'held'})} + {PANEL.value(MEMORY_SIZE)}",
+                    "explained by what it keeps",
+                ),
+                Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "limit"}), "may take (0: no limit)"),
+            ),
+            "Memory of all processes, as the kernel counts it, beside their size at the start plus what they keep.",
             "It follows the two budgets above; lower them if it comes near the container's limit.",
             UNSEEN,
             width=6,

@@ -28,8 +28,6 @@ TOP = {
     "sidecar",
     "tests",
 }
-# "About 400": past it a second idea has usually moved in.
-LINES = 450
 
 
 def sources() -> list[Path]:
@@ -55,15 +53,6 @@ def test_every_file_opens_with_its_idea() -> None:
         for path in sources()
         if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     ]
-
-
-def test_no_file_has_grown_past_one_idea() -> None:
-    """A file past the bound is to be split."""
-    assert {} == {
-        path.relative_to(ROOT).as_posix(): lines
-        for path in sources()
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LINES
-    }
 
 
 def test_scripts_of_the_repository_can_be_run() -> None:

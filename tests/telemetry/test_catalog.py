@@ -14,8 +14,8 @@ from sidecar.telemetry.observer import counters
 SIDECAR = Path(__file__).parents[2] / "sidecar"
 NAME = re.compile(r'"([a-z_]+\.[a-z_]+|accept_bytes)"')
 COUNTED = re.compile(r"bound=|bounds\.add\(|bound\(")
-REACHED = re.compile(r"reached\(\"|_cut_off\(\w+, \"")
-"""Bounds of connections, where there is no call to tell them."""
+REACHED = re.compile(r"reached\(\"|_cut_off\(\w+, \"|^(?:\w+_)?BOUND(?:: Final)? = \"")
+"""Bounds of connections, where there is no call to tell them, and names that stand in a constant."""
 
 
 def test_every_bound_is_counted_under_a_name_of_the_catalogue() -> None:
