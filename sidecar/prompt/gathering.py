@@ -88,7 +88,7 @@ class Gathering(ABC):
 def reasoning_items(
     path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
 ) -> list[Item]:
-    """The items of a block of reasoning: the block itself, and each readable text in it.
+    """The items of a block of reasoning: the block itself, and each readable text in it. A plain text is both in one.
 
     Args:
         path: where the block stands.
@@ -98,7 +98,7 @@ def reasoning_items(
     """
     block = Item(ItemKind.REASONING, path, encrypted, raw_json=True, fixed=fixed, opaque=opaque_tokens(encrypted))
     readable = [Item(ItemKind.REASONING, at, text, fixed=fixed) for at, text in texts if text]
-    return [block, *readable]
+    return readable if readable and readable[0].path == path else [block, *readable]
 
 
 def without_reasoning(
@@ -112,10 +112,11 @@ def without_reasoning(
     blocks: dict[Path, bytes | None] = {}
     others: dict[Item, Replacement] = {}
     label = ""
+    places = {item.path for item in replacements if item.kind is ItemKind.REASONING}
     for item, text in replacements.items():
         if item.kind is not ItemKind.REASONING:
             others[item] = text
-        elif item.raw_json:
+        elif not any(item.path[:length] in places for length in range(len(item.path))):  # else it goes with its block
             blocks[item.path] = None
             label = label or text or ""
     return blocks, others, label

@@ -86,6 +86,8 @@ class Ledger:
         """Tokens of encrypted text in the untrimmed history."""
         self.reasoning: deque[Entry] = deque()
         """Reasoning that has not been removed, oldest first; of messages that are dropped too."""
+        self.reasoning_removed = 0
+        """Items of reasoning that were removed."""
         self.closings: list[int] = []
         """Messages in which a user speaks, each of which closes the turn before it."""
         self.identified = 0
@@ -252,6 +254,7 @@ class Ledger:
             entry.decided = self.iteration
             entry.first = entry.first or entry.decided
         record.opaque -= entry.opaque
+        self.reasoning_removed += 1
         entry.advertised = False
         if drop and not record.dropped:
             self.drop_record(entry.message, self.iteration, Reason.REASONING)
@@ -370,6 +373,7 @@ class Ledger:
             self.full_opaque -= record.full_opaque
             self.identified -= record.identified
             for entry in record.entries:
+                self.reasoning_removed -= entry.kind is ItemKind.REASONING and entry.action is not None
                 self.not_holdable -= not entry.holdable
                 if self.by_id.get(entry.stash_id) is entry:
                     del self.by_id[entry.stash_id]

@@ -126,8 +126,10 @@ class Residue:
     def _may_go(self, first: int, end: int) -> bool:
         """Whether groups that go together may go."""
         groups = self._ledger.groups[first : end + 1]
-        # The last words of the user say what the model is at, and where its turn, whose reasoning must stay, begins.
-        if groups[0].start <= self._ledger.closed < self._ledger.members(end).stop:
+        # Before the last words of the user reasoning may be gone, after them it must be there: without them all that is
+        # before would seem to be of the turn that is going on.
+        ledger = self._ledger
+        if ledger.reasoning_removed and groups[0].start <= ledger.closed < ledger.members(end).stop:
             return False
         # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):

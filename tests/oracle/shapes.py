@@ -80,6 +80,10 @@ def results_of(format: str, message: object) -> list[str]:
     return [_text(message.get("tool_call_id"))] if role_of(message) == "tool" else []
 
 
+REASONING = ("reasoning_content", "reasoning")
+"""Members of chat messages that hold what the model thought, as text."""
+
+
 def item_bytes(format: str, message: object) -> list[bytes]:
     """Return what an original in this message may be, as the sidecar promises to give it back.
 
@@ -94,6 +98,7 @@ def item_bytes(format: str, message: object) -> list[bytes]:
     for block in blocks_of(message):
         found.extend(_block_items(block))
     if format == OPENAI_CHAT:
+        found.extend(_utf8(message[name]) for name in REASONING if isinstance(message.get(name), str))
         arguments = [call.arguments for call in calls_of(format, message)]
         found.extend(_utf8(value) if isinstance(value, str) else canonical(value) for value in arguments)
     return found

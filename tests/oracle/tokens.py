@@ -26,6 +26,10 @@ FRAME = 4
 PAIR = 8
 """Tokens around each call and each result, for the frame that ties one to the other."""
 
+BLOCK_PAIR = 32
+"""The same where calls and results are blocks, as Anthropic's: measured on recorded runs with the provider's own
+counts."""
+
 LABELS = frozenset({"type", "role", "id", "tool_call_id", "tool_use_id", "cache_control"})
 """Members that are part of a frame: no provider documents that a model is shown their text."""
 
@@ -87,5 +91,7 @@ def _count_value(key: str, value: Any) -> int:
     if isinstance(value, Mapping):
         if value.get("type") in ("image", "image_url"):
             return IMAGE
+        if value.get("type") in ("tool_use", "tool_result"):
+            return BLOCK_PAIR - PAIR + sum(_count_value(inner, found) for inner, found in value.items())
         return sum(_count_value(inner, found) for inner, found in value.items())
     return count(value) if isinstance(value, str) else 1

@@ -21,7 +21,7 @@ from sidecar.trim.entries import Action
 from tests.oracle.alignment import Alignment, alignment
 from tests.oracle.baselines import Entry, Sized
 from tests.oracle.runs import Run
-from tests.oracle.shapes import OPENAI_CHAT, canonical, item_bytes, messages_of, role_of, texts_of
+from tests.oracle.shapes import OPENAI_CHAT, canonical, item_bytes, messages_of, results_of, role_of, texts_of
 from tests.oracle.tokens import count_message, count_prompt
 from tests.oracle.validity import Kind, defects, independent_new_defects, new_defects
 
@@ -181,13 +181,17 @@ def _figures(answer: TrimAnswer) -> list[str]:
 
 
 def protected_tokens(run: Run, sent: Prompt) -> int:
-    """Count the text that is never touched: system prompt, tools, opening messages and the newest turn."""
+    """Count the text that is never touched: system prompt, tools, opening messages and the newest turn.
+
+    And the iteration that holds the user's last words, which is never dropped, though its other text may be clipped.
+    """
     first = next((i for i, message in enumerate(sent.messages) if role_of(message) == "assistant"), len(sent.messages))
     last = max((i for i, message in enumerate(sent.messages) if role_of(message) == "assistant"), default=first)
     while last > first and role_of(sent.messages[last - 1]) == "assistant":
         last -= 1
     kept = [*sent.messages[:first], *sent.messages[max(last, first) :]]
     kept += [message for message in sent.messages[first:last] if _never_dropped(run.format, message)]
+    kept += _last_words(run.format, sent.messages[first:last])
     return count_prompt(sent.decoded | {"messages": kept})
 
 
@@ -201,6 +205,18 @@ def stuck_tokens(run: Run, got: Prompt) -> int:
             stuck = place in unanswered
         total += count_message(message) if stuck else 0
     return total
+
+
+def _last_words(format: str, messages: Sequence[Any]) -> Sequence[Any]:
+    """The iteration in which the user spoke last, of those given; none if the user did not."""
+    spoke = [at for at, one in enumerate(messages) if role_of(one) == "user" and not results_of(format, one)]
+    if not spoke:
+        return []
+    start = next((at for at in range(spoke[-1], -1, -1) if role_of(messages[at]) == "assistant"), 0)
+    while start and role_of(messages[start - 1]) == "assistant":
+        start -= 1
+    end = next((at for at in range(spoke[-1], len(messages)) if role_of(messages[at]) == "assistant"), len(messages))
+    return messages[start:end]
 
 
 def _never_dropped(format: str, message: Any) -> bool:
