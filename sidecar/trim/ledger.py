@@ -89,7 +89,10 @@ class Ledger:
         self.reasoning_removed = 0
         """Items of reasoning that were removed."""
         self.closings: list[int] = []
-        """Messages in which a user speaks, each of which closes the turn before it."""
+        """Messages in which a user speaks, each of which closes the turn before it. Not those that stand beside answers
+        to calls in one turn of the user: the calls' turn goes on with them."""
+        self._answering = False
+        """Whether the user's turn at the end holds answers to calls."""
         self.identified = 0
         """Messages to which the provider gave ids by which it may demand their reasoning."""
         self.mid_block = -1
@@ -158,7 +161,8 @@ class Ledger:
         self._live.append(record.tokens)
         self.media += record.media
         self.identified += record.identified
-        if record.role is Role.USER and record.entries and not record.answers:
+        self._answering = record.role is Role.USER and (bool(record.answers) or self._answering)
+        if record.role is Role.USER and record.entries and not self._answering:
             self.closings.append(index)
         self._pair(record)
         if record.pinned:
@@ -388,6 +392,11 @@ class Ledger:
             self.reasoning.pop()
         while self.closings and self.closings[-1] >= length:
             self.closings.pop()
+        self._answering = False
+        for record in reversed(self.records):
+            if record.role is not Role.USER or self._answering:
+                break
+            self._answering = bool(record.answers)
         self.mid_block = min(self.mid_block, len(self.groups) - 1)
         self.gather_stretches()
         self.repeated = [each for each in self.repeated if each[0].message < length and each[1] < self.iteration]
