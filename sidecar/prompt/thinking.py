@@ -50,11 +50,14 @@ _NOT_BOUND: Final[frozenset[tuple[str, str]]] = frozenset(
 """Claude models that do not bind their thinking, by family and version; before version 4 the family stood last."""
 
 
+def claude_version(model: str) -> tuple[str, str] | None:
+    """The family and the version in the name of a Claude model, each empty if it has none; None of another model."""
+    found = _NAME.search(model[:NAME_CHARACTERS].lower())
+    return None if found is None else (found["family"] or "", (found["version"] or "").replace(".", "-"))
+
+
 @lru_cache(1_024)
 def binds_thinking(model: str) -> bool:
     """Whether a model checks its thinking blocks against what stands before them. No name: no model is known to."""
-    found = _NAME.search(model[:NAME_CHARACTERS].lower())
-    if found is None:
-        return False
-    family, version = found["family"] or "", (found["version"] or "").replace(".", "-")
-    return (family, version) not in _NOT_BOUND
+    version = claude_version(model)
+    return version is not None and version not in _NOT_BOUND

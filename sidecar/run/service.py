@@ -65,6 +65,7 @@ from sidecar.run.usage_calls import InForce, Returned, UsageAnswer, UsageCall
 from sidecar.run.work import Served, Work
 from sidecar.tokens import Counter, encoding_for
 from sidecar.tokens.calibration import Calibration, Factors
+from sidecar.tokens.models import first_factor
 from sidecar.trim.own_text import Told
 from sidecar.trim.policy import Policy, preset
 from sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal, unseal
@@ -355,11 +356,13 @@ class Runs:
 
         Another model without a public vocabulary is likelier to count as the last one did than as we do.
         """
-        if run.carried_factors is not None and not self._calibration.reports(call.caller, model, call.format):
+        if self._calibration.reports(call.caller, model, call.format):
+            return self._calibration.factors(call.caller, model, call.format)
+        if run.carried_factors is not None:
             of_model, factors = run.carried_factors
             if of_model in ("", model) or not encoding_for(model)[1]:
                 return factors
-        return self._calibration.factors(call.caller, model, call.format)
+        return Factors(first_factor(model))
 
     def _opened(self, run: Run, sealed: bytes) -> Revision | None:
         """A revision of this run; None if there is none, or it is of another run, another key or another version."""

@@ -15,6 +15,7 @@ from typing import Final
 
 from tiktoken.model import encoding_name_for_model
 
+from sidecar.prompt.thinking import claude_version
 from sidecar.tokens.vocabulary import EncodingName
 
 MAX_NAME_CHARS: Final = 256
@@ -108,6 +109,11 @@ WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
 )
 """Tokens of each family's window. A name belongs to the longest key that it begins with; see `_covers`."""
 
+DENSE_FROM: Final = [4, 7]
+DENSE_FACTOR: Final = 1.5
+"""Claude models from 4.7 on have a vocabulary of more tokens: 1.5 to 1.9 for each of o200k_base on recorded runs with
+the provider's own counts (claude-fable-5, claude-opus-4-7), where earlier ones have 1.05 to 1.18 (claude-opus-4-6)."""
+
 NAMES_REMEMBERED: Final = 1_024
 """Model names whose look-up is kept; callers use a handful, and the server bounds their length."""
 
@@ -129,6 +135,14 @@ def encoding_for(model: str) -> tuple[EncodingName, bool]:
             continue
         return _COUNTED_AS.get(theirs, (ESTIMATE, False))
     return ESTIMATE, False
+
+
+@lru_cache(NAMES_REMEMBERED)
+def first_factor(model: str) -> float:
+    """What our count of a model's text is multiplied with before anything was reported of it."""
+    version = claude_version(model)
+    numbers = [int(part) for part in version[1].split("-")] if version is not None and version[1] else []
+    return DENSE_FACTOR if numbers >= DENSE_FROM else 1.0
 
 
 @lru_cache(NAMES_REMEMBERED)

@@ -86,8 +86,8 @@ class Ledger:
         """Tokens of encrypted text in the untrimmed history."""
         self.reasoning: deque[Entry] = deque()
         """Reasoning that has not been removed, oldest first; of messages that are dropped too."""
-        self.reasoning_removed = 0
-        """Items of reasoning that were removed."""
+        self.reasons = 0
+        """Items of reasoning in the untrimmed history."""
         self.closings: list[int] = []
         """Messages in which a user speaks, each of which closes the turn before it. Not those that stand beside answers
         to calls in one turn of the user: the calls' turn goes on with them."""
@@ -174,6 +174,7 @@ class Ledger:
                 self.by_id[entry.stash_id] = entry
             self.not_holdable += not entry.holdable
             if entry.kind is ItemKind.REASONING:
+                self.reasons += 1
                 self.reasoning.append(entry)
             elif not record.pinned:
                 self._queue(record, entry)
@@ -258,7 +259,6 @@ class Ledger:
             entry.decided = self.iteration
             entry.first = entry.first or entry.decided
         record.opaque -= entry.opaque
-        self.reasoning_removed += 1
         entry.advertised = False
         if drop and not record.dropped:
             self.drop_record(entry.message, self.iteration, Reason.REASONING)
@@ -377,7 +377,7 @@ class Ledger:
             self.full_opaque -= record.full_opaque
             self.identified -= record.identified
             for entry in record.entries:
-                self.reasoning_removed -= entry.kind is ItemKind.REASONING and entry.action is not None
+                self.reasons -= entry.kind is ItemKind.REASONING
                 self.not_holdable -= not entry.holdable
                 if self.by_id.get(entry.stash_id) is entry:
                     del self.by_id[entry.stash_id]

@@ -129,7 +129,7 @@ class Residue:
         # Before the last words of the user reasoning may be gone, after them it must be there: without them all that is
         # before would seem to be of the turn that is going on.
         ledger = self._ledger
-        if ledger.reasoning_removed and groups[0].start <= ledger.closed < ledger.members(end).stop:
+        if ledger.reasons and groups[0].start <= ledger.closed < ledger.members(end).stop:
             return False
         # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):

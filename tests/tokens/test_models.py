@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tiktoken.model import MODEL_TO_ENCODING
 
 from sidecar.tokens import encoding_for, known_window
+from sidecar.tokens.models import first_factor
 
 
 @pytest.mark.parametrize(
@@ -114,3 +115,23 @@ def test_any_name_is_safe(model: str) -> None:
     assert encoding in {"o200k_base", "cl100k_base"}
     assert isinstance(exact, bool)
     assert known_window(model) is None or (known_window(model) or 0) > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "factor"),
+    [
+        ("claude-opus-4-6", 1.0),
+        ("claude-3-7-sonnet-latest", 1.0),
+        ("claude-sonnet-4-20250514", 1.0),
+        ("claude-opus-4-7", 1.5),
+        ("us.anthropic.claude-sonnet-5-5-20261001-v1:0", 1.5),
+        ("claude-fable-5", 1.5),
+        ("claude-opus-10", 1.5),
+        ("claude", 1.0),
+        ("gpt-5.4", 1.0),
+        ("", 1.0),
+    ],
+)
+def test_first_factor(model: str, factor: float) -> None:
+    """Claude models from 4.7 on count more tokens than o200k_base before anything is reported."""
+    assert factor == first_factor(model)
