@@ -98,8 +98,8 @@ fmt: $(READY) ## Format the code and the protos, and mend what the linter can
 	@$(BIN)/buf format protos -w
 
 .PHONY: protos
-protos: $(READY) ## Write the stubs in sidecar/v1 anew from protos/
-	@rm -f sidecar/v1/*_pb2.py sidecar/v1/*_pb2.pyi sidecar/v1/*_pb2_grpc.py sidecar/v1/*_pb2_grpc.pyi
+protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 anew from protos/
+	@rm -f sidecar/prompt_sidecar/v1/*_pb2.py sidecar/prompt_sidecar/v1/*_pb2.pyi sidecar/prompt_sidecar/v1/*_pb2_grpc.py sidecar/prompt_sidecar/v1/*_pb2_grpc.pyi
 	@.ci/stubs . $(BIN)/python
 
 .PHONY: dashboards

@@ -1,15 +1,16 @@
 """Print the bounds of what TrimPrompt takes, for the Python client, which may import nothing of the server.
 
-`.ci/stubs` writes them to `sidecar/client/ranges.json`; `make check` fails if that is not what the server's code says.
-Each is a message's field: the least and the greatest number, or, for texts, the fewest and the most bytes.
+`.ci/stubs` writes them to `sidecar/prompt_sidecar/client/ranges.json`; `make check` fails if that is not what the
+server's code says. Each is a message's field: the least and the greatest number, or, for texts, the fewest and the most
+bytes.
 """
 
 from __future__ import annotations
 
 import json
 
-from sidecar.server.fields import NAME_BYTES, RUN_ID_BYTES
-from sidecar.trim.policy import BOUNDS
+from prompt_sidecar.server.fields import NAME_BYTES, RUN_ID_BYTES
+from prompt_sidecar.trim.policy import BOUNDS
 
 MOST = 2**31 - 1
 """The greatest number that the field's type holds; the server sets no other bound."""

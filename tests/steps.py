@@ -8,9 +8,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-import sidecar
+import prompt_sidecar
 
-PRODUCT: Final = str(Path(sidecar.__file__).parent)
+PRODUCT: Final = str(Path(prompt_sidecar.__file__).parent)
 
 
 def steps(call: Callable[[], object], within: str = "") -> int:

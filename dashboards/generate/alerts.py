@@ -14,7 +14,14 @@ from dashboards.generate import recorded
 from dashboards.generate.names import PROCESS_START, SPANS_EXPORTED, SPANS_PROCESSED, UP, Foreign
 from dashboards.generate.promql import Not, Place
 from dashboards.generate.recorded import LONG, SHORT, Recorded
-from sidecar.telemetry.catalog import BOUND_HITS, ESTIMATE_RATIO, PROMPTS, PROVIDER_CACHE, RETRIEVALS, STASH_LOSSES
+from prompt_sidecar.telemetry.catalog import (
+    BOUND_HITS,
+    ESTIMATE_RATIO,
+    PROMPTS,
+    PROVIDER_CACHE,
+    RETRIEVALS,
+    STASH_LOSSES,
+)
 
 JOB: Final = "prompt-sidecar"
 """What the scrape job is called. `up` has no label that tells a sidecar from anything else, so here the name counts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.generate.promql import Like, Place, ratio
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
     ESTIMATE_RATIO,
     MEMORY_LIMIT,
@@ -22,7 +22,7 @@ from sidecar.telemetry.catalog import (
     STASH_SIZE,
 )
 
-METHODS: Final = Like(r"(sidecar[.]v1[.]SidecarService/)?[A-Z][A-Za-z]+")
+METHODS: Final = Like(r"((prompt_)?sidecar[.]v1[.]SidecarService/)?[A-Z][A-Za-z]+")
 """Our own methods; not the health checks, which would drown them, nor what we do not serve."""
 TRIM_PROMPT: Final = Like(r"(.*/)?TrimPrompt")
 

@@ -16,8 +16,8 @@ from dashboards.generate.names import (
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, Not, or_zero, short_methods
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     CALLS_ACTIVE,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import Kind, Metric
 
 UNITS: Final = {"s": "_seconds", "By": "_bytes"}
 """UCUM → what Prometheus writes. Other units of the catalogue leave no trace in a name."""

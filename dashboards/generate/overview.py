@@ -8,7 +8,7 @@ from dashboards.generate import figures
 from dashboards.generate.names import ALERTS, PROCESS_CPU, PROCESS_MEMORY, UP
 from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, or_zero
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     RETRIEVALS,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dashboards.generate.names import Foreign, family, labels, series
-from sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.catalog import Kind, Metric
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from dashboards.generate import figures
 from dashboards.generate.overview import UNSEEN
 from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, ratio
-from sidecar.recall.outcome import Outcome
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.telemetry.catalog import (
     ADVERTISED,
     HISTORY_SIZE,
     INDEX_SIZE,

@@ -10,7 +10,7 @@ from typing import Final
 
 from dashboards.generate import figures
 from dashboards.generate.promql import Place
-from sidecar.telemetry.catalog import QUEUE_WAIT
+from prompt_sidecar.telemetry.catalog import QUEUE_WAIT
 
 SHORT: Final = Place((), "5m", ("job", "instance"))
 """For what must be told soon."""

@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.generate.names import family
 from dashboards.generate.panels import Board, Look, Panel, Query
-from sidecar.telemetry.catalog import BUILD_INFO
+from prompt_sidecar.telemetry.catalog import BUILD_INFO
 
 TAG: Final = "prompt-sidecar"
 """Of all our dashboards; by it they find each other."""

@@ -8,7 +8,7 @@ from dashboards.generate import figures
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, ratio
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.telemetry.catalog import (
     AMBIGUOUS_MESSAGES,
     CACHE_BREAKS,
     CALIBRATIONS,

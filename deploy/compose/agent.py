@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import grpc
 
-from sidecar.v1 import run_pb2, service_pb2_grpc, tool_pb2, trim_pb2, usage_pb2
+from prompt_sidecar.v1 import run_pb2, service_pb2_grpc, tool_pb2, trim_pb2, usage_pb2
 
 DEADLINE: Final = 10.0
 SIZE: Final = 64 << 20

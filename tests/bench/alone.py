@@ -16,11 +16,11 @@ from typing import Self
 
 import orjson
 
-from sidecar.errors import DeadlinePassed, SidecarError
-from sidecar.run.calls import PatternMatch, RetrieveCall
-from sidecar.run.service import Runs
-from sidecar.server.conversion import trim_call
-from sidecar.v1 import retrieve_pb2, trim_pb2
+from prompt_sidecar.errors import DeadlinePassed, SidecarError
+from prompt_sidecar.run.calls import PatternMatch, RetrieveCall
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.conversion import trim_call
+from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.bench import counting
 from tests.bench.figures import percentile
 from tests.bench.inprocess import runs

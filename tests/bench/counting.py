@@ -7,8 +7,8 @@ from typing import Final
 
 import tiktoken
 
-from sidecar.tokens import Counter, load, load_counting
-from sidecar.tokens.fast import CountSlice
+from prompt_sidecar.tokens import Counter, load, load_counting
+from prompt_sidecar.tokens.fast import CountSlice
 
 ENCODING: Final = "o200k_base"
 COUNTERS = ("auto", "tiktoken")

@@ -18,7 +18,7 @@ from time import perf_counter
 import grpc
 import orjson
 
-from sidecar.v1 import retrieve_pb2, trim_pb2
+from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.bench import counting
 from tests.bench.alone import DEADLINE, EXPRESSION, INPUTS, PATTERN, RUN_ID, Heavy, Measured
 from tests.bench.figures import Section, Spread, milliseconds
@@ -27,7 +27,7 @@ from tests.bench.prompts import request
 from tests.bench.synthetic import run
 from tests.bench.wire import Send
 
-SERVICE = "/sidecar.v1.SidecarService/"
+SERVICE = "/prompt_sidecar.v1.SidecarService/"
 HOLD_TARGET = 0.1
 """Seconds, p99 of the delays of another thread."""
 MEMORY_TARGET = 3.0

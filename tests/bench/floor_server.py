@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 import grpc
 
-from sidecar.run.limits import Limits
-from sidecar.run.service import Runs
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.tokens.count import Counter
-from sidecar.trim.policy import preset
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.tokens.count import Counter
+from prompt_sidecar.trim.policy import preset
 
-SERVICE = "sidecar.v1.BenchFloor"
+SERVICE = "prompt_sidecar.v1.BenchFloor"
 KEEP = f"/{SERVICE}/Keep"
 """Keep these bytes as one more answer."""
 GIVE = f"/{SERVICE}/Give"

@@ -10,8 +10,8 @@ from time import perf_counter
 
 import orjson
 
-from sidecar.run.calls import Outcome, PatternMatch, RetrieveCall
-from sidecar.run.service import Runs
+from prompt_sidecar.run.calls import Outcome, PatternMatch, RetrieveCall
+from prompt_sidecar.run.service import Runs
 from tests.bench.figures import Section, milliseconds, ratio, times
 from tests.bench.inprocess import runs, timed_trim
 from tests.bench.prompts import CALLER, trim_call

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from rank_bm25 import BM25Plus
 
-from sidecar.recall import analysis
-from sidecar.recall.index import Index
-from sidecar.recall.passages import passages
+from prompt_sidecar.recall import analysis
+from prompt_sidecar.recall.index import Index
+from prompt_sidecar.recall.passages import passages
 from tests.bench.figures import Section, Spread, milliseconds, ratio
 from tests.bench.synthetic import Writer
 from tests.oracle.data import document, present

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter, thread_time, time
 
-from sidecar.app import settle_collector
-from sidecar.run.calls import Phases, TrimAnswer, TrimCall
-from sidecar.run.limits import Limits
-from sidecar.run.service import Runs
-from sidecar.server import conversion
-from sidecar.server.answers import TrimAnswers
-from sidecar.tokens.count import warm
-from sidecar.trim.policy import preset
+from prompt_sidecar.app import settle_collector
+from prompt_sidecar.run.calls import Phases, TrimAnswer, TrimCall
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server import conversion
+from prompt_sidecar.server.answers import TrimAnswers
+from prompt_sidecar.tokens.count import warm
+from prompt_sidecar.trim.policy import preset
 from tests.bench import counting
 from tests.bench.floor import Floor, floor
 from tests.bench.processes import KEY

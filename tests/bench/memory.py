@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from sidecar.server.allocator import give_back
+from prompt_sidecar.server.allocator import give_back
 from tests.bench.figures import Section
 from tests.bench.inprocess import never, runs
 from tests.bench.prompts import CALLER, trim_call

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from sidecar.trim.policy import PRESETS, AgeStage
+from prompt_sidecar.trim.policy import PRESETS, AgeStage
 from tests.bench.figures import Section
 from tests.bench.inprocess import never, runs
 from tests.bench.prompts import Prompts, prompts_of, recorded, trim_call

@@ -16,7 +16,7 @@ from time import perf_counter
 from tests.bench import counting
 
 ROOT = Path(__file__).parents[2]
-REAL = ("-m", "sidecar", "serve", "--listen", "127.0.0.1:0")
+REAL = ("-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0")
 FLOOR = ("-m", "tests.bench.floor_server")
 KEY = "the bench's key, the same in each process"
 """One key, so that the server and the core in this process mint the same ids and give the same answers."""

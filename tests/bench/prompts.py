@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from sidecar.run.calls import TrimCall
-from sidecar.tokens.count import CACHE_FROM_CHARS
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.run.calls import TrimCall
+from prompt_sidecar.tokens.count import CACHE_FROM_CHARS
+from prompt_sidecar.v1 import trim_pb2
 from tests.oracle.runs import turns
 
 FORMATS = {

@@ -17,7 +17,7 @@ from typing import Final
 
 import grpc
 
-from sidecar.v1 import run_pb2
+from prompt_sidecar.v1 import run_pb2
 from tests.bench import counting
 from tests.bench.figures import Section
 from tests.bench.memory import resident as resident_of
@@ -43,7 +43,7 @@ STOP_GOAL: Final = 5.0
 SETTLE_SECONDS: Final = 35.0
 """Longer than housekeeping waits before it gives unused memory back to the system."""
 MB: Final = 1_000_000
-END = "/sidecar.v1.SidecarService/EndRun"
+END = "/prompt_sidecar.v1.SidecarService/EndRun"
 EXPLAINED: Final = (
     'prompt_sidecar_process_memory_bytes{state="baseline"}',
     'prompt_sidecar_stash_size_bytes{state="held"}',

@@ -7,8 +7,8 @@ from functools import partial
 from statistics import median
 from time import perf_counter, time
 
-from sidecar.recall.holding import COMPRESS_FROM, Held
-from sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
+from prompt_sidecar.recall.holding import COMPRESS_FROM, Held
+from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
 from tests.bench.figures import Section
 from tests.bench.synthetic import Writer
 

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from prometheus_client import CollectorRegistry
 
-from sidecar.server.callers import CALLER as CALLED_BY
-from sidecar.server.servicer import SERVICE, Servicer
-from sidecar.telemetry.exposition import Reader
-from sidecar.telemetry.observer import Observer
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.telemetry.pipeline import Running, assemble, partial_processor
+from prompt_sidecar.server.callers import CALLER as CALLED_BY
+from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.telemetry.exposition import Reader
+from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor
 from tests.bench.figures import Section, best_of, milliseconds, ratio
 from tests.bench.inprocess import runs
 from tests.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sidecar.server.conversion import trim_call as read_call
+from prompt_sidecar.server.conversion import trim_call as read_call
 from tests.bench.hostile import MAKERS
 from tests.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, recorded, request, trim_call
 from tests.bench.synthetic import Writer, run

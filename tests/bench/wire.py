@@ -25,7 +25,7 @@ from tests.bench.inprocess import Timed, replay, runs
 from tests.bench.processes import FLOOR, REAL, serving
 from tests.bench.prompts import Prompts, request
 
-TRIM = "/sidecar.v1.SidecarService/TrimPrompt"
+TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 P50_TARGET = 2.5
 P99_TARGET = 4.0
 _WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]

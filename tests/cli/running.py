@@ -26,7 +26,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    command = [sys.executable, "-m", "sidecar", *arguments]
+    command = [sys.executable, "-m", "prompt_sidecar", *arguments]
     return subprocess.run(
         command, env=environment(**settings), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -64,7 +64,7 @@ class Program:
 @contextmanager
 def program(*arguments: str, **settings: str) -> Iterator[Program]:
     """Start `serve`; it is killed at the end if it still runs."""
-    command = [sys.executable, "-m", "sidecar", "serve", *arguments]
+    command = [sys.executable, "-m", "prompt_sidecar", "serve", *arguments]
     with subprocess.Popen(command, env=environment(**settings), stderr=subprocess.PIPE, text=True) as process:
         try:
             yield Program(process)

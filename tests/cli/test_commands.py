@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.__main__ import main
-from sidecar.server.replay import NO_FIT
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.__main__ import main
+from prompt_sidecar.server.replay import NO_FIT
+from prompt_sidecar.v1 import trim_pb2
 from tests.cli.running import PATIENCE, ROOT, environment, run
 
 DATA = Path(os.environ.get("PROMPT_SIDECAR_DATA") or ROOT.parent / "shared" / "data")
@@ -56,8 +56,9 @@ def test_version() -> None:
 def test_light_commands_load_no_tokenizer() -> None:
     """Help, check-config and probe start without gRPC's server, the tokenizer or the core."""
     code = (
-        "import sys; from sidecar.__main__ import main; main(['check-config']); main(['presets']);"
-        "print(sorted({'grpc', 'tiktoken', 'sidecar.run.service', 'sidecar.server.lifecycle'} & set(sys.modules)))"
+        "import sys; from prompt_sidecar.__main__ import main; main(['check-config']); main(['presets']);"
+        "print(sorted({'grpc', 'tiktoken', 'prompt_sidecar.run.service',"
+        " 'prompt_sidecar.server.lifecycle'} & set(sys.modules)))"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=True
@@ -223,7 +224,7 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
     """Output into a pipe that closes, as with `| head`, ends quietly."""
     path = tmp_path / "run.json"
     path.write_text(json.dumps(MESSAGES * 400))
-    command = [sys.executable, "-m", "sidecar", "replay", str(path), "--limit", "4000"]
+    command = [sys.executable, "-m", "prompt_sidecar", "replay", str(path), "--limit", "4000"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment(), stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import program
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, program, run
 from tests.cli.test_process import ANY_PORT, READY
 from tests.server.test_callers import certificates
@@ -47,7 +47,13 @@ def test_a_refused_request_has_its_line() -> None:
     with program(*ANY_PORT) as served:
         _refused(served.wait_for(READY)[1], 1)
         line = served.wait_for("refused")[0] and served.lines[-1]
-        for word in ("WARNING", "sidecar.v1.SidecarService/TrimPrompt", "INVALID_ARGUMENT", "field json.body", "ipv4"):
+        for word in (
+            "WARNING",
+            "prompt_sidecar.v1.SidecarService/TrimPrompt",
+            "INVALID_ARGUMENT",
+            "field json.body",
+            "ipv4",
+        ):
             assert word in line
         assert SECRET not in "".join(_stopped(served))
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import orjson
 
-from sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, environment, program
 
 READY = r"ready: listening on (\S+)"
@@ -40,7 +40,7 @@ def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None
     limited = (
         "import resource, runpy, sys; "
         f"resource.setrlimit(resource.RLIMIT_AS, ({ADDRESS_SPACE}, {ADDRESS_SPACE})); "
-        "sys.argv[0] = 'sidecar'; runpy.run_module('sidecar', run_name='__main__', alter_sys=True)"
+        "sys.argv[0] = 'prompt_sidecar'; runpy.run_module('prompt_sidecar', run_name='__main__', alter_sys=True)"
     )
     command = [sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
@@ -77,7 +77,7 @@ def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None
 def test_the_end_does_not_wait_for_the_interpreter() -> None:
     """Once all is said, the process goes: what the interpreter does at its end, such as freeing runs, is left out."""
     code = (
-        "import atexit, sys; from sidecar.__main__ import main; "
+        "import atexit, sys; from prompt_sidecar.__main__ import main; "
         "atexit.register(print, 'torn down', file=sys.stderr); sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, "serve", "--listen", "127.0.0.1:0"]

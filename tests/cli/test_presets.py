@@ -7,8 +7,8 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from sidecar.__main__ import main
-from sidecar.trim.policy import PRESETS, Policy
+from prompt_sidecar.__main__ import main
+from prompt_sidecar.trim.policy import PRESETS, Policy
 
 
 def _shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

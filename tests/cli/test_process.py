@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, program, run
 
 READY = r"ready: listening on (\S+)"

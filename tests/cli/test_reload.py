@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, program
 from tests.cli.test_process import ANY_PORT, READY
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import google.protobuf
 
-from sidecar.client import AsyncClient, Client, InvalidRequest
+from prompt_sidecar.client import AsyncClient, Client, InvalidRequest
 
 LONG = "the log line of iteration {}: nothing happened\n"
 

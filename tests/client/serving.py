@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.client import Client
-from sidecar.server.options import ServerOptions
+from prompt_sidecar.client import Client
+from prompt_sidecar.server.options import ServerOptions
 from tests.server.serving import Serving, serving
 
 PATIENT = 60.0

@@ -38,7 +38,7 @@ EXPECTED = {
     "down": "UNAVAILABLE",
 }
 """What `alone.py` tells, but for the version."""
-ALLOWED = ("google.protobuf", "google._upb", "grpc", "sidecar.client", "typing_extensions")
+ALLOWED = ("google.protobuf", "google._upb", "grpc", "prompt_sidecar.client", "typing_extensions")
 """What may be imported beside Python's own; gRPC has used typing_extensions since 1.73."""
 BLOCKER = f"""
 import sys
@@ -46,7 +46,7 @@ import sys
 class Blocker:
     def find_spec(self, name, path=None, target=None):
         parents = [name.rsplit(".", n)[0] for n in range(name.count(".") + 1)]
-        wanted = set(parents) & set({ALLOWED!r}) or name in ("sidecar", "google")
+        wanted = set(parents) & set({ALLOWED!r}) or name in ("prompt_sidecar", "google")
         if not wanted and name.split(".")[0] not in sys.stdlib_module_names:
             raise ImportError("blocked: " + name)
 
@@ -93,10 +93,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_nothing_of_the_server_is_imported() -> None:
     """With all other packages out of reach the client works all the same, and loads none of the server's modules."""
     code = (
-        f"{BLOCKER}\nsys.path.insert(0, {str(ROOT)!r})\nimport runpy\nsys.argv[0] = {str(PROGRAM)!r}\n"
+        f"{BLOCKER}\nsys.path.insert(0, {str(ROOT / 'sidecar')!r})\nimport runpy\nsys.argv[0] = {str(PROGRAM)!r}\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "ours = {m for m in sys.modules if m.startswith('sidecar') and not m.startswith('sidecar.client')}\n"
-        "assert ours == {'sidecar'}, ours\n"
+        "ours = {m for m in sys.modules if m.startswith('prompt_sidecar') and not m.startswith"
+        "('prompt_sidecar.client')}\n"
+        "assert ours == {'prompt_sidecar'}, ours\n"
     )
 
     seen = told(sys.executable, "-c", code)
@@ -106,8 +107,8 @@ def test_nothing_of_the_server_is_imported() -> None:
 
 def test_the_blocker_blocks() -> None:
     """Else the test above would show nothing."""
-    for module in ("numpy", "opentelemetry.trace", "google.rpc.status_pb2", "sidecar.errors"):
-        ended = run(sys.executable, "-c", f"{BLOCKER}\nsys.path.insert(0, {str(ROOT)!r})\nimport {module}")
+    for module in ("numpy", "opentelemetry.trace", "google.rpc.status_pb2", "prompt_sidecar.errors"):
+        ended = run(sys.executable, "-c", f"{BLOCKER}\nsys.path.insert(0, {str(ROOT / 'sidecar')!r})\nimport {module}")
         assert "ImportError: blocked: " in ended.stderr, module
 
 
@@ -138,8 +139,8 @@ def test_an_installation_of_the_client_alone(versions: list[str], wheel: Path, t
         assert least(dependencies()["protobuf"]) == version
     packages = {each["name"].lower() for each in json.loads(run(*pip, "list", "--format=json").stdout)}
     assert packages <= {"grpcio", "protobuf", "prompt-sidecar", "typing-extensions", "typing_extensions"}
-    typed = "import sidecar, pathlib; p = pathlib.Path(sidecar.__file__).parent; "
-    held = "print((p / 'py.typed').exists(), (p / 'protos/sidecar/v1/trim.proto').exists())"
+    typed = "import prompt_sidecar, pathlib; p = pathlib.Path(prompt_sidecar.__file__).parent; "
+    held = "print((p / 'py.typed').exists(), (p / 'protos/prompt_sidecar/v1/trim.proto').exists())"
     assert "True True" == run(python, "-c", typed + held).stdout.strip()
     refused = run(tmp_path / "v" / "bin" / "prompt-sidecar", "serve")
     assert 2 == refused.returncode

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.client import AsyncClient, AsyncRun, Client, Run, Unreachable
+from prompt_sidecar.client import AsyncClient, AsyncRun, Client, Run, Unreachable
 from tests.client.histories import WINDOW, history
 from tests.client.serving import PATIENT, silent
 from tests.server.serving import serving

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.client import AsyncClient, InvalidRequest, Unreachable
-from sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, Breaker
+from prompt_sidecar.client import AsyncClient, InvalidRequest, Unreachable
+from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, Breaker
 from tests.client.histories import history
 from tests.client.serving import silent
 from tests.server.serving import serving

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-import sidecar.client
-from sidecar.client import AsyncClient, AsyncRun, Client, Run
-from sidecar.client.breaker import LONGEST_PAUSE, MISSES
-from sidecar.client.fallback import AS_GIVEN, KEPT_SHARE, LAST_PROMPT, LEFT_OUT
-from sidecar.client.loop import MOST_REFUSALS, MOST_TURNS
-from sidecar.client.options import DEFAULT_FALLBACK_BYTES, Options
+import prompt_sidecar.client
+from prompt_sidecar.client import AsyncClient, AsyncRun, Client, Run
+from prompt_sidecar.client.breaker import LONGEST_PAUSE, MISSES
+from prompt_sidecar.client.fallback import AS_GIVEN, KEPT_SHARE, LAST_PROMPT, LEFT_OUT
+from prompt_sidecar.client.loop import MOST_REFUSALS, MOST_TURNS
+from prompt_sidecar.client.options import DEFAULT_FALLBACK_BYTES, Options
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "python-client.md").read_text(encoding="utf-8")
 REFERENCE = DOCUMENT.split("\n## Reference\n")[1].split("\n## ")[0]
@@ -33,8 +33,8 @@ def public(kind: type[Any]) -> dict[str, Any]:
 
 
 def test_every_public_name_is_in_the_reference() -> None:
-    """What `sidecar.client` exports."""
-    assert set() == set(sidecar.client.__all__) - named(REFERENCE)
+    """What `prompt_sidecar.client` exports."""
+    assert set() == set(prompt_sidecar.client.__all__) - named(REFERENCE)
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient, Run, AsyncRun])

@@ -14,11 +14,11 @@ from typing import Any
 import grpc
 import pytest
 
-from sidecar.client import Client, ClientError, InvalidRequest, Refused, Unreachable
-from sidecar.client.breaker import LONGEST_PAUSE
-from sidecar.client.options import Options
-from sidecar.client.schema import make
-from sidecar.server.options import ServerOptions
+from prompt_sidecar.client import Client, ClientError, InvalidRequest, Refused, Unreachable
+from prompt_sidecar.client.breaker import LONGEST_PAUSE
+from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.schema import make
+from prompt_sidecar.server.options import ServerOptions
 from tests.client.histories import history
 from tests.client.serving import PATIENT, client_of, silent
 from tests.server.serving import serving
@@ -51,7 +51,7 @@ def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
         assert {"UNAVAILABLE": 2, "CIRCUIT_OPEN": 1} == client.untrimmed_by_reason
         assert {"as_given": 3} == client.fallbacks
     assert [("WARNING", f"prompts go to the model untrimmed: UNAVAILABLE, from {NOBODY}")] == [
-        (record.levelname, record.message) for record in caplog.records if record.name == "sidecar.client"
+        (record.levelname, record.message) for record in caplog.records if record.name == "prompt_sidecar.client"
     ]
 
 
@@ -66,7 +66,7 @@ def test_slow() -> None:
 
 def test_back_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same client trims again when a sidecar is back, and says that it does."""
-    caplog.set_level(logging.INFO, "sidecar.client")
+    caplog.set_level(logging.INFO, "prompt_sidecar.client")
     socket = ServerOptions(listen="", socket=str(tmp_path / "s"), sweep_interval=3_600)
     seconds = itertools.count(0, LONGEST_PAUSE)
     with Client(f"unix:{tmp_path}/s", deadline=PATIENT, clock=lambda: float(next(seconds))) as client:

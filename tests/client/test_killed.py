@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.client import AsyncClient, Client, Refused, Run
-from sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE
+from prompt_sidecar.client import AsyncClient, Client, Refused, Run
+from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE
 from tests.cli.running import Program, program
 from tests.client.histories import STEPS, WINDOW, result
 from tests.client.provider import Provider, always

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.client.native import dumped, edited
+from prompt_sidecar.client.native import dumped, edited
 
 leaves = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
 values = st.recursive(

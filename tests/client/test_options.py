@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.client import AsyncClient, Client, InvalidRequest
-from sidecar.client.dialects import too_long
-from sidecar.client.options import Options
-from sidecar.trim.policy import BOUNDS
+from prompt_sidecar.client import AsyncClient, Client, InvalidRequest
+from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.options import Options
+from prompt_sidecar.trim.policy import BOUNDS
 from tests.client.histories import WINDOW, history
 from tests.client.provider import MODEL, Says, provider
 from tests.client.serving import PATIENT, client_of, sdk

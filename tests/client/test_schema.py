@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from sidecar.client import arguments, facts
-from sidecar.client.dialects import DIALECTS
-from sidecar.client.schema import SERVICE, enum_name, enum_names, make, message_class, methods
-from sidecar.v1 import policy_pb2, run_pb2, service_pb2, trim_pb2
+from prompt_sidecar.client import arguments, facts
+from prompt_sidecar.client.dialects import DIALECTS
+from prompt_sidecar.client.schema import SERVICE, enum_name, enum_names, make, message_class, methods
+from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2, trim_pb2
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = {
@@ -58,7 +58,7 @@ def names(message: str) -> set[str]:
 
 @pytest.mark.parametrize("fact", MESSAGES, ids=lambda fact: fact.__name__)
 def test_a_fact_has_every_field_of_its_message(fact: type[Any]) -> None:
-    """A field that is added to a proto needs its line in `sidecar/client/facts.py`."""
+    """A field that is added to a proto needs its line in `sidecar/prompt_sidecar/client/facts.py`."""
     assert names(MESSAGES[fact]) - TURNED.get(fact, set()) == {f.name for f in fields(fact)} - OURS.get(fact, set())
 
 
@@ -103,13 +103,13 @@ def test_every_method_is_known() -> None:
 
 def test_the_descriptors_are_those_of_the_stubs() -> None:
     """`make protos` wrote both; what it needs of others comes along, each file after those that it imports."""
-    raw = (ROOT / "sidecar" / "client" / "schema.binpb").read_bytes()
+    raw = (ROOT / "sidecar" / "prompt_sidecar" / "client" / "schema.binpb").read_bytes()
     held = {file.name: file for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file}
     seen: set[str] = set()
     for name, file in held.items():
         assert set(file.dependency) <= seen
         seen.add(name)
-        if name.startswith("sidecar/"):
+        if name.startswith("prompt_sidecar/"):
             generated = descriptor_pb2.FileDescriptorProto()
             import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2").DESCRIPTOR.CopyToProto(generated)
             for member in (*file.message_type, *generated.message_type):

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 import grpc
 
-from sidecar.client.breaker import MISSES
-from sidecar.v1 import tool_pb2, trim_pb2
+from prompt_sidecar.client.breaker import MISSES
+from prompt_sidecar.v1 import tool_pb2, trim_pb2
 from tests.clients.languages import Language
 from tests.clients.test_agents import DAYS, LONG, told, without
 
@@ -68,7 +68,7 @@ class Draining:
             "ListTools": grpc.unary_unary_rpc_method_handler(self.list_tools, define.FromString, answered),
             "TrimPrompt": grpc.unary_unary_rpc_method_handler(self.trim_prompt, trim.FromString),
         }
-        return grpc.method_handlers_generic_handler("sidecar.v1.SidecarService", methods)
+        return grpc.method_handlers_generic_handler("prompt_sidecar.v1.SidecarService", methods)
 
 
 @contextmanager

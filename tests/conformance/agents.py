@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 import orjson
 
-from sidecar.run.calls import TrimAnswer
+from prompt_sidecar.run.calls import TrimAnswer
 from tests.conformance.conversations import ANTHROPIC, MEMBER, SYSTEM, Conversation
 from tests.promises.engine import Engine
 from tests.run.test_edits import apply

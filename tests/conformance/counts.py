@@ -36,7 +36,7 @@ from typing import Any
 
 import msgspec
 
-from sidecar.run.usage_calls import InputCounting, UsageCall
+from prompt_sidecar.run.usage_calls import InputCounting, UsageCall
 from tests.bench.figures import percentile
 from tests.conformance.conversations import MEMBER, SYSTEM, Conversation, Step, recorded, recorded_paths
 from tests.conformance.counting import Coefficients, CountingProvider, cost

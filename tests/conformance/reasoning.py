@@ -21,7 +21,7 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from statistics import fmean
 
-from sidecar.trim.policy import PRESETS
+from prompt_sidecar.trim.policy import PRESETS
 from tests.conformance.conversations import recorded_paths
 from tests.conformance.replaying import JUDGES, Result, Task, names, replayed
 from tests.conformance.wired_agents import STYLES, WIRED
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _quiet() -> None:
     """A client whose sidecar is down says so; here that is no news."""
-    logging.getLogger("sidecar.client").setLevel(logging.ERROR)
+    logging.getLogger("prompt_sidecar.client").setLevel(logging.ERROR)
 
 
 def _longest_first(asked: Sequence[Task]) -> list[Task]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.trim.policy import PRESETS
+from prompt_sidecar.trim.policy import PRESETS
 from tests.conformance.case import Case
 from tests.conformance.traffic import Request, recorded
 from tests.promises.engine import Engine

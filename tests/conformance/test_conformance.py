@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.v1 import trim_pb2
 from tests.conformance.case import INVENTED, Case
 from tests.conformance.recorded import CAP, changed, presets, sent, tally
 from tests.conformance.table import CASES

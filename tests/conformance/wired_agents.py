@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import orjson
 
-from sidecar.client import Client
-from sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.client import Client
+from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import program
 from tests.client.serving import PATIENT
 from tests.conformance import agents

@@ -12,7 +12,7 @@ import pytest
 from dashboards.generate.__main__ import BOARDS
 from dashboards.generate.names import FOREIGN, Foreign, labels, series
 from dashboards.generate.panels import Unit
-from sidecar.telemetry.catalog import CATALOG, Metric
+from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.dashboards.queries import parse
 from tests.dashboards.tools import boards, panels
 

@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry
 
 from dashboards.generate.names import FOREIGN, family, label, labels, series
-from sidecar.telemetry.catalog import BUILD_INFO, CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG, Kind, Metric
 
 
 def _exposed(metrics: tuple[Metric, ...]) -> dict[str, set[str]]:

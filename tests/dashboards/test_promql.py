@@ -6,7 +6,7 @@ import pytest
 
 from dashboards.generate.figures import share
 from dashboards.generate.promql import PANEL, Like, Not, Place, Where, or_zero, ratio
-from sidecar.telemetry.catalog import (
+from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     CACHE_BREAKS,
     ESTIMATE_RATIO,

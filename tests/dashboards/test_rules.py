@@ -11,7 +11,7 @@ import yaml
 
 from dashboards.generate.alerts import ALERTS, JOB, SOFT_BOUNDS
 from dashboards.generate.recorded import RECORDED
-from sidecar.telemetry.catalog import BOUNDS
+from prompt_sidecar.telemetry.catalog import BOUNDS
 from tests.dashboards.queries import parse
 from tests.dashboards.test_boards import COMMON, KNOWN
 from tests.dashboards.tools import ROOT, RULE_TESTS, RULES, promtool, rules

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2_grpc, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2_grpc, tool_pb2, trim_pb2
 from tests.demo import plan
 from tests.demo.investigation import QUESTION, Call, Turn
 from tests.demo.plan import Plan

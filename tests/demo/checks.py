@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.v1 import trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import Exchange
 from tests.demo.plan import open_blocks

@@ -11,7 +11,7 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import CALL_SECONDS, Agent, Exchange
 from tests.demo.checks import LEADING, Check, Findings

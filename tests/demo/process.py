@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.v1 import service_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
@@ -36,7 +36,7 @@ class Sidecar:
         # Settings of the caller's environment must not change what the demo shows.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PROMPT_SIDECAR_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "sidecar", "serve", "--listen", "127.0.0.1:0"],
+            [sys.executable, "-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0"],
             cwd=ROOT,
             env=environment | {"PROMPT_SIDECAR_KEY": key},
             stderr=subprocess.PIPE,

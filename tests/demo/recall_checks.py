@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import CALL_SECONDS, REMINDER, Agent, Answered, Exchange
 from tests.demo.checks import LEADING, Check, Findings

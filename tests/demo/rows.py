@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.v1 import trim_pb2
 from tests.demo.agent import Exchange
 from tests.demo.investigation import Turn
 from tests.demo.table import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.v1 import trim_pb2
 from tests.demo.agent import Agent, Exchange
 from tests.demo.investigation import EARLY_FILE, LONG_FILE, SEARCH
 from tests.demo.plan import COMPLETED, Task

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.v1 import trim_pb2
 from tests.demo import stranger
 from tests.demo.agent import Exchange
 from tests.demo.checks import Check, Findings, check_exchange

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.recall.envelope import render_page
-from sidecar.recall.selection import Stretch
-from sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.recall.envelope import render_page
+from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.recall.tag import AnswerKind, tagged
 from tests.demo.envelope import Envelope, Quote, quotes
 
 KEY = b"k" * 32

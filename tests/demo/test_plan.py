@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sidecar.run.tasks import TaskList, lines, open_lines
+from prompt_sidecar.run.tasks import TaskList, lines, open_lines
 from tests.demo.investigation import CREATE_TASKS, Call, begin, done
 from tests.demo.plan import Plan, Task, after, open_blocks, unfinished
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sidecar.trim.elide import marker
+from prompt_sidecar.trim.elide import marker
 from tests.demo.prompt import Line, Prompt
 
 LISTED = 'id=abcdefghjk tool=read_file args="{\\"path\\": \\"a.py\\"}" iteration=5 bytes=88442'

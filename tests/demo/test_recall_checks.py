@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.recall.envelope import render_page
-from sidecar.recall.selection import Stretch
-from sidecar.recall.tag import AnswerKind, tagged
-from sidecar.v1 import retrieve_pb2, search_pb2, tool_pb2
+from prompt_sidecar.recall.envelope import render_page
+from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.v1 import retrieve_pb2, search_pb2, tool_pb2
 from tests.demo.agent import Agent, Answered
 from tests.demo.envelope import Quote
 from tests.demo.investigation import RECALL, Call

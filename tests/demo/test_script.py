@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.trim.policy import Policy
+from prompt_sidecar.trim.policy import Policy
 from tests.demo import stranger
 from tests.demo.agent import REMINDER
 from tests.demo.investigation import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sidecar.v1 import search_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import search_pb2, tool_pb2, trim_pb2
 from tests.demo.agent import Agent, Answered, Exchange
 from tests.demo.investigation import SEARCH, UPDATE_TASK, Call, Turn
 from tests.demo.plan import Task

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.run.tools import definitions
+from prompt_sidecar.run.tools import definitions
 from tests.demo.investigation import SIDECAR_TOOLS
 from tests.demo.tools import GREP_LINES, Tools, schemas
 

@@ -13,7 +13,7 @@ from tests.deploy.contained import USER, container
 MOST_ADDED = 110_000_000
 """Bytes that the image may add to its base, unpacked."""
 ASK = """
-from sidecar.client import Client
+from prompt_sidecar.client import Client
 with Client("127.0.0.1:7717", fail_open=False, deadline=60) as client:
     messages = [{"role": "user", "content": "hello"}]
     for number in range(20):

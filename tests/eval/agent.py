@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import grpc
 
-from sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, tool_pb2, trim_pb2
 from tests.eval import grading
 from tests.eval.chat import Chat, Reply
 from tests.eval.tasks import CAP_BYTES, LIMIT, SEND, Task, tools, use

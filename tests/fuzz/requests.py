@@ -11,9 +11,9 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from sidecar.prompt.formats import FORMATS
-from sidecar.run.tool_texts import TOOLS
-from sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.run.tool_texts import TOOLS
+from prompt_sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
 from tests.conformance.table import CASES
 from tests.fuzz.spoiling import HALF, ODD, Place, at, places, replaced, spoiled, written
 

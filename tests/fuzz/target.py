@@ -12,13 +12,13 @@ from typing import Any
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from sidecar.run.limits import Limits
-from sidecar.run.service import Runs
-from sidecar.server.callers import CALLER
-from sidecar.server.servicer import Servicer
-from sidecar.server.status import status_of
-from sidecar.trim.policy import preset
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.callers import CALLER
+from prompt_sidecar.server.servicer import Servicer
+from prompt_sidecar.server.status import status_of
+from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.v1 import trim_pb2
 from tests.fuzz.requests import JSON_FORMATS, REQUESTS, RUN, odd_request, of_prompt, prompt, spelled
 from tests.promises.engine import KEY, Clock, counter
 
@@ -139,4 +139,4 @@ def _returned(raw: bytes, answer: bytes) -> bytes:
 
 def quiet() -> None:
     """Have the servicer's log say nothing: faults are told by the fuzzer."""
-    logging.getLogger("sidecar").setLevel(logging.CRITICAL)
+    logging.getLogger("prompt_sidecar").setLevel(logging.CRITICAL)

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from sidecar.server.servicer import METHODS
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.server.servicer import METHODS
+from prompt_sidecar.v1 import trim_pb2
 from tests.fuzz.__main__ import main
 from tests.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, prompt, spelled, sweep, swept
 from tests.fuzz.spoiling import places, replaced
@@ -59,7 +59,7 @@ def test_over_a_socket() -> None:
     with serving() as served:
 
         def call(name: str, raw: bytes) -> tuple[str, bytes]:
-            method: Any = served.channel.unary_unary(f"/sidecar.v1.SidecarService/{name}")
+            method: Any = served.channel.unary_unary(f"/prompt_sidecar.v1.SidecarService/{name}")
             try:
                 return "OK", method(raw, timeout=60)
             except grpc.RpcError as error:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
-from sidecar.v1 import (
+from prompt_sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
+from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,
     run_pb2,

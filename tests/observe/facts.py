@@ -11,16 +11,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 
-from sidecar.recall.found import SearchOutcome
-from sidecar.recall.outcome import Outcome
-from sidecar.run.calls import NoFit
-from sidecar.run.recall_calls import ToolOutcome
-from sidecar.run.size_facts import SizeKind
-from sidecar.run.tool_texts import TOOLS
-from sidecar.run.usage_calls import CacheUse, Calibrated, UsageOutcome
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import OTHER, Metric
-from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2, usage_pb2
+from prompt_sidecar.recall.found import SearchOutcome
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.run.calls import NoFit
+from prompt_sidecar.run.recall_calls import ToolOutcome
+from prompt_sidecar.run.size_facts import SizeKind
+from prompt_sidecar.run.tool_texts import TOOLS
+from prompt_sidecar.run.usage_calls import CacheUse, Calibrated, UsageOutcome
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import OTHER, Metric
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2, usage_pb2
 
 Labels = tuple[tuple[str, str], ...]
 

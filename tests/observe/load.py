@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 import grpc
 
-from sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
+from prompt_sidecar.v1 import policy_pb2, service_pb2_grpc, trim_pb2
 from tests.observe.agents import Agent, Habits
 from tests.observe.facts import Facts
 from tests.observe.stack import Sidecar
@@ -185,7 +185,7 @@ class Load:
                 stub.TrimPrompt(_request("stranger", b"not a prompt"))
             self.facts.refused()
             with suppress(grpc.RpcError):
-                unknown: Unserved = channel.unary_unary("/sidecar.v1.SidecarService/NoSuchMethod")
+                unknown: Unserved = channel.unary_unary("/prompt_sidecar.v1.SidecarService/NoSuchMethod")
                 unknown(b"")
             self._over.wait(4 * self._pace.think)
 

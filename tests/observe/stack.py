@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.observe import prometheus as prom
 from tests.observe.components import ROOT
 from tests.observe.dashboards import rule_files
@@ -64,7 +64,7 @@ def sidecar(programs: Programs, name: str, settings: Mapping[str, str], collecto
             "OTEL_SERVICE_NAME": "prompt-sidecar",
             **more,
         }
-    running = programs.start(name, [sys.executable, "-m", "sidecar", "serve"], environment(chosen, **more))
+    running = programs.start(name, [sys.executable, "-m", "prompt_sidecar", "serve"], environment(chosen, **more))
     running.wait_until(lambda: _LISTENS.search(running.said()) is not None)
     found = _LISTENS.search(running.said())
     assert found is not None

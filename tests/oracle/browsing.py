@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sidecar.run.calls import Annotation, TrimAnswer
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.run.calls import Annotation, TrimAnswer
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.runs import Run, body_of, dumps, turns
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, blocks_of, messages_of, role_of
 
@@ -92,7 +92,7 @@ class History:
     run: Run
     """In conversation format: the OpenAI chat run that it was written from."""
     slices: Sequence[bytes] = field(repr=False)
-    """Each message as it is sent: JSON, or a serialised `sidecar.v1.Message`."""
+    """Each message as it is sent: JSON, or a serialised `prompt_sidecar.v1.Message`."""
     parts: Sequence[Part]
     """What each message is for; of a merged turn what its first block is for."""
 
@@ -287,7 +287,7 @@ _NAMES = {number: name for name, number in _ROLES.items()}
 
 
 def typed(message: Mapping[str, Any]) -> bytes:
-    """A message of OpenAI's format as a serialised `sidecar.v1.Message`."""
+    """A message of OpenAI's format as a serialised `prompt_sidecar.v1.Message`."""
     made = pb.Message(role=_ROLES[message["role"]])
     content = message["content"]
     if message["role"] == "tool":

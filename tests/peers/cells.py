@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from statistics import fmean
 
-from sidecar.run.weigh import PRIMING
+from prompt_sidecar.run.weigh import PRIMING
 from tests.peers.accounting import Figures, figures
 from tests.peers.contenders import CONTROL, NEVER, OURS, SLIDING, Outcome, control, never, ours, sliding
 from tests.peers.environments import Environment, Unavailable, prepared, vocabularies

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sidecar.errors import SidecarError
-from sidecar.prompt.formats import FORMATS
-from sidecar.run.weigh import PRIMING, count_opaque, weigh
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.run.weigh import PRIMING, count_opaque, weigh
 from tests.oracle.baselines import Sized
 from tests.oracle.runs import Run, dumps, turns
 from tests.oracle.shapes import blocks_of, results_of, role_of, texts_of, typed_blocks

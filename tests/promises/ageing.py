@@ -15,10 +15,10 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind
-from sidecar.run.calls import Annotation, Trim, TrimAnswer
-from sidecar.trim.entries import Action
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.run.calls import Annotation, Trim, TrimAnswer
+from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.alignment import Alignment, may_stand_for
 from tests.oracle.browsing import CONVERSATION, Browsing, History, Part, browsing, prompt_of, returned, typed
 from tests.oracle.runs import Shape, synthetic

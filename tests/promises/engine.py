@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sidecar.recall.found import Found, SearchLimits, SearchQuery
-from sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, RunFigures, TrimAnswer, TrimCall
-from sidecar.run.limits import Limits
-from sidecar.run.recall_calls import RecallLimits, SearchCall, ToolAnswer, ToolCall
-from sidecar.run.service import Runs
-from sidecar.tokens.count import Counter
-from sidecar.tokens.vocabulary import load
-from sidecar.trim.policy import preset
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
+from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, RunFigures, TrimAnswer, TrimCall
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.recall_calls import RecallLimits, SearchCall, ToolAnswer, ToolCall
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.tokens.count import Counter
+from prompt_sidecar.tokens.vocabulary import load
+from prompt_sidecar.trim.policy import preset
 
 KEY = b"a key that is configured, thirty-two bytes and more"
 CALLER = "promises"

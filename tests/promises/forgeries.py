@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sidecar.recall.tag import AnswerKind, tagged
-from sidecar.trim.elide import marker
-from sidecar.trim.ids import run_key
-from sidecar.trim.own_text import DIRECTIVES, REGISTRY_HEADER
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.trim.elide import marker
+from prompt_sidecar.trim.ids import run_key
+from prompt_sidecar.trim.own_text import DIRECTIVES, REGISTRY_HEADER
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.runs import dumps
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT, texts_of
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from sidecar.run.calls import OwnTextKind, OwnTextPlace, Trim, TrimAnswer
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import OwnTextKind, OwnTextPlace, Trim, TrimAnswer
+from prompt_sidecar.trim.entries import Action
 from tests.oracle.alignment import Alignment, alignment
 from tests.oracle.baselines import Entry, Sized
 from tests.oracle.runs import Run

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from sidecar.prompt.format import Format
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import Role
-from sidecar.run.calls import OwnTextPlace, TrimAnswer
-from sidecar.trim.entries import Action
-from sidecar.trim.policy import PRESETS
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.run.calls import OwnTextPlace, TrimAnswer
+from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.policy import PRESETS
 from tests.conformance.case import Body, Case
 from tests.promises.engine import Engine
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sidecar.run.calls import TrimAnswer
-from sidecar.run.size_facts import SizeKind
-from sidecar.trim.own_text import SHARE_OF_LIMIT
-from sidecar.trim.policy import AgeStage, preset
-from sidecar.trim.stages import ELIDE_FLOOR
+from prompt_sidecar.run.calls import TrimAnswer
+from prompt_sidecar.run.size_facts import SizeKind
+from prompt_sidecar.trim.own_text import SHARE_OF_LIMIT
+from prompt_sidecar.trim.policy import AgeStage, preset
+from prompt_sidecar.trim.stages import ELIDE_FLOOR
 from tests.oracle import data as recorded_data
 from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, browsing, returned
 from tests.oracle.runs import Shape, recorded, synthetic, turns

@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import pytest
 
-from sidecar.run.calls import Outcome, RevisionUse, TrimAnswer
-from sidecar.run.limits import Limits
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import Outcome, RevisionUse, TrimAnswer
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, dumps, synthetic, turns
 from tests.oracle.shapes import FORMATS
 from tests.oracle.tokens import count_prompt

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.trim.entries import Action
+from prompt_sidecar.trim.entries import Action
 from tests.conformance.case import Case
 from tests.conformance.table import CASES
 from tests.promises.played import WAYS, complaints, instability, plays, resent

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import Outcome, TrimAnswer
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import Outcome, TrimAnswer
+from prompt_sidecar.trim.entries import Action
 from tests.oracle import data
 from tests.oracle.runs import body_of, dumps
 from tests.oracle.shapes import FORMATS, OPENAI_CHAT, texts_of

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import SidecarError
-from sidecar.recall.found import MOST_SNIPPETS, SearchQuery
-from sidecar.recall.outcome import describe
-from sidecar.recall.tag import AnswerKind, Recognised, recognise
-from sidecar.run.calls import Outcome, PatternMatch, RetrieveCall, TrimAnswer
-from sidecar.run.recall_calls import SearchCall, ToolAnswer, ToolCall, ToolOutcome
-from sidecar.trim.ids import run_key
-from sidecar.trim.own_text import ARGUMENTS_CHARACTERS
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.recall.found import MOST_SNIPPETS, SearchQuery
+from prompt_sidecar.recall.outcome import describe
+from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
+from prompt_sidecar.run.calls import Outcome, PatternMatch, RetrieveCall, TrimAnswer
+from prompt_sidecar.run.recall_calls import SearchCall, ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.trim.ids import run_key
+from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle import data
 from tests.oracle.runs import body_of, dumps
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import TrimAnswer
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import TrimAnswer
+from prompt_sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, synthetic, turns
 from tests.oracle.shapes import FORMATS, OPENAI_CHAT, role_of
 from tests.promises.engine import Engine

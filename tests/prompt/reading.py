@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from sidecar.errors import SidecarError
-from sidecar.prompt.format import Format
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import Item, Message
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import Item, Message
 
 OPENAI: Format = FORMATS["openai_chat"]
 ANTHROPIC: Format = FORMATS["anthropic_messages"]

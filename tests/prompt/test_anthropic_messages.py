@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.items import ItemKind, Role
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.reading import ANTHROPIC, identity, read, shown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sidecar.trim.entries import Action
+from prompt_sidecar.trim.entries import Action
 from tests.conformance.bedrock_converse import defects
 from tests.promises.engine import Engine
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
+from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from tests.oracle import shapes
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.bodies import chance, few, spelled, values

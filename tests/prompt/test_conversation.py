@@ -7,10 +7,10 @@ import json
 import pytest
 from google.protobuf.json_format import Parse
 
-from sidecar.errors import InvalidRequest
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.prompt.reading import shown
 
 TYPED = FORMATS["conversation"]

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.body import split
-from sidecar.prompt.format import Format, SystemMember
-from sidecar.prompt.formats import FORMATS
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.format import Format, SystemMember
+from prompt_sidecar.prompt.formats import FORMATS
 
 GEMINI: Format = FORMATS["gemini_contents"]
 OURS = '{"text":"ours"}'

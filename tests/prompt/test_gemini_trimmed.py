@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import OwnTextPlace, TrimAnswer
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import OwnTextPlace, TrimAnswer
+from prompt_sidecar.trim.entries import Action
 from tests.conformance.gemini_contents import defects
 from tests.promises.engine import Engine
 

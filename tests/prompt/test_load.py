@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.jsontext import load, raise_if_out_of_memory
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory
 from tests.prompt.bodies import chance, few, spelled, texts, values
 from tests.prompt.reading import fault
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import Item, ItemKind, Role
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import Item, ItemKind, Role
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.reading import fault, identity, read, shown
 

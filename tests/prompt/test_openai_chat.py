@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.body import split
-from sidecar.prompt.format import Format
-from sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.items import ItemKind, Role
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.reading import OPENAI, identity, read, shown
 

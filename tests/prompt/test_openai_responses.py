@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.body import split
-from sidecar.prompt.format import Format
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind, Role
 from tests.prompt.reading import fault, identity, read, shown
 
 RESPONSES: Format = FORMATS["openai_responses"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.jsontext import canonical, load
-from sidecar.prompt.parts import shown_json, string, text_in_place
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.jsontext import canonical, load
+from prompt_sidecar.prompt.parts import shown_json, string, text_in_place
 from tests.oracle.respell import SPELLINGS
 
 

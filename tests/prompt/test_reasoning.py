@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.format import Format
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import OPAQUE_TOKENS, ItemKind
-from sidecar.prompt.thinking import binds_thinking
-from sidecar.v1 import conversation_pb2 as pb
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import OPAQUE_TOKENS, ItemKind
+from prompt_sidecar.prompt.thinking import binds_thinking
+from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.prompt.reading import identity
 
 SIGNED = "c2lnbmF0dXJl" * 20

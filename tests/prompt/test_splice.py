@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import Path
-from sidecar.prompt.jsontext import splice, value_at
+from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.jsontext import splice, value_at
 from tests.prompt.bodies import chance, few, spelled, values
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from sidecar.prompt.body import Split, join_slices, split
+from prompt_sidecar.prompt.body import Split, join_slices, split
 from tests.prompt.bodies import Body, bodies, decoded, few, values
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.body import Split, continued, equal_slice, split
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.body import Split, continued, equal_slice, split
 from tests.prompt.bodies import Body, bodies, chance, few, messages, names, spelled, values
 
 CHANGES = ["same", "append", "insert", "edit", "longer", "remove", "cut", "head", "tail", "gap", "kind"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.body import split
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.body import split
 
 MESSAGES = "json.body.messages"
 SECRET = "only-in-the-prompt"

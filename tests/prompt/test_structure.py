@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidJson, TooLarge
-from sidecar.prompt import structure
-from sidecar.prompt.body import MAX_NAME, split
-from sidecar.prompt.jsontext import load
-from sidecar.prompt.structure import FREE_BYTES, Shape, check_decoding, check_slices, shape
+from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.prompt import structure
+from prompt_sidecar.prompt.body import MAX_NAME, split
+from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.structure import FREE_BYTES, Shape, check_decoding, check_slices, shape
 from tests.steps import growth
 
 MEGABYTE = 1_000_000
@@ -131,7 +131,7 @@ def test_texts_are_not_refused(name: str) -> None:
 
 _LOADING: Final = """
 import sys, orjson
-from sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.jsontext import load
 from tests.prompt.test_structure import TEXTS, resident
 raw = orjson.dumps({"role": "tool", "content": TEXTS[sys.argv[1]](8_000_000)})
 raw = raw.replace(b'"role":', b'"role" : ', 1) if sys.argv[2] == "True" else raw

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt import surrogates
-from sidecar.prompt.body import split
-from sidecar.prompt.surrogates import lone_surrogates, mended
+from prompt_sidecar.prompt import surrogates
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.surrogates import lone_surrogates, mended
 
 _SLOW = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.", re.DOTALL

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidJson
-from sidecar.prompt.system_member import add_block, block_texts, block_without, string_member
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without, string_member
 
 MEMBER = string_member("instructions")
 OURS = ("Rules of ours.\nIn two lines.", "[3 earlier iterations dropped]", "Registry:\nid=x")

@@ -16,8 +16,8 @@ from typing import Final
 import yaml
 
 from dashboards.generate import names
-from sidecar.server.servicer import METHODS
-from sidecar.telemetry.catalog import OTHER, RPC_DURATION
+from prompt_sidecar.server.servicer import METHODS
+from prompt_sidecar.telemetry.catalog import OTHER, RPC_DURATION
 from tests.observe import components, dashboards, stack
 from tests.observe.dashboards import Dashboard, Moment, Panel, Target, substitute
 from tests.observe.load import SETTINGS, Load, Pace

@@ -16,11 +16,11 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.telemetry import pipeline
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.v1 import (
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.telemetry import pipeline
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.v1 import (
     retrieve_pb2,
     run_pb2,
     search_pb2,
@@ -36,7 +36,7 @@ from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
 from tests.server.serving import LATE, Gate, failure, outlasted, runs
 
-SERVICE = "sidecar.v1.SidecarService"
+SERVICE = "prompt_sidecar.v1.SidecarService"
 SECRET = "s3cr3t" + "-zanzibar-" + "8412"
 HELLO = b'[{"role":"user","content":"hello"}]'
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.recall.analysis import MAX_TERM, MEMO_WORDS, STOPWORDS, Analyser, plain, query_terms, terms
+from prompt_sidecar.recall.analysis import MAX_TERM, MEMO_WORDS, STOPWORDS, Analyser, plain, query_terms, terms
 
 ANY = st.text(max_size=200) | st.text("aB1_-./@ é日\u0301\u200b\U0001f600", max_size=200)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_found, render_page
-from sidecar.recall.found import Snippet
-from sidecar.recall.item import HistoryItem
-from sidecar.recall.selection import Stretch
-from sidecar.tokens.vocabulary import load
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_found, render_page
+from prompt_sidecar.recall.found import Snippet
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.tokens.vocabulary import load
 from tests.promises.forgeries import FORGERIES, GUESSED_ID, GUESSED_NONCE, envelope_lines, read_envelope
 
 MESSAGE = "2 of 17 matching items shown; iterations 1-37 were searched."

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall import history as history_module
-from sidecar.recall.counts import Counts
-from sidecar.recall.found import SearchLimits, SearchQuery
-from sidecar.recall.history import History
-from sidecar.recall.item import HistoryItem
-from sidecar.recall.stash import Stash
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall import history as history_module
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.found import SearchLimits, SearchQuery
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.stash import Stash
 from tests.recall.test_stash import Clock
 
 ALL = SearchQuery("any")

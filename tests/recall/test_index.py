@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from sidecar.recall.analysis import plain, terms
-from sidecar.recall.index import STEP_BYTES, Bm25, Hit, Index
-from sidecar.recall.passages import passages
+from prompt_sidecar.recall.analysis import plain, terms
+from prompt_sidecar.recall.index import STEP_BYTES, Bm25, Hit, Index
+from prompt_sidecar.recall.passages import passages
 
 _WORDS = [f"w{number}" for number in range(12)]
 _TEXTS = st.lists(st.sampled_from([*_WORDS, "\n"]), max_size=300).map(" ".join)

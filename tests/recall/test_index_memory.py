@@ -12,7 +12,7 @@ from time import thread_time
 
 import pytest
 
-from sidecar.recall.index import Index
+from prompt_sidecar.recall.index import Index
 from tests.bench.synthetic import Writer
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.recall.passages import LEAST_WORDS, MOST_BYTES, MOST_WORDS, passages
+from prompt_sidecar.recall.passages import LEAST_WORDS, MOST_BYTES, MOST_WORDS, passages
 from tests.oracle.data import document, present
 from tests.recall.test_recorded import texts
 

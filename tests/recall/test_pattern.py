@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidRequest
-from sidecar.recall import pattern
-from sidecar.recall.pattern import MAX_EXPRESSION, MAX_MATCHING_LINES, MAX_WORK, matching_stretches
-from sidecar.recall.retrieve import select
-from sidecar.recall.selection import PatternMatch
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.recall import pattern
+from prompt_sidecar.recall.pattern import MAX_EXPRESSION, MAX_MATCHING_LINES, MAX_WORK, matching_stretches
+from prompt_sidecar.recall.retrieve import select
+from prompt_sidecar.recall.selection import PatternMatch
 
 EXPRESSIONS = ["a", "^a", "a$", "^$", "^", "$", "a|b", "b*", "a.c", "[^a]", "(ab)+", "é", "B", "a+b?", r"\s", "c.*a"]
 

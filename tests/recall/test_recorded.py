@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.recall.holding import Held
-from sidecar.recall.retrieve import select
-from sidecar.recall.stash import Stash
-from sidecar.tokens import Counter, load
+from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.retrieve import select
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.tokens import Counter, load
 from tests.oracle.data import document, present
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.recall.analysis import terms
-from sidecar.recall.rerank import PAIR, REACH, Candidate, rerank, weights
+from prompt_sidecar.recall.analysis import terms
+from prompt_sidecar.recall.rerank import PAIR, REACH, Candidate, rerank, weights
 
 WEIGHTS = {"error": 2.0, "class": 1.0, "code": 3.0}
 TEXTS = st.lists(st.sampled_from(["error", "class", "code", "other", "thing"]), max_size=12).map(" ".join)

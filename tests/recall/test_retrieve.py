@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidRequest
-from sidecar.recall.outcome import Outcome, describe, describe_page
-from sidecar.recall.retrieve import MAX_PAGE_TOKENS, MIN_PAGE_TOKENS, WINDOW_BYTES_PER_TOKEN, select
-from sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
+from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS, MIN_PAGE_TOKENS, WINDOW_BYTES_PER_TOKEN, select
+from prompt_sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
 
 TEXT = "text/plain"
 Count = Callable[[str], int]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.errors import InvalidRequest
-from sidecar.prompt.items import Role
-from sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
-from sidecar.recall.search import search
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.search import search
 from tests.recall.test_history import RUN, Recorder, no_check, text
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.recall import search as search_module
-from sidecar.recall.found import MOST_TOTAL_TOKENS, SearchLimits, SearchQuery
-from sidecar.recall.ranking import RANKED
-from sidecar.recall.search import search
+from prompt_sidecar.recall import search as search_module
+from prompt_sidecar.recall.found import MOST_TOTAL_TOKENS, SearchLimits, SearchQuery
+from prompt_sidecar.recall.ranking import RANKED
+from prompt_sidecar.recall.search import search
 from tests.recall.test_history import Recorder, no_check
 from tests.recall.test_search import ask, count, ids
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_bm25 import BM25Plus
 
-from sidecar.recall import ranking as ranking_module
-from sidecar.recall.analysis import plain, query_terms, terms
-from sidecar.recall.found import SearchQuery
-from sidecar.recall.passages import passages
+from prompt_sidecar.recall import ranking as ranking_module
+from prompt_sidecar.recall.analysis import plain, query_terms, terms
+from prompt_sidecar.recall.found import SearchQuery
+from prompt_sidecar.recall.passages import passages
 from tests.recall.test_history import Recorder
 from tests.recall.test_search import ask, ids
 

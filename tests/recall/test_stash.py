@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from sidecar.recall import stash as stash_module
-from sidecar.recall.deadlines import MOST_STALE
-from sidecar.recall.holding import COMPRESS_FROM, Cause, Held
-from sidecar.recall.outcome import Outcome
-from sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
+from prompt_sidecar.recall import stash as stash_module
+from prompt_sidecar.recall.deadlines import MOST_STALE
+from prompt_sidecar.recall.holding import COMPRESS_FROM, Cause, Held
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, WAITING_BYTES, Stash
 
 TEXT = "text/plain"
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall import history as history_module
-from sidecar.recall import stash as stash_module
-from sidecar.recall.found import SearchLimits
-from sidecar.recall.history import History
-from sidecar.recall.item import HistoryItem
-from sidecar.recall.stash import Stash
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall import history as history_module
+from prompt_sidecar.recall import stash as stash_module
+from prompt_sidecar.recall.found import SearchLimits
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.stash import Stash
 from tests.recall.test_stash import TEXT, Clock, lines
 
 AT_ONCE, WAITING = 5_000, 7_000

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from sidecar.recall import stash as stash_module
-from sidecar.recall.holding import Cause, Held
-from sidecar.recall.outcome import Outcome
-from sidecar.recall.stash import Stash
+from prompt_sidecar.recall import stash as stash_module
+from prompt_sidecar.recall.holding import Cause, Held
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.stash import Stash
 
 TOTAL, RUN, TTL, ENTRIES = 40, 25, 10, 6
 RUNS = st.sampled_from(["a1", "a2", "b1"])

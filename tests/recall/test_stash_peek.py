@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.recall import stash as stash_module
-from sidecar.recall.holding import Held
-from sidecar.recall.outcome import Outcome
-from sidecar.recall.stash import COMPRESS_AT_ONCE, PEEK_SLICE, Stash
+from prompt_sidecar.recall import stash as stash_module
+from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.stash import COMPRESS_AT_ONCE, PEEK_SLICE, Stash
 from tests.recall.test_stash import TEXT, lines, make
 
 

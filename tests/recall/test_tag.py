@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.recall.tag import HEADLINE_CHARACTERS, AnswerKind, Recognised, recognise, tagged
-from sidecar.trim.ids import run_key
+from prompt_sidecar.recall.tag import HEADLINE_CHARACTERS, AnswerKind, Recognised, recognise, tagged
+from prompt_sidecar.trim.ids import run_key
 
 KEY = run_key(b"key", "caller", "run-1")
 ID = "ab3dq7ghjk"

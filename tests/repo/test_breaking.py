@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUF = Path(sys.executable).parent / "buf"
-HEAD_OF_FILE = 'syntax = "proto3";\n\npackage sidecar.v1;\n\n'
+HEAD_OF_FILE = 'syntax = "proto3";\n\npackage prompt_sidecar.v1;\n\n'
 BEFORE = HEAD_OF_FILE + "// A thing.\nmessage Thing {\n  // Its name.\n  string name = 1;\n}\n"
 ADDED = BEFORE.replace("}\n", "  // Its size.\n  int32 size = 2;\n}\n")
 BROKEN = BEFORE.replace("string name = 1", "int32 name = 1")
@@ -27,7 +27,7 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / ".ci").mkdir(parents=True)
-        (folder / "protos" / "sidecar" / "v1").mkdir(parents=True)
+        (folder / "protos" / "prompt_sidecar" / "v1").mkdir(parents=True)
         shutil.copy(ROOT / ".ci" / "check-breaking", folder / ".ci")
         shutil.copy(ROOT / "protos" / "buf.yaml", folder / "protos")
         self.git("init", "--quiet", "--initial-branch=main")
@@ -39,7 +39,7 @@ class Repository:
 
     def write(self, proto: str) -> None:
         """Put the proto into the work tree."""
-        (self.folder / "protos" / "sidecar" / "v1" / "thing.proto").write_text(proto)
+        (self.folder / "protos" / "prompt_sidecar" / "v1" / "thing.proto").write_text(proto)
 
     def commit(self, proto: str) -> None:
         """Write the proto and commit everything."""

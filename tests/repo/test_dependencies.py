@@ -63,7 +63,7 @@ def modules(folder: str) -> Iterator[tuple[str, str]]:
 
 def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
     """Return the imports under a folder whose distribution is not declared, with a file that does each."""
-    ours = {"dashboards", "sidecar", "tests", "__future__"} | sys.stdlib_module_names
+    ours = {"dashboards", "prompt_sidecar", "tests", "__future__"} | sys.stdlib_module_names
     distributions = packages_distributions()
     found = set()
     for module, path in modules(folder):
@@ -78,12 +78,12 @@ def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
 
 def test_the_sidecar_imports_only_what_it_declares() -> None:
     """A dependency that comes with another one today may be gone tomorrow."""
-    assert set() == undeclared("sidecar", set(runtime()) | set(extras()))
+    assert set() == undeclared("sidecar/prompt_sidecar", set(runtime()) | set(extras()))
 
 
 def test_the_client_imports_only_what_it_declares() -> None:
     """An agent that installs the client gets nothing of the server's."""
-    assert set() == undeclared("sidecar/client", set(client()))
+    assert set() == undeclared("sidecar/prompt_sidecar/client", set(client()))
 
 
 def test_the_tests_import_only_what_is_declared() -> None:
@@ -127,7 +127,7 @@ def test_every_pin_has_a_hash() -> None:
 
 def test_the_runtime_is_as_new_as_the_generator_of_the_stubs() -> None:
     """The stubs refuse an older one when they are imported."""
-    stubs = ROOT / "sidecar" / "v1"
+    stubs = ROOT / "sidecar" / "prompt_sidecar" / "v1"
     service = (stubs / "service_pb2_grpc.py").read_text(encoding="utf-8")
     messages = (stubs / "service_pb2.py").read_text(encoding="utf-8")
     grpcio = re.search(r"GRPC_GENERATED_VERSION = '(.+)'", service)
@@ -141,8 +141,10 @@ def test_the_runtime_is_as_new_as_the_generator_of_the_stubs() -> None:
 
 def test_every_proto_has_its_stubs_and_every_stub_its_proto() -> None:
     """A stub whose proto is gone would be shipped for ever."""
-    protos = {path.stem for path in (ROOT / "protos" / "sidecar" / "v1").glob("*.proto")}
+    protos = {path.stem for path in (ROOT / "protos" / "prompt_sidecar" / "v1").glob("*.proto")}
     suffixes = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi")
     expected = {proto + suffix for proto in protos for suffix in suffixes}
 
-    assert expected == {path.name for path in (ROOT / "sidecar" / "v1").glob("*_pb2*.py*") if path.is_file()}
+    assert expected == {
+        path.name for path in (ROOT / "sidecar" / "prompt_sidecar" / "v1").glob("*_pb2*.py*") if path.is_file()
+    }

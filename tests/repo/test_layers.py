@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -20,25 +21,30 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("module", "planted", "contract"),
     [
-        ("prompt/planted.py", "import sidecar.trim.policy", "The way of a prompt"),
-        ("trim/planted.py", "import sidecar.run.calls", "The way of a prompt"),
+        ("prompt/planted.py", "import prompt_sidecar.trim.policy", "The way of a prompt"),
+        ("trim/planted.py", "import prompt_sidecar.run.calls", "The way of a prompt"),
         ("planted.py", "", "The way of a prompt"),
-        ("run/planted.py", "import sidecar.v1.trim_pb2", "Wire types stay at the edges"),
+        ("run/planted.py", "import prompt_sidecar.v1.trim_pb2", "Wire types stay at the edges"),
         ("run/planted.py", "import grpc", "Up to run/"),
         ("trim/planted.py", "import opentelemetry.trace", "Up to run/"),
         ("recall/planted.py", "import socket", "Up to run/"),
-        ("client/planted.py", "import sidecar.errors", "The way of a prompt"),
-        ("server/planted.py", "import sidecar.client.options", "The client is for agents"),
+        ("client/planted.py", "import prompt_sidecar.errors", "The way of a prompt"),
+        ("server/planted.py", "import prompt_sidecar.client.options", "The client is for agents"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, module: str, planted: str, contract: str) -> None:
     """An import against the direction, a module without a layer, a wire type or I/O in the core breaks a contract."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "sidecar", tmp_path / "sidecar", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "sidecar" / module).write_text(planted)
+    (tmp_path / "sidecar" / "prompt_sidecar" / module).write_text(planted)
 
     result = subprocess.run(
-        [LINT_IMPORTS, "--no-logo", "--no-cache"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [LINT_IMPORTS, "--no-logo", "--no-cache"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "sidecar")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     # Long names wrap, so that their end and the verdict stand on the next line.

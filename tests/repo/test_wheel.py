@@ -30,14 +30,14 @@ def test_every_source_file_is_in(wheel: zipfile.ZipFile) -> None:
     """Code, stubs with their types, and the mark that says there are types."""
     files = [path for path in (ROOT / "sidecar").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
-    assert set() == {path.relative_to(ROOT).as_posix() for path in files} - set(wheel.namelist())
+    assert set() == {path.relative_to(ROOT / "sidecar").as_posix() for path in files} - set(wheel.namelist())
 
 
 def test_the_protos_are_in(wheel: zipfile.ZipFile) -> None:
     """A client in another language generates its stubs from them, byte for byte those of the repository."""
-    protos = sorted((ROOT / "protos" / "sidecar").rglob("*.proto"))
+    protos = sorted((ROOT / "protos" / "prompt_sidecar").rglob("*.proto"))
 
-    assert {f"sidecar/{path.relative_to(ROOT)}": path.read_bytes() for path in protos} == {
+    assert {f"prompt_sidecar/{path.relative_to(ROOT)}": path.read_bytes() for path in protos} == {
         name: wheel.read(name) for name in wheel.namelist() if name.endswith(".proto")
     }
 
@@ -46,7 +46,7 @@ def test_nothing_stands_beside_the_package(wheel: zipfile.ZipFile) -> None:
     """Tests and scripts of the repository stay out of site-packages."""
     tops = {name.split("/")[0] for name in wheel.namelist()}
 
-    assert {"sidecar"} == {top for top in tops if not top.endswith(".dist-info")}
+    assert {"prompt_sidecar"} == {top for top in tops if not top.endswith(".dist-info")}
 
 
 def test_the_page_of_a_package_index_has_no_broken_link(wheel: zipfile.ZipFile) -> None:
@@ -64,7 +64,7 @@ def test_the_command_is_declared(wheel: zipfile.ZipFile) -> None:
     """`prompt-sidecar` starts the command line."""
     name = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
 
-    assert "prompt-sidecar = sidecar.__main__:main" in wheel.read(name).decode()
+    assert "prompt-sidecar = prompt_sidecar.__main__:main" in wheel.read(name).decode()
 
 
 def test_no_page_says_that_it_is_on_a_package_index() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from sidecar.recall.analysis import Analyser
+from prompt_sidecar.recall.analysis import Analyser
 from tests.oracle.data import ENVIRONMENT, present
 from tests.retrieval import chunks, facts
 from tests.retrieval.search import Search, by_index, by_library

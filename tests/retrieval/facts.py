@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sidecar.recall.analysis import STOPWORDS
+from prompt_sidecar.recall.analysis import STOPWORDS
 from tests.oracle.data import document
 from tests.retrieval.search import Search
 

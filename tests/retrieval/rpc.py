@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sidecar.v1 import search_pb2, trim_pb2
-from sidecar.v1.conversation_pb2 import ROLE_TOOL
+from prompt_sidecar.v1 import search_pb2, trim_pb2
+from prompt_sidecar.v1.conversation_pb2 import ROLE_TOOL
 from tests.retrieval.search import SHOWN, Search
 from tests.server.serving import Serving, request, serving
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import rank_bm25
 
-from sidecar.recall import analysis
-from sidecar.recall.index import Hit, Index
-from sidecar.recall.rerank import CANDIDATES, Candidate, rerank, weights
+from prompt_sidecar.recall import analysis
+from prompt_sidecar.recall.index import Hit, Index
+from prompt_sidecar.recall.rerank import CANDIDATES, Candidate, rerank, weights
 
 Search = Callable[[str], Sequence[int]]
 """The numbers of the texts that a query finds, best first, each once."""

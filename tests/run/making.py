@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sidecar.run.calls import Phases, TrimAnswer
+from prompt_sidecar.run.calls import Phases, TrimAnswer
 from tests.oracle.runs import Run, body_of, dumps
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT
 from tests.promises.engine import Engine

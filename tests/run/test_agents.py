@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import TrimAnswer
+from prompt_sidecar.run.calls import TrimAnswer
 from tests.oracle.respell import SPELLINGS
 from tests.run.making import (
     ANTHROPIC_MESSAGES,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidJson, InvalidPolicy, InvalidRequest, RevisionUnknown, SidecarError, TooLarge
-from sidecar.run.limits import Limits
+from prompt_sidecar.errors import InvalidJson, InvalidPolicy, InvalidRequest, RevisionUnknown, SidecarError, TooLarge
+from prompt_sidecar.run.limits import Limits
 from tests.prompt.reading import fault
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, Engine, body, facts, grown, history, send
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sidecar.errors import RevisionUnknown
-from sidecar.run.calls import TrimAnswer
+from prompt_sidecar.errors import RevisionUnknown
+from prompt_sidecar.run.calls import TrimAnswer
 from tests.run.making import FORMATS, LIMIT, Engine, body, facts, grown, history, send
 
 formats = pytest.mark.parametrize("format", FORMATS)

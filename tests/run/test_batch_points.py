@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
-from sidecar.run.weigh import PER_MESSAGE
+from prompt_sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
+from prompt_sidecar.run.weigh import PER_MESSAGE
 from tests.promises.engine import counter
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, Engine, body, history, slices
 

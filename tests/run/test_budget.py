@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sidecar.errors import TooLarge
-from sidecar.prompt.items import MAX_PARTS
-from sidecar.run.budget import Kept, MemoryBudget, Over
-from sidecar.run.calls import Outcome, RetrieveCall
-from sidecar.run.limits import Limits
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.prompt.items import MAX_PARTS
+from prompt_sidecar.run.budget import Kept, MemoryBudget, Over
+from prompt_sidecar.run.calls import Outcome, RetrieveCall
+from prompt_sidecar.run.limits import Limits
 from tests.run.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, send
 
 ONE, TWO, THREE = ("c", "one"), ("c", "two"), ("c", "three")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import CallCancelled, RunUnknown, TooLarge
-from sidecar.run.calls import TrimAnswer, TrimCall
+from prompt_sidecar.errors import CallCancelled, RunUnknown, TooLarge
+from prompt_sidecar.run.calls import TrimAnswer, TrimCall
 from tests.run.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, body, facts, grown, history, ids, send, slices
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -129,7 +129,7 @@ def test_side_call_edits(format: str) -> None:
 @pytest.fixture(autouse=True)
 def _asked_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little time has passed."""
-    monkeypatch.setattr("sidecar.run.pace.ASK_EVERY", 0.0)
+    monkeypatch.setattr("prompt_sidecar.run.pace.ASK_EVERY", 0.0)
 
 
 class Stop:

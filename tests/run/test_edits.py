@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sidecar.run.calls import Edit, EditOperation, OwnTextKind, TrimAnswer
+from prompt_sidecar.run.calls import Edit, EditOperation, OwnTextKind, TrimAnswer
 from tests.oracle.runs import Run, body_of, turns
 from tests.oracle.strategies import budgets, histories, policies
 from tests.promises.resend import mixed

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.limits import Limits
-from sidecar.run.recall_calls import CreateTasksCall
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.recall_calls import CreateTasksCall
 from tests.run.making import LIMIT, OPENAI_CHAT, ROOM, Engine, ids, send
 
 PATIENCE = 20.0

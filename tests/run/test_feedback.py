@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import Annotation, TrimAnswer
-from sidecar.trim.entries import Action, Reason
+from prompt_sidecar.run.calls import Annotation, TrimAnswer
+from prompt_sidecar.trim.entries import Action, Reason
 from tests.oracle.browsing import ALL_FORMATS, CONVERSATION, returned, typed
 from tests.oracle.runs import body_of, dumps
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
@@ -66,7 +66,7 @@ def _anthropic(message: dict[str, Any]) -> dict[str, Any]:
 def texts(format: str, answer: TrimAnswer) -> list[str]:
     """All texts of the returned messages, calls and results aside."""
     if format == CONVERSATION:
-        from sidecar.v1 import conversation_pb2 as pb
+        from prompt_sidecar.v1 import conversation_pb2 as pb
 
         messages = [pb.Message.FromString(raw) for raw in returned(answer)]
         return [part.text for message in messages for part in message.parts if part.HasField("text")]

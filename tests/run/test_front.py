@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import OwnTextKind, TrimAnswer
+from prompt_sidecar.run.calls import OwnTextKind, TrimAnswer
 from tests.run.making import OPENAI_CHAT, Engine, body, history, slices
 
 ANTHROPIC = "anthropic_messages"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import CallCancelled, DeadlinePassed
-from sidecar.run import drafts, memory, received
-from sidecar.run.calls import TrimAnswer, TrimCall
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed
+from prompt_sidecar.run import drafts, memory, received
+from prompt_sidecar.run.calls import TrimAnswer, TrimCall
 from tests.promises.engine import Engine
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
 from tests.steps import steps
@@ -28,7 +28,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let calls end often."""
     monkeypatch.setattr(received, "TOGETHER", TOGETHER)
     monkeypatch.setattr(memory, "TOGETHER", TOGETHER)
-    monkeypatch.setattr("sidecar.run.pace.ASK_EVERY", 0.0)
+    monkeypatch.setattr("prompt_sidecar.run.pace.ASK_EVERY", 0.0)
 
 
 class Late:

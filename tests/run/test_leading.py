@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
+from prompt_sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
 from tests.run.making import LIMIT, OPENAI_CHAT, ROOM, Engine, history, slices
 
 

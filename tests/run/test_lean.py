@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import Trim, TrimAnswer
-from sidecar.run.size_facts import SizeKind
-from sidecar.trim.entries import Action, Reason
-from sidecar.trim.stages import MIN_SAVING
+from prompt_sidecar.run.calls import Trim, TrimAnswer
+from prompt_sidecar.run.size_facts import SizeKind
+from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.stages import MIN_SAVING
 from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, Seen, browsing, returned, seen, sent
 from tests.oracle.shapes import ANTHROPIC_MESSAGES
 from tests.promises.engine import Engine, counter

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import CacheBreak, Trim, TrimAnswer, TrimCall
-from sidecar.run.limits import Limits
+from prompt_sidecar.run.calls import CacheBreak, Trim, TrimAnswer, TrimCall
+from prompt_sidecar.run.limits import Limits
 from tests.server.serving import runs
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sidecar.run.calls import NoFit, OwnTextKind, OwnTextPlace
+from prompt_sidecar.run.calls import NoFit, OwnTextKind, OwnTextPlace
 from tests.run.making import (
     ANTHROPIC_MESSAGES,
     FORMATS,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.run.calls import NoFit, Outcome
-from sidecar.run.limits import Limits
-from sidecar.trim.entries import Action
+from prompt_sidecar.run.calls import NoFit, Outcome
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.trim.entries import Action
 from tests.run.making import (
     ANTHROPIC_MESSAGES,
     FORMATS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.items import pairing_id
+from prompt_sidecar.prompt.items import pairing_id
 from tests.run.making import OPENAI_CHAT, ROOM, Engine, body, result_text
 
 LIMIT = 6_000

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind
-from sidecar.prompt.provider_edits import ProviderEdit
-from sidecar.run.calls import NoFit, Outcome, OwnTextKind, OwnTextPlace, RevisionUse, TrimAnswer
-from sidecar.trim.entries import Action, Reason
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.prompt.provider_edits import ProviderEdit
+from prompt_sidecar.run.calls import NoFit, Outcome, OwnTextKind, OwnTextPlace, RevisionUse, TrimAnswer
+from prompt_sidecar.trim.entries import Action, Reason
 from tests.run.making import Engine, body
 
 ANTHROPIC = "anthropic_messages"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.recall.found import SearchOutcome
-from sidecar.run.calls import OwnTextKind, TrimAnswer
-from sidecar.run.recall_calls import CreateTasksCall, RecallLimits, ToolOutcome
-from sidecar.trim.entries import Action
+from prompt_sidecar.recall.found import SearchOutcome
+from prompt_sidecar.run.calls import OwnTextKind, TrimAnswer
+from prompt_sidecar.run.recall_calls import CreateTasksCall, RecallLimits, ToolOutcome
+from prompt_sidecar.trim.entries import Action
 from tests.promises.engine import CALLER, RUN_ID, counter
 from tests.run.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, body, grown, history, result_text
 

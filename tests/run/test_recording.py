@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall.found import SearchOutcome, SearchQuery
-from sidecar.run.calls import Outcome
-from sidecar.run.limits import Limits
-from sidecar.run.recall_calls import CreateTasksCall, SearchCall
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.found import SearchOutcome, SearchQuery
+from prompt_sidecar.run.calls import Outcome
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.recall_calls import CreateTasksCall, SearchCall
 from tests.promises.engine import CALLER, RUN_ID
 from tests.run.making import (
     FORMATS,

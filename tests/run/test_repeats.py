@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.recall.selection import ByteRange, LineRange, Selection
-from sidecar.run.recall_calls import RecallLimits, ToolAnswer, ToolOutcome
-from sidecar.run.repeats import CALLS, CALLS_BYTES, CONTENTS, MOST_TIMES_OVER, RANGES, Range, Repeats
-from sidecar.run.tool_texts import RECALL
+from prompt_sidecar.recall.selection import ByteRange, LineRange, Selection
+from prompt_sidecar.run.recall_calls import RecallLimits, ToolAnswer, ToolOutcome
+from prompt_sidecar.run.repeats import CALLS, CALLS_BYTES, CONTENTS, MOST_TIMES_OVER, RANGES, Range, Repeats
+from prompt_sidecar.run.tool_texts import RECALL
 from tests.run.tool_backend import FIRST, SECOND, OneRun, count
 
 TEXT = "".join(f"{line:>5} worker {line % 7}: request {line * 31} took {line % 900} ms\n" for line in range(1_500))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidJson, RevisionUnknown
-from sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
-from sidecar.trim.entries import Action
+from prompt_sidecar.errors import InvalidJson, RevisionUnknown
+from prompt_sidecar.run.calls import OwnTextKind, OwnTextPlace, TrimAnswer
+from prompt_sidecar.trim.entries import Action
 from tests.run.making import LIMIT, ROOM, Engine, result_text
 
 RESPONSES = "openai_responses"

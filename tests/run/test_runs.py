@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.errors import RunUnknown
-from sidecar.run.calls import Outcome, RetrieveCall
-from sidecar.run.limits import Limits
+from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.run.calls import Outcome, RetrieveCall
+from prompt_sidecar.run.limits import Limits
 from tests.promises.resend import without_own_text
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, facts, grown, ids, send
 

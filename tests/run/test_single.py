@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidJson, InvalidRequest, TooLarge
-from sidecar.run.calls import Edit, EditOperation, Outcome, RevisionUse
-from sidecar.trim.entries import Action, Reason
+from prompt_sidecar.errors import InvalidJson, InvalidRequest, TooLarge
+from prompt_sidecar.run.calls import Edit, EditOperation, Outcome, RevisionUse
+from prompt_sidecar.trim.entries import Action, Reason
 from tests.promises.engine import Engine
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, body, facts, grown, history, ids
 

@@ -12,19 +12,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.body import split
-from sidecar.prompt.format import CALL_TOKENS as PER_CALL
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.run.calls import OwnText, OwnTextKind, OwnTextPlace
-from sidecar.run.frame import Framed
-from sidecar.run.received import Read
-from sidecar.run.recording import Recorder, Said
-from sidecar.run.size import MARKS, Around, HistorySize, KindSize, Marks, SizeKind, SizeTracker, around_of, crossed
-from sidecar.run.weigh import PER_MESSAGE, PRIMING, weigh
-from sidecar.trim.entries import Action, Reason, Record
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.policy import Policy, preset
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.format import CALL_TOKENS as PER_CALL
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.run.calls import OwnText, OwnTextKind, OwnTextPlace
+from prompt_sidecar.run.frame import Framed
+from prompt_sidecar.run.received import Read
+from prompt_sidecar.run.recording import Recorder, Said
+from prompt_sidecar.run.size import (
+    MARKS,
+    Around,
+    HistorySize,
+    KindSize,
+    Marks,
+    SizeKind,
+    SizeTracker,
+    around_of,
+    crossed,
+)
+from prompt_sidecar.run.weigh import PER_MESSAGE, PRIMING, weigh
+from prompt_sidecar.trim.entries import Action, Reason, Record
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.policy import Policy, preset
 from tests.trim.histories import Fold, count, few, histories, limits, plain
 
 AROUND = Around(

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from sidecar.prompt.items import ItemKind
-from sidecar.run.calls import Annotation, OwnTextKind
-from sidecar.trim import elide
-from sidecar.trim.entries import Action
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.run.calls import Annotation, OwnTextKind
+from prompt_sidecar.trim import elide
+from prompt_sidecar.trim.entries import Action
 from tests.oracle.browsing import ALL_FORMATS, returned
 from tests.run.test_feedback import engine, messages, prompt, texts, user
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidRequest
-from sidecar.run.recall_calls import TaskItem, TaskStatus
-from sidecar.run.tasks import MAX_TASKS, MAX_TEXT, MAX_UNSEEN, REQUESTS, TaskList, lines, open_lines
-from sidecar.tokens import Counter, load
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.run.recall_calls import TaskItem, TaskStatus
+from prompt_sidecar.run.tasks import MAX_TASKS, MAX_TEXT, MAX_UNSEEN, REQUESTS, TaskList, lines, open_lines
+from prompt_sidecar.tokens import Counter, load
 
 PENDING, IN_PROGRESS, COMPLETED = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED
 

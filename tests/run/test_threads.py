@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import CallCancelled
-from sidecar.run.calls import TrimCall
+from prompt_sidecar.errors import CallCancelled
+from prompt_sidecar.run.calls import TrimCall
 from tests.run.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, body, history, ids, send
 
 THREADS = 8

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.items import Role
-from sidecar.recall.found import SearchLimits, SearchQuery
-from sidecar.recall.selection import LineRange, PatternMatch, Selection
-from sidecar.run.recall_calls import TaskStatus
-from sidecar.run.tool_arguments import (
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.recall.found import SearchLimits, SearchQuery
+from prompt_sidecar.recall.selection import LineRange, PatternMatch, Selection
+from prompt_sidecar.run.recall_calls import TaskStatus
+from prompt_sidecar.run.tool_arguments import (
     ARGUMENTS_BYTES,
     CONTEXT_LINES,
     BadArgument,

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sidecar.errors import DeadlinePassed, InvalidRequest, RunUnknown
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall.envelope import render_found
-from sidecar.recall.found import Found, SearchLimits, SearchOutcome, Snippet
-from sidecar.recall.history import History
-from sidecar.recall.item import HistoryItem
-from sidecar.recall.outcome import Outcome, describe
-from sidecar.recall.selection import LineRange, PatternMatch
-from sidecar.recall.tag import AnswerKind, Recognised, recognise, tagged
-from sidecar.run.recall_calls import RecallLimits, TaskStatus, ToolAnswer, ToolOutcome
-from sidecar.run.tool_texts import TOOLS
-from sidecar.run.tools import LEAST_PAGE_TOKENS, definitions
+from prompt_sidecar.errors import DeadlinePassed, InvalidRequest, RunUnknown
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.envelope import render_found
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, Snippet
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.outcome import Outcome, describe
+from prompt_sidecar.recall.selection import LineRange, PatternMatch
+from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise, tagged
+from prompt_sidecar.run.recall_calls import RecallLimits, TaskStatus, ToolAnswer, ToolOutcome
+from prompt_sidecar.run.tool_texts import TOOLS
+from prompt_sidecar.run.tools import LEAST_PAGE_TOKENS, definitions
 from tests.run.tool_backend import FIRST, KEY, SECOND, OneRun, count
 
 RECALL, SEARCH, CREATE, UPDATE = TOOLS

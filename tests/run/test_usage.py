@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import RunUnknown
-from sidecar.run.calls import TokenFigures, TrimAnswer
-from sidecar.run.usage import PROMPTS, Usage, same_model, told_figures
-from sidecar.run.usage_calls import (
+from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.run.calls import TokenFigures, TrimAnswer
+from prompt_sidecar.run.usage import PROMPTS, Usage, same_model, told_figures
+from prompt_sidecar.run.usage_calls import (
     CacheUse,
     Calibrated,
     InForce,
@@ -27,7 +27,7 @@ from sidecar.run.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from sidecar.tokens.calibration import Calibration
+from prompt_sidecar.tokens.calibration import Calibration
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.run.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, body, history
 

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from sidecar.errors import InvalidRequest
-from sidecar.prompt.formats import FORMATS
-from sidecar.prompt.likeness import check_message, likely_format, message_format
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.likeness import check_message, likely_format, message_format
 from tests.conformance.case import INVENTED
 from tests.conformance.table import CASES
 from tests.conformance.traffic import recorded

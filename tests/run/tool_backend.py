@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
-from sidecar.recall.history import History
-from sidecar.recall.outcome import Outcome, describe
-from sidecar.recall.retrieve import select
-from sidecar.recall.search import search
-from sidecar.recall.selection import PatternMatch, Selection
-from sidecar.recall.tag import AnswerKind, tagged
-from sidecar.run.calls import RetrieveAnswer
-from sidecar.run.recall_calls import RecallLimits, TaskItem, TaskStatus, ToolAnswer, ToolCall
-from sidecar.run.recalling import page_answer
-from sidecar.run.repeats import Repeats
-from sidecar.run.tasks import TaskList
-from sidecar.run.tools import call_tool
-from sidecar.tokens import Counter, load
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.outcome import Outcome, describe
+from prompt_sidecar.recall.retrieve import select
+from prompt_sidecar.recall.search import search
+from prompt_sidecar.recall.selection import PatternMatch, Selection
+from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.run.calls import RetrieveAnswer
+from prompt_sidecar.run.recall_calls import RecallLimits, TaskItem, TaskStatus, ToolAnswer, ToolCall
+from prompt_sidecar.run.recalling import page_answer
+from prompt_sidecar.run.repeats import Repeats
+from prompt_sidecar.run.tasks import TaskList
+from prompt_sidecar.run.tools import call_tool
+from prompt_sidecar.tokens import Counter, load
 
 KEY = b"k" * 32
 FIRST, SECOND = "ab3dq7ghjk", "mn4pq8rstv"

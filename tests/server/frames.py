@@ -18,7 +18,7 @@ INITIAL_WINDOW = 4
 """The setting SETTINGS_INITIAL_WINDOW_SIZE: bytes of an answer that may be sent before any is taken."""
 PATIENCE = 20.0
 
-TRIM = "/sidecar.v1.SidecarService/TrimPrompt"
+TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
 

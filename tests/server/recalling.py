@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sidecar.v1 import search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.server.serving import PATIENCE, Serving, request
 
 FACT = "the reactor code is quartz-7731"

@@ -14,15 +14,15 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from sidecar.run.limits import Limits
-from sidecar.run.service import Runs
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.telemetry.observer import Observer
-from sidecar.tokens.count import Counter
-from sidecar.tokens.vocabulary import ENCODINGS, load
-from sidecar.trim.policy import preset
-from sidecar.v1 import service_pb2_grpc, trim_pb2
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.tokens.count import Counter
+from prompt_sidecar.tokens.vocabulary import ENCODINGS, load
+from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 
 PATIENCE = 120.0
 """Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""

@@ -13,11 +13,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sidecar.server.callers import TokensError, read_tokens
-from sidecar.server.identity import StartError
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.v1 import run_pb2, service_pb2_grpc
+from prompt_sidecar.server.callers import TokensError, read_tokens
+from prompt_sidecar.server.identity import StartError
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
 from tests.server.serving import PATIENCE, failure, request, runs, serving
 
 ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"

@@ -10,9 +10,9 @@ from functools import partial
 import grpc
 import pytest
 
-from sidecar.server.options import ServerOptions
-from sidecar.server.wire import length_delimited, write_slices
-from sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.wire import length_delimited, write_slices
+from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
 from tests.server.recalling import METHODS as RECALL_METHODS
 from tests.server.serving import LATE, PATIENCE, WIDE, Failure, Serving, failure, outlasted, request, serving
 
@@ -29,7 +29,7 @@ def served() -> Iterator[Serving]:
 
 def raw(served: Serving, method: str = "TrimPrompt") -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
     """A method of the service, without stubs."""
-    return served.channel.unary_unary(f"/sidecar.v1.SidecarService/{method}")
+    return served.channel.unary_unary(f"/prompt_sidecar.v1.SidecarService/{method}")
 
 
 def health(served: Serving) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
@@ -115,7 +115,9 @@ def test_policy_faults_are_named_as_on_the_wire(served: Serving) -> None:
 def test_a_message_over_the_size_limit(served: Serving) -> None:
     """65 MiB are refused with RESOURCE_EXHAUSTED, and the server goes on."""
     with grpc.insecure_channel(served.address, options=WIDE) as channel:
-        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/sidecar.v1.SidecarService/TrimPrompt")
+        send: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/prompt_sidecar.v1.SidecarService/TrimPrompt"
+        )
         refused = failure(lambda: send(bytes(65 * MIB), timeout=PATIENCE))
     assert "RESOURCE_EXHAUSTED" == refused.code
     assert served.stub.TrimPrompt(request()).fits

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from sidecar.app import build_runs
-from sidecar.run.calls import RetrieveCall, TrimCall
-from sidecar.run.service import Runs
-from sidecar.server.clock import steady
-from sidecar.settings import Settings
+from prompt_sidecar.app import build_runs
+from prompt_sidecar.run.calls import RetrieveCall, TrimCall
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.clock import steady
+from prompt_sidecar.settings import Settings
 from tests.run.making import LIMIT, OPENAI_CHAT, body, history
 from tests.server.serving import PATIENCE, counter, request, serving
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from sidecar.errors import InvalidRequest
-from sidecar.run.calls import ByteRange, LineRange, PatternMatch, Selection
-from sidecar.server.conversion import CLIENT_BYTES, retrieve_call, trim_call
-from sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, trim_pb2
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.run.calls import ByteRange, LineRange, PatternMatch, Selection
+from prompt_sidecar.server.conversion import CLIENT_BYTES, retrieve_call, trim_call
+from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, trim_pb2
 from tests.server.serving import BODY, request
 
 MOST = 1 << 26

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sidecar.prompt.formats import FORMATS
-from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2, trim_pb2
 from tests.server.serving import Serving, serving
 
 LONG = "".join(f"line {number}: value {number * number}\n" for number in range(6_000))

@@ -17,12 +17,12 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-from sidecar.server.descriptors import SPARE, TooFewDescriptors, connections
-from sidecar.server.handed import unknown_grpc
-from sidecar.server.options import ServerOptions
-from sidecar.server.reception import SLOW_AFTER
-from sidecar.telemetry.observer import Observer
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.server.descriptors import SPARE, TooFewDescriptors, connections
+from prompt_sidecar.server.handed import unknown_grpc
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.reception import SLOW_AFTER
+from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.frames import CHECK, TRIM, WATCH, Peer, message, peer
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 

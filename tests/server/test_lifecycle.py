@@ -18,11 +18,11 @@ from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from sidecar.server.identity import StartError
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.settings import SettingsError, load
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.server.identity import StartError
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.settings import SettingsError, load
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -33,7 +33,7 @@ def _health(served: Serving) -> Any:
     return health_pb2_grpc.HealthStub(served.channel)
 
 
-@pytest.mark.parametrize("service", ["", "sidecar.v1.SidecarService"])
+@pytest.mark.parametrize("service", ["", "prompt_sidecar.v1.SidecarService"])
 def test_health_says_serving(service: str) -> None:
     """A started server is SERVING, as a whole and by its service's name."""
     with serving() as served:
@@ -51,7 +51,7 @@ def _services(served: Serving) -> set[str]:
 def test_reflection_lists_the_services() -> None:
     """Reflection lists what is served, and that is not channelz: it shows every peer's sockets to any caller."""
     with serving() as served:
-        assert {"sidecar.v1.SidecarService", "grpc.health.v1.Health"} <= _services(served)
+        assert {"prompt_sidecar.v1.SidecarService", "grpc.health.v1.Health"} <= _services(served)
         assert "grpc.channelz.v1.Channelz" not in _services(served)
         stub: Any = channelz_pb2_grpc.ChannelzStub(served.channel)
         refused = failure(lambda: stub.GetServers(channelz_pb2.GetServersRequest(), timeout=PATIENCE))

@@ -12,13 +12,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sidecar.run.limits import Limits
-from sidecar.run.service import Runs
-from sidecar.server.lifecycle import Server
-from sidecar.server.options import ServerOptions
-from sidecar.tokens import Counter, VocabularyError
-from sidecar.trim.policy import preset
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.tokens import Counter, VocabularyError
+from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.serving import PATIENCE, WIDE, counter, request
 
 

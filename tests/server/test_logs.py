@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from sidecar.server.logs import configure, frames
+from prompt_sidecar.server.logs import configure, frames
 
 SECRET = "text of a prompt"
 
@@ -54,8 +54,8 @@ def test_an_event_is_one_line(form: str, capsys: pytest.CaptureFixture[str]) -> 
         try:
             _raise()
         except ValueError:
-            logging.getLogger("sidecar.test").exception("it\nfailed")
-        logging.getLogger("sidecar.test").debug("not wanted")
+            logging.getLogger("prompt_sidecar.test").exception("it\nfailed")
+        logging.getLogger("prompt_sidecar.test").debug("not wanted")
     finally:
         root.handlers[:] = before
         root.setLevel(level)
@@ -65,4 +65,4 @@ def test_an_event_is_one_line(form: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "ValueError at" in out
     if form == "json":
         event = json.loads(out)
-        assert ("error", "sidecar.test", "it\nfailed") == (event["level"], event["logger"], event["message"])
+        assert ("error", "prompt_sidecar.test", "it\nfailed") == (event["level"], event["logger"], event["message"])

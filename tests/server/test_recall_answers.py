@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.recall.found import Found, SearchOutcome, Snippet
-from sidecar.recall.item import HistoryItem
-from sidecar.run.calls import Outcome, RetrieveAnswer, Stretch
-from sidecar.run.recall_calls import HistoryFigures, TaskItem, TaskStatus, ToolAnswer, ToolDefinition, ToolOutcome
-from sidecar.server.recall_answers import (
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.found import Found, SearchOutcome, Snippet
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, Stretch
+from prompt_sidecar.run.recall_calls import (
+    HistoryFigures,
+    TaskItem,
+    TaskStatus,
+    ToolAnswer,
+    ToolDefinition,
+    ToolOutcome,
+)
+from prompt_sidecar.server.recall_answers import (
     history_figures,
     retrieve_response,
     search_response,
@@ -22,7 +29,7 @@ from sidecar.server.recall_answers import (
     tool_response,
     tools_response,
 )
-from sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 
 ITEM = HistoryItem("abcdefghij", Role.TOOL, ItemKind.RESULT, "read_file", "call_1", 3, 7, 900, "text/plain")
 SNIPPET = Snippet(

@@ -13,8 +13,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from sidecar.server.options import ServerOptions
-from sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 from tests.server.recalling import CZECH, FACT, METHODS, begin, call, create, result, rows, search
 from tests.server.serving import PATIENCE, Serving, failure, serving
 
@@ -265,7 +265,7 @@ def test_a_model_that_asks_again_and_again_is_told(served: Serving) -> None:
 def test_reflection_lists_the_methods(served: Serving) -> None:
     """A client without the protos finds every method."""
     reflect: Any = reflection_pb2_grpc.ServerReflectionStub(served.channel)
-    asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="sidecar.v1.SidecarService")
+    asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="prompt_sidecar.v1.SidecarService")
     answer = next(iter(reflect.ServerReflectionInfo(iter([asked]), timeout=PATIENCE)))
     files = [
         descriptor_pb2.FileDescriptorProto.FromString(file)

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidRequest
-from sidecar.prompt.items import Role
-from sidecar.recall.found import SearchQuery
-from sidecar.run.recall_calls import CreateTasksCall, SearchCall, TaskStatus, ToolCall, UpdateTaskCall
-from sidecar.server.recall_conversion import (
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.recall.found import SearchQuery
+from prompt_sidecar.run.recall_calls import CreateTasksCall, SearchCall, TaskStatus, ToolCall, UpdateTaskCall
+from prompt_sidecar.server.recall_conversion import (
     create_tasks_call,
     search_call,
     tool_call,
     tools_asked,
     update_task_call,
 )
-from sidecar.v1 import conversation_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from sidecar.errors import InvalidRequest, TooLarge
-from sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
+from prompt_sidecar.errors import InvalidRequest, TooLarge
+from prompt_sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
 from tests.promises.engine import Clock
 
 PEER = "ipv4:127.0.0.1:5"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.v1 import run_pb2, task_pb2, tool_pb2
+from prompt_sidecar.v1 import run_pb2, task_pb2, tool_pb2
 from tests.server.recalling import begin, call, create, rows
 from tests.server.serving import PATIENCE, Serving, failure, serving
 

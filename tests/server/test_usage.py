@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.errors import InvalidRequest
-from sidecar.run.usage_calls import (
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.run.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,
@@ -18,9 +18,9 @@ from sidecar.run.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from sidecar.server.usage_conversion import report_usage, usage_call, usage_response
-from sidecar.tokens.refusals import MOST_CHARACTERS
-from sidecar.v1 import trim_pb2, usage_pb2
+from prompt_sidecar.server.usage_conversion import report_usage, usage_call, usage_response
+from prompt_sidecar.tokens.refusals import MOST_CHARACTERS
+from prompt_sidecar.v1 import trim_pb2, usage_pb2
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 
 Request = usage_pb2.ReportUsageRequest

@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind
-from sidecar.run.calls import (
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.run.calls import (
     CacheFigures,
     Edit,
     EditOperation,
@@ -25,10 +25,10 @@ from sidecar.run.calls import (
     Trim,
     TrimAnswer,
 )
-from sidecar.server.answers import TrimAnswers
-from sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
-from sidecar.trim.entries import Action, Reason
-from sidecar.v1 import conversation_pb2, trim_pb2
+from prompt_sidecar.server.answers import TrimAnswers
+from prompt_sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
+from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.v1 import conversation_pb2, trim_pb2
 
 texts = st.text(max_size=40)
 counts = st.integers(0, 2**31 - 1)

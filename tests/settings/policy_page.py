@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from sidecar.effective import sentences
-from sidecar.policy_knobs import groups, knob, reader
-from sidecar.presets import GUIDES, differs, reason, value
-from sidecar.trim.policy import DEFAULT_PRESET, PRESETS
+from prompt_sidecar.effective import sentences
+from prompt_sidecar.policy_knobs import groups, knob, reader
+from prompt_sidecar.presets import GUIDES, differs, reason, value
+from prompt_sidecar.trim.policy import DEFAULT_PRESET, PRESETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "policy.md"
 LIMIT = 128_000

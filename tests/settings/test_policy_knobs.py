@@ -6,10 +6,10 @@ from dataclasses import fields
 
 import pytest
 
-from sidecar.effective import inert
-from sidecar.policy_knobs import KNOBS, groups, reader
-from sidecar.presets import GUIDES, differs
-from sidecar.trim.policy import PRESETS, Policy
+from prompt_sidecar.effective import inert
+from prompt_sidecar.policy_knobs import KNOBS, groups, reader
+from prompt_sidecar.presets import GUIDES, differs
+from prompt_sidecar.trim.policy import PRESETS, Policy
 from tests.settings.policy_page import BLOCK, BLOCKS, PAGE, remade
 
 FIELDS = [field.name for field in fields(Policy)]
@@ -17,8 +17,8 @@ FIELDS = [field.name for field in fields(Policy)]
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_of_the_policy_is_told(name: str) -> None:
-    """A knob that was added has its words in sidecar/policy_knobs.py: what it does, and why its default."""
-    assert name in KNOBS, f"policy field {name} has no row in KNOBS of sidecar/policy_knobs.py"
+    """A knob that was added has its words in `policy_knobs.py`: what it does, and why its default."""
+    assert name in KNOBS, f"policy field {name} has no row in KNOBS of sidecar/prompt_sidecar/policy_knobs.py"
     assert KNOBS[name].what.endswith(".")
     assert KNOBS[name].why.endswith(".")
 

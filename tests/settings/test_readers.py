@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.server.options import is_loopback, split_address
-from sidecar.setting_readers import (
+from prompt_sidecar.server.options import is_loopback, split_address
+from prompt_sidecar.setting_readers import (
     Reader,
     address,
     byte_count,

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
-from sidecar.recall.retrieve import MAX_PAGE_TOKENS
-from sidecar.run.limits import Limits
-from sidecar.run.recall_calls import RecallLimits
-from sidecar.server.options import ServerOptions
-from sidecar.settings import Settings, SettingsError, load, table
-from sidecar.settings_table import ROWS, example
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.trim.policy import Policy, preset
+from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
+from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.recall_calls import RecallLimits
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.settings import Settings, SettingsError, load, table
+from prompt_sidecar.settings_table import ROWS, example
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.trim.policy import Policy, preset
 
 KEY = "0123456789abcdef0123456789abcdef"
 

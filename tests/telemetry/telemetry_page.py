@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from sidecar.settings_table import ROWS
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import CATALOG, Metric
+from prompt_sidecar.settings_table import ROWS
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.telemetry.watched import scraped_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"

@@ -7,13 +7,13 @@ from functools import partial
 import grpc
 import pytest
 
-from sidecar.run.calls import TrimCall
-from sidecar.run.recall_calls import ToolAnswer, ToolCall, ToolOutcome
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import OTHER
-from sidecar.telemetry.model_names import ModelNames
-from sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
-from sidecar.tokens.models import known_family
+from prompt_sidecar.run.calls import TrimCall
+from prompt_sidecar.run.recall_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import OTHER
+from prompt_sidecar.telemetry.model_names import ModelNames
+from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
+from prompt_sidecar.tokens.models import known_family
 from tests.server.serving import failure, runs
 from tests.telemetry.watched import Watched, prompt, watched
 
@@ -72,7 +72,7 @@ def test_models_are_told_apart_up_to_a_bound() -> None:
 
 def test_the_bound_on_models_holds_whoever_comes_first() -> None:
     """All known families are more than are told apart; which came first stay."""
-    from sidecar.tokens import models as table
+    from prompt_sidecar.tokens import models as table
 
     names = list(table.WINDOWS)
     assert len(names) > MOST_MODELS

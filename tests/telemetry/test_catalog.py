@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.telemetry import changes
-from sidecar.telemetry.catalog import BOUND_HITS, BOUNDS, CATALOG, RPC_DURATION, Kind
-from sidecar.telemetry.observer import counters
+from prompt_sidecar.telemetry import changes
+from prompt_sidecar.telemetry.catalog import BOUND_HITS, BOUNDS, CATALOG, RPC_DURATION, Kind
+from prompt_sidecar.telemetry.observer import counters
 
-SIDECAR = Path(__file__).parents[2] / "sidecar"
+SIDECAR = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
 NAME = re.compile(r'"([a-z_]+\.[a-z_]+|accept_bytes)"')
 COUNTED = re.compile(r"bound=|bounds\.add\(|bound\(")
 REACHED = re.compile(r"reached\(\"|_cut_off\(\w+, \"|^(?:\w+_)?BOUND(?:: Final)? = \"")
@@ -38,7 +38,7 @@ def test_every_bound_is_counted_under_a_name_of_the_catalogue() -> None:
 @pytest.mark.parametrize("metric", CATALOG, ids=[metric.name for metric in CATALOG])
 def test_names_are_as_openmetrics_wants_them(metric: object) -> None:
     """No unit and no `total` in a name, help for each, and boundaries that rise."""
-    from sidecar.telemetry.catalog import Metric
+    from prompt_sidecar.telemetry.catalog import Metric
 
     assert isinstance(metric, Metric)
     assert re.fullmatch(r"[a-z_]+(\.[a-z_]+)+", metric.name)

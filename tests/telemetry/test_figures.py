@@ -8,11 +8,11 @@ from typing import Any
 
 import grpc
 
-from sidecar.run.limits import Limits
-from sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import Metric
-from sidecar.v1 import (
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import Metric
+from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,
     run_pb2,
@@ -286,5 +286,7 @@ def _tool(served: Serving, name: str, arguments: dict[str, Any]) -> tool_pb2.Cal
 
 
 def _raw(channel: grpc.Channel, method: str, raw: bytes) -> object:
-    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/sidecar.v1.SidecarService/{method}")
+    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+        f"/prompt_sidecar.v1.SidecarService/{method}"
+    )
     return call(raw)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.telemetry.scrapes import Exposition
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.telemetry.scrapes import Exposition
 
 PATIENCE = 20.0
 SCRAPES = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sidecar.telemetry.lag import LagMeter
+from prompt_sidecar.telemetry.lag import LagMeter
 from tests.server.serving import PATIENCE
 
 

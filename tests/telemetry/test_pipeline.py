@@ -19,10 +19,10 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metric
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.sdk.metrics import MeterProvider
 
-from sidecar.telemetry.observer import Observer, Telemetry
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.telemetry.pipeline import END_SECONDS, EXPORT_SECONDS, exporters, resource, start
-from sidecar.v1 import service_pb2_grpc
+from prompt_sidecar.telemetry.observer import Observer, Telemetry
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.telemetry.pipeline import END_SECONDS, EXPORT_SECONDS, exporters, resource, start
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.cli.running import program
 from tests.telemetry.watched import prompt
 
@@ -169,7 +169,7 @@ def test_what_a_stopped_sidecar_has_left_is_sent() -> None:
             assert b"prompt_sidecar_prompts_total" in response.read()
         running.process.send_signal(signal.SIGTERM)
         assert 0 == running.end()
-    assert ["sidecar.v1.SidecarService/TrimPrompt", "trim"] == sorted(span.name for span in collector.spans)
+    assert ["prompt_sidecar.v1.SidecarService/TrimPrompt", "trim"] == sorted(span.name for span in collector.spans)
     (point,) = [
         point
         for point in collector.metrics["prompt_sidecar.prompts"].sum.data_points

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sidecar.telemetry import catalog
-from sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
 from tests.server.serving import PATIENCE
 from tests.telemetry.watched import OPENMETRICS, Figures, Watched, prompt, scraped_name, watched
 
@@ -90,7 +90,7 @@ def test_buckets_lead_to_traces() -> None:
     with watched() as server:
         server.served.stub.TrimPrompt(prompt(3))
         figures = server.scrape()
-        (span,) = server.spans()["sidecar.v1.SidecarService/TrimPrompt"]
+        (span,) = server.spans()["prompt_sidecar.v1.SidecarService/TrimPrompt"]
     name = scraped_name(catalog.RPC_DURATION) + "_bucket"
     (sample,) = [sample for sample in figures.samples if sample.name == name and sample.exemplar is not None]
     assert sample.exemplar is not None

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from sidecar.server.logs import configure
-from sidecar.telemetry.spans import current_ids
-from sidecar.telemetry.tallies import Tallies
-from sidecar.v1 import (
+from prompt_sidecar.server.logs import configure
+from prompt_sidecar.telemetry.spans import current_ids
+from prompt_sidecar.telemetry.tallies import Tallies
+from prompt_sidecar.v1 import (
     retrieve_pb2,
     search_pb2,
     task_pb2,
@@ -69,7 +69,7 @@ def _bad(server: Watched) -> Iterator[Callable[[], object]]:
     raw = SECRET.encode()
     for method in (*METHODS, SECRET):
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = server.served.channel.unary_unary(
-            f"/sidecar.v1.SidecarService/{method}"
+            f"/prompt_sidecar.v1.SidecarService/{method}"
         )
         for junk in (raw, b"\x12\x10" + raw, b"\xff" + raw):
             yield lambda call=call, junk=junk: call(junk)  # type: ignore[misc]
@@ -153,8 +153,8 @@ def test_logs_within_a_call_name_their_trace(capsys: pytest.CaptureFixture[str])
             server.served.gate.replace(lambda: 1 / 0)
             with contextlib.suppress(grpc.RpcError):
                 server.served.stub.TrimPrompt(prompt_of([{"role": "user", "content": "hello"}]))
-            (span,) = server.spans()["sidecar.v1.SidecarService/TrimPrompt"]
-        logging.getLogger("sidecar").info("outside")
+            (span,) = server.spans()["prompt_sidecar.v1.SidecarService/TrimPrompt"]
+        logging.getLogger("prompt_sidecar").info("outside")
     finally:
         root.handlers, root.level = handlers, level
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -166,7 +166,7 @@ def test_logs_within_a_call_name_their_trace(capsys: pytest.CaptureFixture[str])
 
 def test_a_window_that_fills_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """With a digest in place of the run's id, which is the agent's data."""
-    caplog.set_level(logging.INFO, "sidecar.window")
+    caplog.set_level(logging.INFO, "prompt_sidecar.window")
     with watched() as server:
         for iterations in range(1, 25):
             server.served.stub.TrimPrompt(prompt_of(messages(iterations), run_id="agent@example.org"))

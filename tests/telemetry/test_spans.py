@@ -11,17 +11,17 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from sidecar.run.limits import Limits
-from sidecar.run.tool_texts import RECALL
-from sidecar.server.options import ServerOptions
-from sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.tool_texts import RECALL
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
 from tests.server.serving import LATE, PATIENCE, failure, outlasted
 from tests.telemetry.watched import Watched, prompt, watched
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 PARENT = 0xB7AD6B7169203331
 METADATA = (("traceparent", f"00-{TRACE:032x}-{PARENT:016x}-01"), ("tracestate", "vendor=1"))
-METHOD = "sidecar.v1.SidecarService/TrimPrompt"
+METHOD = "prompt_sidecar.v1.SidecarService/TrimPrompt"
 
 
 def _ended(server: Watched, name: str) -> ReadableSpan:
@@ -156,7 +156,7 @@ def test_a_method_that_is_not_served() -> None:
     """It is named after the system, since anybody can make up names; the trace goes on all the same."""
     with watched() as server:
         made_up: grpc.UnaryUnaryMultiCallable[bytes, bytes] = server.served.channel.unary_unary(
-            "/sidecar.v1.SidecarService/SecretName"
+            "/prompt_sidecar.v1.SidecarService/SecretName"
         )
         with pytest.raises(grpc.RpcError) as caught:
             made_up(b"", metadata=METADATA, timeout=PATIENCE)

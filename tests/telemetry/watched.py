@@ -17,15 +17,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from sidecar.run.limits import Limits
-from sidecar.server.options import ServerOptions
-from sidecar.server.servicer import METHODS, SERVICE
-from sidecar.telemetry.catalog import Kind, Metric
-from sidecar.telemetry.exposition import Reader, registry
-from sidecar.telemetry.options import TelemetryOptions
-from sidecar.telemetry.pipeline import assemble
-from sidecar.telemetry.scrapes import Exposition
-from sidecar.v1 import trim_pb2
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.servicer import METHODS, SERVICE
+from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.exposition import Reader, registry
+from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.telemetry.pipeline import assemble
+from prompt_sidecar.telemetry.scrapes import Exposition
+from prompt_sidecar.v1 import trim_pb2
 from tests.server.serving import PATIENCE, Serving, serving
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

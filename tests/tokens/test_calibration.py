@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.tokens.calibration import (
+from prompt_sidecar.tokens.calibration import (
     BAND,
     CALLER_KEYS,
     DEAD_BAND,

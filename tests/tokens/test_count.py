@@ -14,9 +14,9 @@ import tiktoken
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.tokens import ENCODINGS, Counter, VocabularyError, load, warm
-from sidecar.tokens import count as counting
-from sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
+from prompt_sidecar.tokens import ENCODINGS, Counter, VocabularyError, load, warm
+from prompt_sidecar.tokens import count as counting
+from prompt_sidecar.tokens.count import BLOCK_SLICES, CACHE_FROM_CHARS, CUT_WINDOW, SLICE_CHARS
 
 BLOCK_CHARS = BLOCK_SLICES * SLICE_CHARS
 ENCODED: Mapping[str, tiktoken.Encoding] = {name: load(name) for name in ENCODINGS}

@@ -12,10 +12,10 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_counting
-from sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
-from sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
-from sidecar.tokens.loading import load_slow
+from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_counting
+from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
+from prompt_sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
+from prompt_sidecar.tokens.loading import load_slow
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 

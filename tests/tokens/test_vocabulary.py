@@ -12,7 +12,7 @@ import pytest
 from tiktoken import load as tiktoken_load
 from tiktoken_ext import openai_public
 
-from sidecar.tokens import ENCODINGS, EncodingName, VocabularyError, load
+from prompt_sidecar.tokens import ENCODINGS, EncodingName, VocabularyError, load
 
 
 @pytest.mark.parametrize(("name", "tokens"), [("o200k_base", 200_019), ("cl100k_base", 100_277)])

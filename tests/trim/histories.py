@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Entry, Record
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.policy import Policy
-from sidecar.trim.stages import Evaluation, Inputs
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.stages import Evaluation, Inputs
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 """Examples of tests whose histories are costly to draw."""

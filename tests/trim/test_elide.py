@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sidecar.trim.elide import Kept, elided, marker
-from sidecar.trim.elide import cut as cut_to
+from prompt_sidecar.trim.elide import Kept, elided, marker
+from prompt_sidecar.trim.elide import cut as cut_to
 
 few = settings(max_examples=80)
 ID = "abcdefghjk"

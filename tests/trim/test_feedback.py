@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Action, Entry, Feedback, Record
-from sidecar.trim.feedback import Waiting
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import Action, Entry, Feedback, Record
+from prompt_sidecar.trim.feedback import Waiting
 from tests.trim.histories import plain, record_of
 
 _SHORT = 3

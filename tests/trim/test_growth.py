@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Feedback
-from sidecar.trim.policy import Policy, preset
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import Feedback
+from prompt_sidecar.trim.policy import Policy, preset
 from tests.steps import growth
 from tests.trim.histories import Fold, plain, record_of
 

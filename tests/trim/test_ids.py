@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.trim.ids import ID_CHARACTERS, mint, run_key, sign
+from prompt_sidecar.trim.ids import ID_CHARACTERS, mint, run_key, sign
 
 names = st.text(max_size=8)
 keys = st.binary(max_size=100)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sidecar.prompt.items import ItemKind
-from sidecar.trim.elide import Kept, elided, marker, placeholder
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim.elide import Kept, elided, marker, placeholder
 
 ID = "abcdefghjk"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Action, Ageing, Entry, Reason
-from sidecar.trim.ledger import Ledger
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import Action, Ageing, Entry, Reason
+from prompt_sidecar.trim.ledger import Ledger
 from tests.trim.histories import Fold, few, histories, limits, plain, record_of
 
 

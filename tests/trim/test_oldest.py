@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import Entry, Reason
-from sidecar.trim.policy import Policy, preset
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import Entry, Reason
+from prompt_sidecar.trim.policy import Policy, preset
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
 
 LIMIT = 16_000

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim import own_text
-from sidecar.trim.entries import Action, Reason
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.own_text import Told
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.own_text import Told
 from tests.trim.histories import count, evaluated, few, histories, limits, plain, record_of
 
 HOSTILE = [

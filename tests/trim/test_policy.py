@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidPolicy
-from sidecar.trim.policy import BOUNDS, DEFAULT_PRESET, PREFIX_LISTS, PRESETS, FitStage, NotePlace, Policy, preset
+from prompt_sidecar.errors import InvalidPolicy
+from prompt_sidecar.trim.policy import (
+    BOUNDS,
+    DEFAULT_PRESET,
+    PREFIX_LISTS,
+    PRESETS,
+    FitStage,
+    NotePlace,
+    Policy,
+    preset,
+)
 from tests.oracle.strategies import policies
 from tests.prompt.reading import fault
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim import elide, own_text
-from sidecar.trim.entries import Action, Entry
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.policy import Policy
-from sidecar.trim.revision import apply_state, pack_state
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim import elide, own_text
+from prompt_sidecar.trim.entries import Action, Entry
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.revision import apply_state, pack_state
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
 from tests.trim.test_oldest import LIMIT, history
 

@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.trim.entries import Ageing
-from sidecar.trim.ids import sign
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
+from prompt_sidecar.trim.entries import Ageing
+from prompt_sidecar.trim.ids import sign
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
 from tests.trim.histories import decisions, evaluated, few, histories, plain
 
 KEY = b"key"

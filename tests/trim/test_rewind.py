@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.prompt.items import ItemKind
-from sidecar.trim.entries import Action, Ageing
-from sidecar.trim.ledger import Ledger
-from sidecar.trim.policy import AgeStage, Policy
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim.entries import Action, Ageing
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.policy import AgeStage, Policy
 from tests.trim.histories import Decided, Fold, decisions, few, histories, limits, plain, record_of
 from tests.trim.test_ledger import candidates, partners, popped
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.errors import InvalidPolicy
-from sidecar.prompt.items import ItemKind, Role
-from sidecar.trim.entries import HEAVY, Action, Reason, Record
-from sidecar.trim.policy import Policy, preset
-from sidecar.trim.stages import MIN_SAVING
+from prompt_sidecar.errors import InvalidPolicy
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.trim.entries import HEAVY, Action, Reason, Record
+from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.stages import MIN_SAVING
 from tests.oracle.strategies import policies
 from tests.trim.histories import Fold, count, decisions, evaluated, few, histories, limits, plain
 from tests.trim.test_ledger import partners

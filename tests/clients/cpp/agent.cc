@@ -18,13 +18,13 @@
 #include <sstream>
 #include <string>
 
-#include "sidecar/v1/service.grpc.pb.h"
+#include "prompt_sidecar/v1/service.grpc.pb.h"
 
-namespace pb = sidecar::v1;
+namespace pb = prompt_sidecar::v1;
 
 constexpr int kBytes = 64 << 20;  // the sidecar's own bound; a client receives 4 MiB unless told
 constexpr char kServiceConfig[] = R"({"methodConfig": [{
-  "name": [{"service": "sidecar.v1.SidecarService"}],
+  "name": [{"service": "prompt_sidecar.v1.SidecarService"}],
   "retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2,
                   "retryableStatusCodes": ["UNAVAILABLE"]}
 }]})";

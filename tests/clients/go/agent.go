@@ -23,14 +23,14 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/status"
 
-	pb "prompt-sidecar/sidecar/v1"
+	pb "prompt-sidecar/prompt_sidecar/v1"
 )
 
 const size = 64 << 20 // the sidecar's own bound; a client receives 4 MiB unless told
 
 // grpc-go before 1.40 retries only with GRPC_GO_RETRY=on in the environment.
 const serviceConfig = `{"methodConfig": [{
-	"name": [{"service": "sidecar.v1.SidecarService"}],
+	"name": [{"service": "prompt_sidecar.v1.SidecarService"}],
 	"retryPolicy": {"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2,
 		"retryableStatusCodes": ["UNAVAILABLE"]}
 }]}`

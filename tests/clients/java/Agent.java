@@ -30,7 +30,7 @@ import java.util.regex.Pattern;
 public final class Agent {
   static final int BYTES = 64 << 20; // the sidecar's own bound; a client receives 4 MiB unless told
   static final Map<String, ?> SERVICE_CONFIG = Map.of("methodConfig", List.of(Map.of(
-      "name", List.of(Map.of("service", "sidecar.v1.SidecarService")),
+      "name", List.of(Map.of("service", "prompt_sidecar.v1.SidecarService")),
       "retryPolicy", Map.of("maxAttempts", 3.0, "initialBackoff", "0.05s", "maxBackoff", "0.5s",
           "backoffMultiplier", 2.0, "retryableStatusCodes", List.of("UNAVAILABLE")))));
   static final Pattern LABEL = Pattern.compile("content \\w+ — id=(\\w+)");

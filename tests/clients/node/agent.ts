@@ -10,16 +10,16 @@ import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 import type { ProtoGrpcType } from "./gen/service.js";
-import type { CallToolResponse__Output } from "./gen/sidecar/v1/CallToolResponse.js";
-import type { ListToolsResponse__Output } from "./gen/sidecar/v1/ListToolsResponse.js";
-import type { TrimPromptResponse__Output } from "./gen/sidecar/v1/TrimPromptResponse.js";
+import type { CallToolResponse__Output } from "./gen/prompt_sidecar/v1/CallToolResponse.js";
+import type { ListToolsResponse__Output } from "./gen/prompt_sidecar/v1/ListToolsResponse.js";
+import type { TrimPromptResponse__Output } from "./gen/prompt_sidecar/v1/TrimPromptResponse.js";
 
 const [target = "127.0.0.1:7717", log = "log.txt", seconds = "2"] = process.argv.slice(2);
 const BYTES = 64 << 20; // the sidecar's own bound; a client receives 4 MiB unless told
 
 // How to reach the sidecar.
-const loaded = loadSync("sidecar/v1/service.proto", { includeDirs: ["protos"], longs: String, enums: String, defaults: true });
-const { SidecarService } = (grpc.loadPackageDefinition(loaded) as unknown as ProtoGrpcType).sidecar.v1;
+const loaded = loadSync("prompt_sidecar/v1/service.proto", { includeDirs: ["protos"], longs: String, enums: String, defaults: true });
+const { SidecarService } = (grpc.loadPackageDefinition(loaded) as unknown as ProtoGrpcType).prompt_sidecar.v1;
 const sidecar = new SidecarService(target, grpc.credentials.createInsecure(), {
   "grpc.max_send_message_length": BYTES,
   "grpc.max_receive_message_length": BYTES,
@@ -27,7 +27,7 @@ const sidecar = new SidecarService(target, grpc.credentials.createInsecure(), {
   "grpc.enable_http_proxy": 0,
   "grpc.service_config": JSON.stringify({
     methodConfig: [{
-      name: [{ service: "sidecar.v1.SidecarService" }],
+      name: [{ service: "prompt_sidecar.v1.SidecarService" }],
       retryPolicy: {
         maxAttempts: 3, initialBackoff: "0.05s", maxBackoff: "0.5s", backoffMultiplier: 2,
         retryableStatusCodes: ["UNAVAILABLE"],

@@ -3,7 +3,7 @@
     python agent.py TARGET LOG [SECONDS]
 
 TARGET is 127.0.0.1:7717 or unix:///path, LOG the file that its tool reads, SECONDS the deadline of each call. Where the
-sidecar is down, slow or refuses, `sidecar.client` gives a prompt back that fits without it, and counts it.
+sidecar is down, slow or refuses, `prompt_sidecar.client` gives a prompt back that fits without it, and counts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from sidecar.client import Client, ClientError, Run
+from prompt_sidecar.client import Client, ClientError, Run
 
 LABEL = re.compile(r"content \w+ — id=(\w+)")
 LOG_TOOL = {

@@ -1,1 +1,0 @@
-"""Prompt Sidecar: trims the prompts of LLM agents to their limit, and loses nothing."""

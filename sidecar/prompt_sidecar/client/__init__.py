@@ -1,0 +1,69 @@
+"""The client for agents that are written in Python. It needs gRPC and protobuf, and nothing of the server.
+
+    with Client("127.0.0.1:7717") as client, client.run("run-1", context_window=128_000) as run:
+        answer = openai.chat.completions.create(**run.openai_chat(model="gpt-4o", messages=history))
+
+`Client` blocks, `AsyncClient` is its twin for asyncio. A client fails open: where the sidecar is down, slow or refuses,
+the prompt goes to the model as it is, and is counted.
+"""
+
+from __future__ import annotations
+
+from prompt_sidecar.client.arguments import Bytes, Lines, Pattern, SearchOptions, TrimOptions, Usage
+from prompt_sidecar.client.asynchronous import AsyncClient, AsyncRun
+from prompt_sidecar.client.blocking import Client, Run
+from prompt_sidecar.client.dialects import ModelCall
+from prompt_sidecar.client.errors import ClientError, InvalidRequest, Refused, RunUnknown, Unreachable
+from prompt_sidecar.client.facts import (
+    Cache,
+    Ended,
+    Found,
+    Retrieved,
+    RunFigures,
+    Snippet,
+    Task,
+    Tokens,
+    Tool,
+    ToolAnswer,
+    Tools,
+    Trim,
+    Trimmed,
+    UsageLearned,
+)
+from prompt_sidecar.client.loop import Completion
+from prompt_sidecar.client.options import Tls
+
+__all__ = [
+    "AsyncClient",
+    "AsyncRun",
+    "Bytes",
+    "Cache",
+    "Client",
+    "ClientError",
+    "Completion",
+    "Ended",
+    "Found",
+    "InvalidRequest",
+    "Lines",
+    "ModelCall",
+    "Pattern",
+    "Refused",
+    "Retrieved",
+    "Run",
+    "RunFigures",
+    "RunUnknown",
+    "SearchOptions",
+    "Snippet",
+    "Task",
+    "Tls",
+    "Tokens",
+    "Tool",
+    "ToolAnswer",
+    "Tools",
+    "Trim",
+    "TrimOptions",
+    "Trimmed",
+    "Unreachable",
+    "Usage",
+    "UsageLearned",
+]

@@ -1,0 +1,146 @@
+"""What the blocking client and asyncio's have in common: how they are made, and what they count."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from prompt_sidecar.client.arguments import TrimOptions, Usage
+from prompt_sidecar.client.breaker import Breaker
+from prompt_sidecar.client.dialects import DIALECTS, Dialect, refuses_thinking, too_long
+from prompt_sidecar.client.engine import Engine, Steps
+from prompt_sidecar.client.errors import ClientError
+from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.options import (
+    DEFAULT_DEADLINE,
+    DEFAULT_FALLBACK_BYTES,
+    DEFAULT_MESSAGE_BYTES,
+    DEFAULT_TARGET,
+    Options,
+    Tls,
+)
+
+MOST_REFUSAL_CHARACTERS: Final = 4_096
+"""Of a provider's refusal that are sent: what the sidecar reads of it (`PromptRefusal.message`)."""
+
+
+class Base:
+    """See `Options` for what each argument means, and why its default."""
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        deadline: float = DEFAULT_DEADLINE,
+        fail_open: bool = True,
+        token: str = "",
+        tls: Tls | None = None,
+        max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
+        trace_context: Callable[[], Mapping[str, str]] | None = None,
+        fallback_bytes: int = DEFAULT_FALLBACK_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.options = Options(
+            target, deadline, fail_open, token, tls, max_message_bytes, trace_context, fallback_bytes, clock
+        )
+        self._engine = Engine(self.options)
+        self._breaker = Breaker(clock)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def trimmed(self) -> int:
+        """Prompts that the sidecar answered."""
+        return self._engine.trimmed
+
+    @property
+    def untrimmed(self) -> int:
+        """Prompts that went untrimmed, as the sidecar did not answer."""
+        return sum(self._engine.untrimmed.values())
+
+    @property
+    def untrimmed_by_reason(self) -> Mapping[str, int]:
+        """The same by reason: a reason of the sidecar's, or a gRPC status code."""
+        return self._engine.untrimmed
+
+    @property
+    def unreported(self) -> int:
+        """Usage reports of the loop that did not reach the sidecar."""
+        return self._engine.unreported
+
+    @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """Prompts that went untrimmed, by what was sent instead: `last_prompt`, `left_out` or `as_given`."""
+        return self._engine.fallbacks
+
+    @property
+    def prompts_forgotten(self) -> int:
+        """Runs whose last prompt was forgotten, as all take more than `fallback_bytes`."""
+        return self._engine.prompts_forgotten
+
+    @property
+    def circuit(self) -> str:
+        """`closed`: the sidecar is called; `open`: it did not answer and is not called; `half_open`: one call tries."""
+        return self._breaker.state
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this client is closed; make another")
+
+
+class BaseRun:
+    """One run: its id, and the options of its prompts. For one agent; not to be shared by threads."""
+
+    def __init__(self, engine: Engine, run_id: str, options: TrimOptions) -> None:
+        engine.check(run_id, options)
+        self._engine = engine
+        self.id = run_id
+        self.options = options
+        self.last: Trimmed[Any] | None = None
+        """The last prompt, and what became of it: trimmed, made without the sidecar (`fallback`), or not to be sent, as
+        the sidecar refused it and the client does not fail open (neither)."""
+        self._dialect: Dialect | None = None
+
+    def _chosen(self, format: str) -> Dialect:
+        try:
+            self._dialect = DIALECTS[format]
+        except KeyError:
+            raise ValueError(f"format is {format!r}; here it may be one of {', '.join(DIALECTS)}") from None
+        return self._dialect
+
+    def _usage(self, response: Any) -> Usage:
+        """What there is to report of a response or a refusal; empty: nothing."""
+        last = self.last
+        if last is None:
+            raise ValueError("no prompt of this run was sent yet, so there is nothing to report")
+        usage: Usage
+        if isinstance(response, BaseException) and refuses_thinking(response):
+            self._engine.thinking_refused(self.id)
+            return {}
+        if isinstance(response, BaseException | str):
+            told = response if isinstance(response, str) else too_long(response)
+            if not told:
+                return {}
+            self.last = replace(last, refused=True)
+            self._engine.refused(self.id)
+            usage = {"refusal": {"message": told[:MOST_REFUSAL_CHARACTERS]}}
+        elif self._dialect is None:
+            raise ValueError("no prompt of this run has gone through one of its adapters: use client.report_usage")
+        else:
+            usage = self._dialect.usage(response)
+            if usage.get("input_tokens") is None:
+                return {}
+        return {**usage, "revision": last.revision} if last.trimmed else {}
+
+    def _watched(self, prompt: Any, steps: Steps[Trimmed[Any]]) -> Steps[Trimmed[Any]]:
+        """Keep what became of a prompt as the run's last."""
+        try:
+            trimmed = yield from steps
+        except ClientError as error:
+            self.last = Trimmed(prompt, reason=error.reason)
+            raise
+        self.last = trimmed
+        return trimmed

@@ -1,0 +1,104 @@
+"""A circuit breaker: a sidecar that does not answer is not waited for at every turn.
+
+    closed ── two misses in a row ──► open ── the pause is over ──► half open: one call tries again
+      ▲                                 ▲                                │
+      └───────── any answer ────────────┴────────── it misses: a longer pause ──┘
+
+A *miss* is a call that found nobody or had no answer within its deadline (`Unreachable`). A refusal is an answer: the
+sidecar is there. While the circuit is open calls fail at once, so that a process which hangs costs its deadline twice
+and then once a pause, and not at every turn. One breaker serves all runs and threads of a client.
+
+The pattern is Michael Nygard's, "Release It!" (2007), chapter "Circuit Breaker".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from prompt_sidecar.client.errors import CIRCUIT_OPEN, ClientError, Unreachable
+
+MISSES: Final = 2
+"""Misses in a row that open the circuit: one can be a restart, or a long prompt on a busy machine."""
+FIRST_PAUSE: Final = 1.0
+"""Seconds until the first try after the circuit has opened: a restart takes about that. Doubled at each miss."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds at most between tries: with the default deadline a process that hangs takes 2 of 32 seconds, and one that is
+back is used again within half a minute."""
+
+
+class Breaker:
+    """See the file. Thread-safe; `clock` tells seconds that never go back."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._misses = 0
+        self._pause = FIRST_PAUSE
+        self._until: float | None = None
+        """When the next try may be made; None: the circuit is closed."""
+        self._trying = False
+
+    @property
+    def state(self) -> str:
+        """`closed`: calls are made; `open`: they fail at once; `half_open`: one call may try, or is trying."""
+        with self._lock:
+            if self._until is None:
+                return "closed"
+            return "half_open" if self._trying or self._clock() >= self._until else "open"
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Make one call of the sidecar inside.
+
+        Raises:
+            Unreachable: the circuit is open; nothing was sent.
+        """
+        trying = self._admitted()
+        try:
+            yield
+        except Unreachable:
+            self._missed(trying=trying)
+            raise
+        except ClientError:  # a refusal is an answer
+            self._answered()
+            raise
+        except BaseException:  # cancelled, interrupted, or an error of the program: it tells nothing
+            self._told_nothing(trying=trying)
+            raise
+        self._answered()
+
+    def _admitted(self) -> bool:
+        """Whether this call is the one that tries again. Raises Unreachable where it must not be made."""
+        with self._lock:
+            if self._until is None:
+                return False
+            left = self._until - self._clock()
+            if self._trying or left > 0:
+                when = "another call is trying" if self._trying else f"the next try is in {left:.1f} seconds"
+                told = f"the sidecar did not answer {self._misses} calls in a row; {when}"
+                raise Unreachable(told, code="UNAVAILABLE", reason=CIRCUIT_OPEN)
+            self._trying = True
+            return True
+
+    def _missed(self, *, trying: bool) -> None:
+        with self._lock:
+            self._misses += 1
+            if trying:
+                self._trying = False
+                self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            elif self._until is not None or self._misses < MISSES:
+                return  # it began before the circuit opened
+            self._until = self._clock() + self._pause
+
+    def _answered(self) -> None:
+        """The sidecar is there, whichever call has found it."""
+        with self._lock:
+            self._misses, self._pause, self._until, self._trying = 0, FIRST_PAUSE, None, False
+
+    def _told_nothing(self, *, trying: bool) -> None:
+        if trying:
+            with self._lock:
+                self._trying = False

@@ -1,0 +1,255 @@
+"""How each provider's SDK says what the loop needs to know: one row of functions a format.
+
+The objects are the SDKs' own, or dicts of the same shape; neither SDK is imported. What the model's turn adds to the
+history are the SDK's own objects, which it takes back as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from prompt_sidecar.client.arguments import Format, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A tool call of the model."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, as the model wrote it."""
+    native: Any
+    """The SDK's own object."""
+    dialect: Dialect
+
+    def result(self, content: str, *, is_error: bool = False) -> dict[str, Any]:
+        """Return the tool's answer as this provider's history holds it."""
+        return self.dialect.answer(self.id, content, is_error)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One provider's API."""
+
+    format: Format
+    prompt: str
+    """The keyword that holds the history."""
+    history: Callable[[Any], list[Any]]
+    """The history, from that keyword's value."""
+    tool_name: Callable[[Any], Any]
+    """The name in a tool's definition; empty or None if it has none."""
+    turn: Callable[[Any], list[Any]]
+    """What a response adds to the history."""
+    functions: Callable[[Any], Iterable[tuple[Any, Any, Any, Any]]]
+    """Id, name, arguments and the native object of each call of a function in a response."""
+    others: Callable[[Any], bool]
+    """Whether a response holds anything else that the caller has to answer."""
+    answer: Callable[[str, str, bool], dict[str, Any]]
+    """A tool's answer, from the call's id, the content, and whether it is an error."""
+    joined: Callable[[Sequence[Any]], list[Any]]
+    """Answers of one turn's calls as the history holds them."""
+    counted: Callable[[Any], Usage]
+    """What the provider counted, from a response's usage."""
+
+    def calls(self, response: Any) -> list[ModelCall]:
+        """Return the calls of functions in a response."""
+        return [
+            ModelCall(id or "", name, arguments or "", native, self)
+            for id, name, arguments, native in self.functions(response)
+        ]
+
+    def usage(self, response: Any) -> Usage:
+        """Return what the provider counted; empty if it does not say."""
+        usage = _get(response, "usage")
+        return {} if usage is None else self.counted(usage)
+
+    def names(self, definitions: Iterable[Any]) -> frozenset[str]:
+        """Return the names in tools' definitions."""
+        return frozenset(str(name) for each in definitions if (name := self.tool_name(each)))
+
+
+def _get(value: Any, *path: str) -> Any:
+    """A member of an SDK's object or of a dict, or None."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value
+
+
+def _chat_message(response: Any) -> Any:
+    choices = _get(response, "choices")
+    if not choices:
+        raise ValueError("the response has no choices")
+    return _get(choices[0], "message")
+
+
+def _chat_calls(response: Any) -> Sequence[Any]:
+    return _get(_chat_message(response), "tool_calls") or ()
+
+
+def _chat_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
+    for call in _chat_calls(response):
+        if _get(call, "function") is not None:
+            yield _get(call, "id"), _get(call, "function", "name"), _get(call, "function", "arguments"), call
+
+
+def _chat_counted(usage: Any) -> Usage:
+    return {
+        "input_tokens": _get(usage, "prompt_tokens"),
+        "cached_tokens": _get(usage, "prompt_tokens_details", "cached_tokens"),
+        "output_tokens": _get(usage, "completion_tokens"),
+    }
+
+
+_CHAT: Final = Dialect(
+    format="openai_chat",
+    prompt="messages",
+    history=list,
+    tool_name=lambda definition: _get(definition, "function", "name") or _get(definition, "custom", "name"),
+    turn=lambda response: [_chat_message(response)],
+    functions=_chat_functions,
+    others=lambda response: any(_get(call, "function") is None for call in _chat_calls(response)),
+    # The format has no mark of an error; the content tells.
+    answer=lambda call_id, content, _: {"role": "tool", "tool_call_id": call_id, "content": content},
+    joined=list,
+    counted=_chat_counted,
+)
+
+_CALLER_ANSWERS: Final = frozenset(
+    {"computer_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request"}
+)
+"""Items of a response that wait for an output of the caller."""
+
+
+def _output(response: Any) -> Sequence[Any]:
+    return _get(response, "output") or ()
+
+
+def _response_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
+    for item in _output(response):
+        if _get(item, "type") == "function_call":
+            yield _get(item, "call_id"), _get(item, "name"), _get(item, "arguments"), item
+
+
+def _response_counted(usage: Any) -> Usage:
+    return {
+        "input_tokens": _get(usage, "input_tokens"),
+        "cached_tokens": _get(usage, "input_tokens_details", "cached_tokens"),
+        "output_tokens": _get(usage, "output_tokens"),
+    }
+
+
+_RESPONSES: Final = Dialect(
+    format="openai_responses",
+    prompt="input",
+    history=lambda given: [{"role": "user", "content": given}] if isinstance(given, str) else list(given),
+    tool_name=lambda definition: _get(definition, "name"),
+    turn=lambda response: list(_output(response)),
+    functions=_response_functions,
+    others=lambda response: any(_get(item, "type") in _CALLER_ANSWERS for item in _output(response)),
+    answer=lambda call_id, content, _: {"type": "function_call_output", "call_id": call_id, "output": content},
+    joined=list,
+    counted=_response_counted,
+)
+
+
+def _blocks(response: Any) -> Sequence[Any]:
+    return _get(response, "content") or ()
+
+
+def _block_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
+    for block in _blocks(response):
+        if _get(block, "type") == "tool_use":
+            yield _get(block, "id"), _get(block, "name"), json.dumps(_get(block, "input")), block
+
+
+def _tool_result(call_id: str, content: str, is_error: bool) -> dict[str, Any]:
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return result | {"is_error": True} if is_error else result
+
+
+def _block_counted(usage: Any) -> Usage:
+    return {
+        "input_tokens": _get(usage, "input_tokens"),
+        "cached_tokens": _get(usage, "cache_read_input_tokens"),
+        "cache_write_tokens": _get(usage, "cache_creation_input_tokens"),
+        "output_tokens": _get(usage, "output_tokens"),
+    }
+
+
+_ANTHROPIC: Final = Dialect(
+    format="anthropic_messages",
+    prompt="messages",
+    history=list,
+    tool_name=lambda definition: _get(definition, "name"),
+    # A turn without content is refused when it comes back.
+    turn=lambda response: [{"role": "assistant", "content": _blocks(response)}] if _blocks(response) else [],
+    functions=_block_functions,
+    # The provider's own tools are answered in the turn itself; a turn that pauses for them is the caller's to send on.
+    others=lambda response: bool(_get(response, "stop_reason") == "pause_turn"),
+    answer=_tool_result,
+    # All results of a turn stand in one user message, or the provider refuses it.
+    joined=lambda results: [{"role": "user", "content": list(results)}] if results else [],
+    counted=_block_counted,
+)
+
+DIALECTS: Final[Mapping[str, Dialect]] = {dialect.format: dialect for dialect in (_CHAT, _RESPONSES, _ANTHROPIC)}
+
+_TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
+_TOO_LONG: Final = (
+    "context_length_exceeded",
+    "context length",
+    "context window",
+    "context limit",
+    "context size",
+    "maximum prompt length",
+    "prompt is too long",
+    "input is too long",
+    "input tokens exceed",
+    "input token count",
+    "request too large",
+    "request_too_large",
+    "too many tokens",
+    "token limit",
+)
+"""Words of a refusal as too long, in lower case. The sidecar reads the numbers; these tell it from other errors."""
+
+
+def too_long(error: BaseException) -> str:
+    """Return what a provider said when it refused a prompt as too long; empty if it was refused for another reason.
+
+    The SDKs of openai and anthropic raise errors with a `status_code` and a text that holds the answer's body; those of
+    Google have the status in `code`, and botocore's in `response`.
+    """
+    status = next((each for each in _statuses(error) if isinstance(each, int)), None)
+    if status is not None and status not in _TOO_LONG_STATUS:
+        return ""
+    code = getattr(error, "code", None)
+    text = f"{code if isinstance(code, str) else ''} {error}"
+    return text.strip() if any(words in text.lower() for words in _TOO_LONG) else ""
+
+
+def refuses_thinking(error: BaseException) -> bool:
+    """Whether a provider refused a prompt for thinking that is bound to another one.
+
+    The words are Anthropic's: platform.claude.com, "Prefix checks on thinking blocks", read on 2026-11-22.
+    """
+    status = next((each for each in _statuses(error) if isinstance(each, int)), 400)
+    return status == 400 and "bound to a different conversation" in str(error).lower()
+
+
+def _statuses(error: BaseException) -> Iterable[Any]:
+    yield getattr(error, "status_code", None)
+    yield getattr(error, "code", None)
+    yield _get(getattr(error, "response", None), "ResponseMetadata", "HTTPStatusCode")
+
+
+def only_strict(format: str, create: Any) -> bool:
+    """Whether an SDK's function refuses tools that are not strict: openai's `chat.completions.parse`."""
+    while isinstance(create, partial):
+        create = create.func
+    return format == _CHAT.format and getattr(create, "__name__", "") == "parse"

@@ -1,0 +1,342 @@
+"""What a client does, without I/O: each use case is a generator that yields steps and is sent what became of them.
+
+A step is a call of the sidecar (`Rpc`) or of the model (`Ask`). The blocking client and asyncio's drive the same
+generators; an error of a step is raised at its `yield`. So there is one piece of code that decides what happens when
+the sidecar is down.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias, TypeVar
+
+from prompt_sidecar.client import native
+from prompt_sidecar.client.arguments import (
+    Prompt,
+    SearchOptions,
+    Selection,
+    TrimOptions,
+    Usage,
+    annotated,
+    check_order,
+    selected,
+)
+from prompt_sidecar.client.errors import (
+    BAD_EDITS,
+    CIRCUIT_OPEN,
+    NO_PROMPT,
+    NOT_JSON,
+    REVISION_UNKNOWN,
+    ClientError,
+    InvalidRequest,
+    Refused,
+)
+from prompt_sidecar.client.facts import (
+    Ended,
+    Found,
+    Retrieved,
+    RunFigures,
+    Task,
+    TaskList,
+    ToolAnswer,
+    Tools,
+    Trimmed,
+    UsageLearned,
+    read,
+)
+from prompt_sidecar.client.instead import Call, Instead, edits_of
+from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.revisions import Revisions
+from prompt_sidecar.client.schema import make, unknown
+from prompt_sidecar.client.shapes import SHAPES
+
+_log = logging.getLogger("prompt_sidecar.client")
+
+Result = TypeVar("Result")
+EDITS: Final = 2
+"""ResponseMode's number of edits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """A call of the sidecar, which answers with a message."""
+
+    method: str
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A call of the model with these keywords."""
+
+    keywords: Mapping[str, Any]
+
+
+Steps: TypeAlias = Generator[Rpc | Ask, Any, Result]
+
+
+class Engine:
+    """One client's memory and use cases. Thread-safe."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._lock = threading.Lock()
+        self._revisions = Revisions()
+        self._tools: dict[str, Tools] = {}
+        self._trimmed = 0
+        self._untrimmed: Counter[str] = Counter()
+        self._fallbacks: Counter[str] = Counter()
+        self._unreported = 0
+        self._told: set[str] = set()
+        """Reasons that were logged since prompts were trimmed last."""
+        self._instead = Instead(options.fallback_bytes)
+
+    @property
+    def trimmed(self) -> int:
+        """Prompts that the sidecar answered."""
+        return self._trimmed
+
+    @property
+    def untrimmed(self) -> Mapping[str, int]:
+        """Prompts that went untrimmed, by reason."""
+        with self._lock:
+            return dict(self._untrimmed)
+
+    @property
+    def fallbacks(self) -> Mapping[str, int]:
+        """The same, by what was sent instead."""
+        with self._lock:
+            return dict(self._fallbacks)
+
+    @property
+    def prompts_forgotten(self) -> int:
+        """Runs whose last prompt was forgotten for others' sake."""
+        return self._instead.forgotten
+
+    @property
+    def unreported(self) -> int:
+        """Usage reports of the loop that did not reach the sidecar."""
+        return self._unreported
+
+    def check(self, run_id: str, options: TrimOptions) -> None:
+        """Tell of options that are wrong whatever the prompt.
+
+        Raises:
+            TypeError: an option is not known, or of another type.
+            ValueError: a value is out of its range.
+        """
+        self._request(Call(run_id, [], "openai_chat", options), "edits")
+
+    def trim(self, run_id: str, prompt: Prompt, format: str, options: TrimOptions) -> Steps[Trimmed[Prompt]]:
+        """Trim a prompt: bytes or text of a body, or native objects."""
+        call = Call(run_id, prompt, format, options)
+        # What follows a revision cannot be edited in place: the answer is longer than what was sent.
+        request = self._request(call, "edits" if call.native and not call.base else "full")
+        body = b""
+        try:
+            body = request.json.body = _body(prompt)
+            answer = yield Rpc("TrimPrompt", request)
+            trimmed = _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
+        except ClientError as error:
+            known = self._instead.history(call, body)
+            if call.base and known is None:
+                raise  # the newest messages alone are no prompt
+            if error.reason == REVISION_UNKNOWN and call.base:
+                again = yield from self.trim(run_id, known, format, call.without_base())
+                made = native.remade(prompt, json.loads(body), again.prompt, SHAPES[format].messages)
+                return replace(again, prompt=made)
+            if not self.options.fail_open or (_names_option(error) and not self._revisions.of(run_id)):
+                raise
+            return self._gave_up(self._instead.prompt(call, known, error.reason), error)
+        self._succeeded(call, trimmed.revision)
+        return self._instead.remembered(call, body, answer, trimmed)
+
+    def trim_keywords(
+        self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
+    ) -> Steps[Trimmed[dict[str, Any]]]:
+        """Trim a prompt that is the keywords of an SDK's call; what is no part of the body passes by."""
+        body = {name: value for name, value in keywords.items() if _in_body(name, value)}
+        trimmed = yield from self.trim(run_id, body, format, options)
+        # The order of the keywords is the caller's, and so is what was left out.
+        merged = {name: trimmed.prompt.get(name, value) for name, value in keywords.items()} | trimmed.prompt
+        return replace(trimmed, prompt=merged)
+
+    def retrieve(
+        self, run_id: str, stash_id: str, selection: Selection, page_tokens: int, offset: int
+    ) -> Steps[Retrieved]:
+        """Fetch a page of an original."""
+        more = {"page_tokens": page_tokens, "offset": offset} | selected(selection)
+        return _asked(Retrieved, "RetrieveContent", run_id=run_id, stash_id=stash_id, **more)
+
+    def search(self, run_id: str, query: str, options: SearchOptions) -> Steps[Found]:
+        """Search a run's history."""
+        return _asked(Found, "SearchHistory", run_id=run_id, query=query, **options)
+
+    def create_tasks(self, run_id: str, items: Any, mode: str, request_id: str) -> Steps[tuple[Task, ...]]:
+        """Write tasks down."""
+        named = request_id or secrets.token_hex(8)
+        return _tasks("CreateTasks", run_id=run_id, items=items, mode=mode, request_id=named)
+
+    def update_task(self, run_id: str, task_id: int, status: str, request_id: str) -> Steps[tuple[Task, ...]]:
+        """Say where a task stands."""
+        named = request_id or secrets.token_hex(8)
+        return _tasks("UpdateTask", run_id=run_id, id=task_id, status=status, request_id=named)
+
+    def list_tasks(self, run_id: str) -> Steps[tuple[Task, ...]]:
+        """List a run's tasks."""
+        return _tasks("ListTasks", run_id=run_id)
+
+    def list_tools(self, format: str) -> Steps[Tools]:
+        """Ask for the tools once; they do not change, and a model's cached prefix holds them."""
+        known = self._tools.get(format)
+        if known is None:
+            known = yield from _asked(Tools, "ListTools", format=format or None)
+            self._tools[format] = known
+        return known
+
+    def call_tool(
+        self, run_id: str, name: str, arguments: str | Mapping[str, Any], request_id: str
+    ) -> Steps[ToolAnswer]:
+        """Have the sidecar run one of its tools."""
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        named = request_id or secrets.token_hex(8)
+        return _asked(ToolAnswer, "CallTool", run_id=run_id, name=name, arguments_json=text, request_id=named)
+
+    def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
+        """Tell what the provider counted, or that it refused the prompt as too long."""
+        return _asked(UsageLearned, "ReportUsage", run_id=run_id, **usage)
+
+    def get_run(self, run_id: str) -> Steps[RunFigures]:
+        """Ask for a run's figures."""
+        answer = yield Rpc("GetRun", make("GetRunRequest", run_id=run_id))
+        return read(RunFigures, answer.run)
+
+    def end_run(self, run_id: str) -> Steps[Ended]:
+        """Forget a run, here and there."""
+        self._revisions.forget(run_id)
+        self._instead.forget(run_id)
+        return _asked(Ended, "EndRun", run_id=run_id)
+
+    def refused(self, run_id: str) -> None:
+        """Take note that the provider refused a run's last prompt as too long."""
+        self._instead.refused(run_id)
+
+    def thinking_refused(self, run_id: str) -> bool:
+        """Take note that the provider refused thinking of a run's last prompt; return whether there is any left."""
+        removed = self._instead.thinking_refused(run_id)
+        if removed:
+            _log.warning("the provider refused thinking that is bound to another prompt: it is removed from the run's")
+        return removed
+
+    def not_reported(self) -> None:
+        """Count a report that did not arrive: the estimate goes uncorrected, and nothing else."""
+        with self._lock:
+            self._unreported += 1
+
+    def _request(self, call: Call, mode: str) -> Any:
+        """A request without its body. What is wrong with the options is the caller's slip and raised as such."""
+        for name in call.options:
+            if name not in TrimOptions.__annotations__:
+                raise TypeError(unknown("a prompt has no option", name, TrimOptions.__annotations__))
+        if not str(call.run_id).isprintable():
+            raise ValueError("run_id holds a character that cannot be printed")
+        policy = call.options.get("policy")
+        if isinstance(policy, Mapping):
+            check_order(policy)
+        given: dict[str, Any] = dict(call.options)
+        annotations = annotated(given.pop("annotations", None))
+        given.setdefault("revision", self._revisions.of(call.run_id))
+        if not given["revision"] and self._instead.fell_back(call):
+            given.setdefault("served_iterations", 0)  # all of the run's prompts were made without it
+        return make(
+            "TrimPromptRequest",
+            run_id=call.run_id,
+            json={"format": call.format},
+            annotations=[{"message_index": index, "kind": kind} for index, kind in annotations],
+            response_mode=mode,
+            accept_bytes=self.options.max_message_bytes,
+            **given,
+        )
+
+    def _succeeded(self, call: Call, revision: bytes) -> None:
+        with self._lock:
+            self._trimmed += 1
+            recovered = bool(self._told)
+            self._told.clear()
+        if revision and call.changes:
+            self._revisions.keep(call.run_id, revision)
+        if recovered:
+            _log.info("prompts are trimmed again")
+
+    def _gave_up(self, trimmed: Trimmed[Prompt], error: ClientError) -> Trimmed[Prompt]:
+        """Count a prompt that goes to the model without the sidecar."""
+        with self._lock:
+            self._untrimmed[error.reason] += 1
+            self._fallbacks[trimmed.fallback] += 1
+            told = error.reason in self._told or (error.reason == CIRCUIT_OPEN and bool(self._told))
+            self._told.add(error.reason)
+        if not told:  # once for each stretch of the same trouble: an agent makes many calls
+            at = f" at {error.field}" if error.field else ""
+            _log.warning("prompts go to the model untrimmed: %s%s, from %s", error.reason, at, self.options.target)
+        return trimmed
+
+
+def _asked(fact: type[Result], method: str, /, **values: Any) -> Steps[Result]:
+    answer = yield Rpc(method, make(f"{method}Request", **values))
+    return read(fact, answer)
+
+
+def _tasks(method: str, /, **values: Any) -> Steps[tuple[Task, ...]]:
+    return (yield from _asked(TaskList, method, **values)).tasks
+
+
+def _body(prompt: Any) -> bytes:
+    if isinstance(prompt, bytes):
+        return prompt
+    try:
+        return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
+    except (TypeError, ValueError, RecursionError) as error:
+        # The type of what went wrong, and not its text: that may quote the prompt.
+        told = f"the prompt cannot be written as JSON ({type(error).__name__})"
+        raise InvalidRequest(told, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
+
+
+def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
+    body: bytes = answer.json_body
+    if not body:
+        raise Refused("the answer holds no prompt", code="INTERNAL", reason=NO_PROMPT)
+    made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
+    return read(Trimmed, answer, prompt=made, trimmed=True)
+
+
+def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
+    try:
+        made = native.edited(prompt, edits_of(answer))
+    except (LookupError, TypeError, ValueError) as error:
+        told = f"the answer's edits do not fit the prompt ({type(error).__name__})"
+        raise Refused(told, code="INTERNAL", reason=BAD_EDITS) from None
+    return read(Trimmed, answer, prompt=made, trimmed=True)
+
+
+def _names_option(error: ClientError) -> bool:
+    """Whether the sidecar has refused an option, which no other prompt would make right."""
+    return isinstance(error, InvalidRequest) and re.split(r"[.\[]", error.field)[0] in TrimOptions.__annotations__
+
+
+_SDK_OPTIONS: Final = frozenset({"extra_body", "extra_headers", "extra_query", "idempotency_key", "timeout"})
+"""Keywords of the SDKs that are no part of a body. Headers may hold secrets, so they stay here."""
+_SENTINELS: Final = frozenset({"NotGiven", "Omit"})
+"""Types by which the SDKs say that a keyword is not there."""
+
+
+def _in_body(name: str, value: Any) -> bool:
+    """Whether a keyword is a part of the body that the sidecar can be sent."""
+    # A class is what the SDK parses the answer into.
+    return name not in _SDK_OPTIONS and type(value).__name__ not in _SENTINELS and not isinstance(value, type)

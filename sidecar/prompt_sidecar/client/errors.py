@@ -1,0 +1,91 @@
+"""What a call of the sidecar can fail with: one tree.
+
+    ClientError
+    ├── Unreachable      UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED   down, stopping, too slow, not called
+    ├── InvalidRequest   INVALID_ARGUMENT                            no state of the sidecar would make it right
+    ├── RunUnknown       NOT_FOUND                                   this sidecar has not seen the run: send its prompt
+    └── Refused          all else                                    too large, too busy, not authenticated, failed
+
+`code` is the name of a gRPC status code; `reason` that of the google.rpc.ErrorInfo that the sidecar sends, or the code
+where the error is not the sidecar's own; `field` the request field at fault. No message holds text of a prompt.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from prompt_sidecar.client.schema import message_class
+
+_DETAILS: Final = "grpc-status-details-bin"
+_DOMAIN: Final = "prompt-sidecar"
+NOT_JSON: Final = "PROMPT_NOT_JSON"
+"""The reason where a prompt holds an object that no provider could be sent either."""
+CIRCUIT_OPEN: Final = "CIRCUIT_OPEN"
+"""The reason where the sidecar was not called, as it did not answer the calls before; see `breaker.py`."""
+REVISION_UNKNOWN: Final = "REVISION_UNKNOWN"
+"""The sidecar's reason where it does not know a `base_revision`."""
+NO_PROMPT: Final = "NO_PROMPT"
+"""The reason where an answer holds no prompt, as that of something else than a sidecar may."""
+BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
+"""The reason where an answer's edits do not fit the prompt that was sent."""
+
+
+class ClientError(Exception):
+    """A call of the sidecar failed."""
+
+    def __init__(self, message: str, *, code: str, reason: str = "", field: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.reason = reason or code
+        self.field = field
+
+    def __str__(self) -> str:
+        at = f" at {self.field}" if self.field else ""
+        return f"{self.reason}{at}: {self.message}"
+
+
+class Unreachable(ClientError):
+    """The sidecar did not answer within the deadline, or not at all."""
+
+
+class InvalidRequest(ClientError):
+    """The request is wrong; `field` says where."""
+
+
+class RunUnknown(ClientError):
+    """This sidecar has not seen the run, or has forgotten it: send its prompt again."""
+
+
+class Refused(ClientError):
+    """The sidecar answered that it will not or cannot."""
+
+
+_BY_CODE: Final[dict[str, type[ClientError]]] = {
+    "UNAVAILABLE": Unreachable,
+    "DEADLINE_EXCEEDED": Unreachable,
+    "CANCELLED": Unreachable,
+    "INVALID_ARGUMENT": InvalidRequest,
+    "NOT_FOUND": RunUnknown,
+}
+
+
+def from_rpc(error: Any) -> ClientError:
+    """Translate what a gRPC stub raised, blocking or asyncio's."""
+    code = error.code().name
+    reason = field = ""
+    for detail in _details(error):
+        if detail.type_url.endswith("/google.rpc.ErrorInfo"):
+            info = message_class("google.rpc.ErrorInfo").FromString(detail.value)
+            reason = info.reason if info.domain == _DOMAIN else reason
+        elif detail.type_url.endswith("/google.rpc.BadRequest"):
+            violations = message_class("google.rpc.BadRequest").FromString(detail.value).field_violations
+            field = violations[0].field if violations else field
+    return _BY_CODE.get(code, Refused)(error.details() or "", code=code, reason=reason, field=field)
+
+
+def _details(error: Any) -> Any:
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS:
+            return message_class("google.rpc.Status").FromString(value).details
+    return ()

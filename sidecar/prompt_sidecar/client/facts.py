@@ -1,0 +1,416 @@
+"""What the sidecar answers, as frozen facts.
+
+Each fact has the fields of its message in `protos/prompt_sidecar/v1/`, under the same names; the comments there say
+what they mean. Enums are words in lower case (`elided`, `hit`), times are aware datetimes, JSON stays text or bytes. A
+fact is read from its message by its field names and types, so that a field of the protos is taken up by one line here.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from prompt_sidecar.client.schema import enum_name
+
+Fact = TypeVar("Fact")
+Prompt = TypeVar("Prompt")
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """One item that is trimmed in the prompt."""
+
+    message_index: int
+    item_index: int
+    kind: str
+    action: str
+    reason: str
+    tokens_saved: int
+    stash_id: str
+    decided_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class StashEntry:
+    """An entry of the registry."""
+
+    stash_id: str
+    kind: str
+    tool: str
+    arguments_summary: str
+    iteration: int
+    original_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Token figures of a prompt."""
+
+    before: int
+    after: int
+    limit: int
+    encoding: str
+    exact: bool
+    calibration_factor: float
+    own_text: int
+    window_assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What became of the provider's prompt cache."""
+
+    first_changed_message: int
+    kept_prefix_tokens: int
+    rewritten_tokens: int
+    batch_point: bool
+    batch_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A piece of the sidecar's own text."""
+
+    kind: str
+    place: str
+    message_index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindTokens:
+    """One kind's share of a history."""
+
+    kind: str
+    tokens_sent: int
+    tokens_returned: int
+    items: int
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySize:
+    """How large a run's history is."""
+
+    kinds: tuple[KindTokens, ...]
+    messages: int
+    messages_returned: int
+    tokens_sent: int
+    tokens_returned: int
+    share_of_limit: float
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCall:
+    """A call that was made before with the same arguments and had the same result."""
+
+    tool: str
+    iteration: int
+    first_iteration: int
+    times: int
+    tokens: int
+    message_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed(Generic[Prompt]):
+    """A prompt to send to the model: trimmed, or as it was given where the client failed open."""
+
+    prompt: Prompt
+    """In the shape that was given. Objects that were not trimmed are the very same objects."""
+    trimmed: bool = False
+    """Whether the sidecar answered; what it left out, `trims` says."""
+    reason: str = ""
+    """Why it is untrimmed: a reason of the sidecar's, a gRPC status code, or CIRCUIT_OPEN."""
+    fallback: str = ""
+    """What an untrimmed prompt is: `last_prompt` (and the messages since), `left_out` (the same without the oldest
+    iterations) or `as_given`; empty: the sidecar trimmed it, or it was not to be sent."""
+    left_out: int = 0
+    """Iterations that the client has left out since the sidecar answered last."""
+    thinking_removed: int = 0
+    """Blocks of thinking that the client removed, as the model would refuse them: what stands before has changed."""
+    refused: bool = False
+    """Whether the provider is known to have refused it as too long."""
+    fits: bool | None = None
+    """Whether it is within the limit; None: nobody has counted."""
+    no_fit_reason: str = "unspecified"
+    trims: tuple[Trim, ...] = ()
+    stash_entries: tuple[StashEntry, ...] = ()
+    tokens: Tokens | None = None
+    revision: bytes = b""
+    cache: Cache | None = None
+    own_text: tuple[OwnText, ...] = ()
+    compacted: bool = False
+    iteration: int = 0
+    not_stashable: int = 0
+    revision_use: str = "unspecified"
+    history_size: HistorySize | None = None
+    crossed_percent: tuple[int, ...] = ()
+    repeated_calls: tuple[RepeatedCall, ...] = ()
+    thinking_invalid_from: int | None = None
+    provider_edits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of an original."""
+
+    start_byte: int
+    end_byte: int
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """A page of an original; `outcome` is hit, expired, evicted, not_found or run_unknown."""
+
+    outcome: str
+    message: str
+    content: bytes
+    content_type: str
+    total_bytes: int
+    total_lines: int
+    stretches: tuple[Stretch, ...]
+    more: bool
+    next_offset: int
+    matching_lines: int
+    content_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A stretch of one item of the history, verbatim."""
+
+    stash_id: str
+    role: str
+    kind: str
+    tool: str
+    call_id: str
+    iteration: int
+    start_byte: int
+    end_byte: int
+    first_line: int
+    last_line: int
+    total_bytes: int
+    total_lines: int
+    content_type: str
+    text: str
+    score: float
+    tokens: int
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found; `outcome` is found, nothing_found or run_unknown."""
+
+    outcome: str
+    message: str
+    snippets: tuple[Snippet, ...]
+    rendered: str
+    matching_items: int
+    first_iteration: int
+    last_iteration: int
+    gone_items: int
+    terms_left_out: int
+    rendered_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a run; `status` is pending, in_progress or completed."""
+
+    id: int
+    text: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskList:
+    """A run's tasks."""
+
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool that a model can be given."""
+
+    name: str
+    description: str
+    parameters_json: str
+    definition_json: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The tools that a model can be given; `tools_json` are their definitions in the format asked for."""
+
+    tools: tuple[Tool, ...]
+    tools_json: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What to answer the model: `content`, unchanged."""
+
+    outcome: str
+    content: str
+    is_error: bool
+    content_tokens: int = 0
+    recalled: Retrieved | None = None
+    found: Found | None = None
+    tasks: TaskList | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLearned:
+    """What a report of the provider's figures taught."""
+
+    outcome: str
+    estimated_tokens: int
+    real_tokens: int
+    error_percent: float
+    factor_before: float
+    factor_after: float
+    calibration_use: str
+    learned_limit: int
+    next_limit: int
+    cache_use: str
+    cached_tokens_expected: int
+    cached_tokens: int
+    cache_hit_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeCount:
+    """Retrievals that came to one outcome."""
+
+    outcome: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StashFigures:
+    """What a run has in the stash."""
+
+    entries: int
+    held_bytes: int
+    original_bytes: int
+    expired: int
+    evicted: int
+    retrievals: tuple[OutcomeCount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """What a run has recorded, and how it was searched."""
+
+    items: int
+    passages: int
+    index_bytes: int
+    waiting_bytes: int
+    first_iteration: int
+    searches: int
+    searches_found: int
+    tool_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFigures:
+    """What a provider reported of a run's prompts."""
+
+    reports: int
+    refusals: int
+    input_tokens: int
+    cached_tokens: int
+    cache_write_tokens: int
+    output_tokens: int
+    cache_breaks: int
+    learned_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run's figures."""
+
+    run_id: str
+    started: dt.datetime | None
+    last_seen: dt.datetime | None
+    calls: int
+    iteration: int
+    messages: int
+    tokens: Tokens | None
+    cache: Cache | None
+    tokens_sent_total: int
+    tokens_returned_total: int
+    trimmed_items: int
+    stash: StashFigures | None
+    unfinished_tasks: tuple[Task, ...]
+    history: HistoryFigures | None
+    history_size: HistorySize | None
+    repeated_calls: int
+    repeated_tokens: int
+    usage: UsageFigures | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What was forgotten."""
+
+    ended: bool
+    run: RunFigures | None
+
+
+def read(fact: Callable[..., Fact], message: Any, **more: Any) -> Fact:
+    """Read a fact from its message; `more` are the fields that the message does not have."""
+    known = message.DESCRIPTOR.fields_by_name
+    taken = {name: take(message, known[name]) for name, take in _takers(fact).items() if name in known}
+    return fact(**(taken | more))
+
+
+@cache
+def _takers(fact: Any) -> dict[str, Callable[[Any, Any], Any]]:
+    hints = typing.get_type_hints(fact)
+    return {field.name: _taker(hints[field.name]) for field in fields(fact)}
+
+
+def _taker(hint: Any) -> Callable[[Any, Any], Any]:
+    """How a field of this type is read from a message, given the field's descriptor."""
+    if typing.get_origin(hint) is tuple:
+        each = typing.get_args(hint)[0]
+        if not is_dataclass(each):
+            return _scalars
+        of = _of_message(each)
+        return lambda message, field: tuple(map(of, getattr(message, field.name)))
+    inner = typing.get_args(hint)[0] if typing.get_origin(hint) is types.UnionType else None
+    if is_dataclass(inner) or inner is dt.datetime:
+        some = _of_message(inner)
+        return lambda message, field: some(getattr(message, field.name)) if message.HasField(field.name) else None
+    if inner is int:
+        return lambda message, field: _scalar(message, field) if message.HasField(field.name) else None
+    return _scalar
+
+
+def _of_message(kind: Any) -> Callable[[Any], Any]:
+    return _time if kind is dt.datetime else lambda message: read(kind, message)
+
+
+def _scalar(message: Any, field: Any) -> Any:
+    value = getattr(message, field.name)
+    return value if field.enum_type is None else enum_name(field, value)
+
+
+def _scalars(message: Any, field: Any) -> tuple[Any, ...]:
+    values = getattr(message, field.name)
+    return tuple(values) if field.enum_type is None else tuple(enum_name(field, value) for value in values)
+
+
+def _time(stamp: Any) -> dt.datetime:
+    since = dt.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1_000)
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + since

@@ -1,0 +1,226 @@
+"""What one client remembers of its runs' prompts, and what it sends to a model in the sidecar's stead.
+
+`fallback.py` has the rules, on JSON; here prompts have the shape in which the agent gave them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from prompt_sidecar.client import native
+from prompt_sidecar.client.arguments import TrimOptions, annotated
+from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.fallback import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
+from prompt_sidecar.client.schema import enum_name
+from prompt_sidecar.client.sent import LastPrompts, Sent
+from prompt_sidecar.client.shapes import SHAPES
+from prompt_sidecar.client.thinking import is_bound
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A prompt that is to be trimmed."""
+
+    run_id: str
+    prompt: Any
+    """Bytes or text of a body, or native objects."""
+    format: str
+    options: TrimOptions
+
+    @property
+    def native(self) -> bool:
+        """Whether the prompt is native objects."""
+        return not isinstance(self.prompt, bytes | str)
+
+    @property
+    def base(self) -> bytes:
+        """The revision whose history the prompt follows; empty: the prompt is whole."""
+        return self.options.get("base_revision") or b""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the run goes on with it; else it only looks."""
+        return not (self.options.get("dry_run") or self.options.get("side_call"))
+
+    @property
+    def pinned(self) -> list[int]:
+        """Indices of the messages that must not go."""
+        return [index for index, kind in annotated(self.options.get("annotations")) if kind == "pinned"]
+
+    def without_base(self) -> TrimOptions:
+        """The options for the whole prompt."""
+        return cast("TrimOptions", {name: value for name, value in self.options.items() if name != "base_revision"})
+
+    def bound(self, body: Any) -> bool:
+        """Whether the model binds its thinking: as the policy says, else as its name does."""
+        policy = self.options.get("policy")
+        said = policy.get("reasoning_binding") if isinstance(policy, Mapping) else None
+        return said == "bound" if said in ("bound", "unbound") else is_bound(self.options.get("model"), body)
+
+
+class Instead:
+    """See the file. Thread-safe."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._last = LastPrompts(most_bytes)
+
+    @property
+    def forgotten(self) -> int:
+        """Runs whose last prompt was forgotten for others' sake."""
+        return self._last.forgotten
+
+    def forget(self, run_id: str) -> None:
+        """Forget a run."""
+        self._last.forget(run_id)
+
+    def fell_back(self, call: Call) -> bool:
+        """Whether the run's last prompt was made without the sidecar."""
+        last = self._known(call)
+        return last is not None and last.fell_back
+
+    def refused(self, run_id: str) -> None:
+        """Take note that the provider refused a run's last prompt as too long."""
+        last = self._last.of(run_id)
+        if last is not None:
+            self._last.keep(run_id, replace(last, refused=True))
+
+    def thinking_refused(self, run_id: str) -> bool:
+        """Take note that the provider refused thinking in a run's last prompt: all of it is removed from now on.
+
+        It happens where nobody knows under which prompt it was produced, as in an agent that was started anew.
+
+        Returns:
+            Whether there is any.
+        """
+        last = self._last.of(run_id)
+        body = None if last is None else Body.of(last.prompt(), SHAPES[last.format])
+        if last is None or body is None:
+            return False
+        gone = last.gone | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
+        self._last.keep(run_id, replace(last, gone=gone))
+        return gone != last.gone
+
+    def history(self, call: Call, body: bytes) -> Any:
+        """The whole untrimmed prompt as JSON; None: what stands before the newest messages is not known, or no JSON."""
+        try:
+            given = json.loads(body)
+        except (ValueError, RecursionError):
+            return None
+        if not call.base:
+            return given
+        last = self._known(call)
+        if last is None or last.revision != call.base:
+            return None
+        return history(last.told, SHAPES[call.format], given)
+
+    def prompt(self, call: Call, given: Any, reason: str) -> Trimmed[Any]:
+        """Return the prompt to send: what was sent last and what came since, or as it was given.
+
+        Args:
+            call: what could not be trimmed.
+            given: the whole untrimmed prompt as JSON; None: it is no JSON.
+            reason: why it could not.
+        """
+        shape = SHAPES.get(call.format)
+        as_given = Trimmed(call.prompt, reason=reason, fallback=AS_GIVEN)
+        if shape is None or given is None or not call.changes:
+            return as_given
+        try:
+            made = fall_back(
+                given,
+                self._known(call),
+                format=call.format,
+                shape=shape,
+                bound=call.bound(given),
+                pinned=call.pinned,
+            )
+            if made.sent is not None:
+                self._last.keep(call.run_id, made.sent)
+            if made.kind == AS_GIVEN and not call.base:
+                return as_given
+            sent = given if not call.base else json.loads(native.dumped(call.prompt) if call.native else call.prompt)
+            prompt = native.remade(call.prompt, sent, made.prompt, shape.messages)
+        except (LookupError, TypeError, ValueError, RecursionError):
+            # Messages of a shape that no provider takes: what is wrong with them is the provider's to say.
+            return as_given
+        return replace(
+            as_given,
+            prompt=prompt,
+            fallback=made.kind,
+            left_out=made.left_out,
+            thinking_removed=made.thinking_removed,
+        )
+
+    def remembered(self, call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
+        """Remember what the sidecar made of a prompt.
+
+        Where the prompts before were made without it, or it could not make the edits that it made before, the thinking
+        that is bound to them is removed, now and in all later prompts.
+        """
+        if not call.changes or call.format not in SHAPES:
+            return trimmed
+        last = self._known(call)
+        sent = _sent(call, body, answer, trimmed, last)
+        anew = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
+        if last is not None and (anew or last.gone):
+            # What cannot be read here goes as the sidecar has answered it.
+            with suppress(LookupError, TypeError, ValueError, RecursionError):
+                sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if anew else None)
+        self._last.keep(call.run_id, sent)
+        return trimmed
+
+    def _known(self, call: Call) -> Sent | None:
+        last = self._last.of(call.run_id)
+        return None if last is None or last.format != call.format else last
+
+
+def edits_of(answer: Any) -> list[tuple[str, str, bytes]]:
+    """Return an answer's edits: operation, pointer and value."""
+    operation = answer.DESCRIPTOR.fields_by_name["edits"].message_type.fields_by_name["operation"]
+    return [(enum_name(operation, edit.operation), edit.pointer, edit.value) for edit in answer.edits]
+
+
+def _sent(call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any], last: Sent | None) -> Sent:
+    asked: tuple[bytes, ...] = (body,)
+    if call.base:
+        # A client that has not seen the beginning takes the trimmed prompt for it, as an agent may.
+        asked = (*last.told, body) if last is not None and last.revision == call.base else (answer.json_body,)
+    edited = call.native and not call.base
+    return Sent(
+        call.format,
+        asked,
+        edits=tuple(edits_of(answer)) if edited else None,
+        made=b"" if edited else answer.json_body,
+        notes=frozenset(own.message_index for own in trimmed.own_text if own.kind == "note"),
+        revision=trimmed.revision,
+        told=asked,
+        tokens=trimmed.tokens.after if trimmed.tokens else 0,
+        limit=trimmed.tokens.limit if trimmed.tokens else 0,
+        gone=frozenset() if last is None else last.gone,
+    )
+
+
+def _still_valid(
+    call: Call, given: Any, sent: Sent, trimmed: Trimmed[Any], *, before: Sent | None
+) -> tuple[Sent, Trimmed[Any]]:
+    """Remove the thinking that the provider would refuse.
+
+    What is gone stays gone; what stands after the first difference from the prompt `before` goes too.
+    """
+    shape = SHAPES[call.format]
+    made = Body.of(sent.prompt(), shape)
+    if made is None:
+        return sent, trimmed
+    made, new = without(made, sent.gone), frozenset[bytes]()
+    if before is not None and call.bound(given):
+        old = Body.of(before.prompt(), shape)
+        new = changed_thinking(made, without(old, sent.gone)) if old is not None else new
+    sent = replace(sent, gone=sent.gone | new)
+    if not sent.gone:
+        return sent, trimmed
+    prompt = native.remade(call.prompt, given, without(made, new).json(), shape.messages)
+    return sent, replace(trimmed, prompt=prompt, thinking_removed=len(new))

@@ -1,0 +1,216 @@
+"""The loop that lets a model use the sidecar's tools without the agent's doing.
+
+Each turn: the history is trimmed, the model is called, its usage reported, and the calls of the sidecar's tools
+answered by the sidecar. It ends when the model answers, or calls a tool of the agent's own. Where the sidecar is down,
+the model gets its last prompt and what came since; if it then calls one of the sidecar's tools, it is told that they
+cannot be reached.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from prompt_sidecar.client.arguments import TrimOptions, Usage
+from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
+from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
+from prompt_sidecar.client.errors import ClientError
+from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
+
+MOST_TURNS: Final = 12
+"""Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still asks
+the sidecar after twelve is going round in a circle, and the agent should see it."""
+UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
+"""What the model is told where the sidecar cannot answer its call."""
+
+
+MOST_REFUSALS: Final = 8
+"""Refusals of one prompt as too long before the provider's error is the agent's. Each leaves at least three tenths of
+the prompt out, so that even a history of ten windows comes to fit."""
+Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
+"""Takes what was to be trimmed and the steps that do it; does them, and takes note of what became of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model came to."""
+
+    response: Any
+    """The last response, the SDK's own object."""
+    calls: tuple[ModelCall, ...]
+    """Calls of the agent's own tools, which it has to answer; none: the model has answered."""
+    trimmed: Trimmed[dict[str, Any]]
+    """The last prompt."""
+    turns: int
+    """How often the model was called."""
+    recalls: int
+    """Calls of the sidecar's tools that were answered on the way."""
+    dialect: Dialect
+    _turns: tuple[Any, ...]
+    _results: tuple[Any, ...]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the model waits for something: the agent's tools, or another call of the loop, as turns ran out."""
+        return bool(self.calls or self._results or self.dialect.others(self.response))
+
+    def history(self, results: Sequence[Any] = ()) -> list[Any]:
+        """Return the history to go on with; `results` are `call.result(...)` of each of `calls`."""
+        return [*self._turns, *self.dialect.joined([*self._results, *results])]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A history that the model is to go on with."""
+
+    dialect: Dialect
+    run_id: str
+    keywords: Mapping[str, Any]
+    """Of the SDK's function."""
+    options: TrimOptions
+    watch: Watch
+    strict: bool = False
+    """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
+
+
+def complete(engine: Engine, work: Work) -> Steps[Completion]:
+    """Call the model until it answers or wants a tool of the agent's own; `work.watch` sees each prompt.
+
+    Raises:
+        ClientError: the sidecar did not answer, and the client does not fail open.
+        ValueError: `stream` or `n` is asked for.
+    """
+    dialect, keywords = work.dialect, work.keywords
+    if keywords.get("stream") or (keywords.get("n") or 1) != 1:
+        raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
+    offered = _theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
+    history, recalls = dialect.history(keywords[dialect.prompt]), 0
+    for turn in range(1, MOST_TURNS + 1):
+        asked = {**keywords, **offered.keywords, dialect.prompt: history}
+        step = replace(work, keywords=asked, options=offered.options(work.options))
+        response, trimmed = yield from _answered(engine, step)
+        calls = dialect.calls(response)
+        history = [*history, *dialect.turn(response)]
+        own = [call for call in calls if call.name in offered.own]
+        results: list[Any] = []
+        for call in own:
+            answer = yield from _run(engine, call, step)
+            results.append(call.result(answer.content, is_error=answer.is_error))
+        recalls += len(own)
+        others = tuple(call for call in calls if call.name not in offered.own)
+        if others or not own or dialect.others(response) or turn == MOST_TURNS:
+            break
+        history = [*history, *dialect.joined(results)]
+    return Completion(response, others, trimmed, turn, recalls, dialect, tuple(history), tuple(results))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that the model is given."""
+
+    keywords: Mapping[str, Any]
+    """The keyword `tools`, if there are any."""
+    own: frozenset[str]
+    """Names of the sidecar's tools among them."""
+
+    def options(self, options: TrimOptions) -> TrimOptions:
+        """Tell the sidecar where the model has no tool of it to recall with."""
+        return options if self.own else {**options, "recall_unavailable": True}
+
+
+def _theirs(keywords: Mapping[str, Any]) -> Offer:
+    """The agent's tools alone."""
+    given = keywords.get("tools") or ()
+    theirs = list(given) if isinstance(given, Sequence) else []
+    return Offer({"tools": theirs} if theirs else {}, frozenset())
+
+
+def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
+    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
+    alone = _theirs(keywords)
+    theirs = alone.keywords.get("tools", [])
+    try:
+        tools = yield from engine.list_tools(dialect.format)
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return alone
+    taken = dialect.names(theirs)
+    definitions = [each for each in json.loads(tools.tools_json) if dialect.tool_name(each) not in taken]
+    return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))
+
+
+def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
+    """Trim, call the model, report. A prompt that is refused as too long is sent again as long as it gets shorter."""
+    trimmed = yield from _trim(engine, work)
+    for refusals in range(MOST_REFUSALS + 1):
+        try:
+            response = yield Ask(trimmed.prompt)
+            break
+        except Exception as error:
+            if refuses_thinking(error) and engine.thinking_refused(work.run_id):
+                trimmed = yield from _trim(engine, work)
+                continue
+            told = too_long(error)
+            if not told:
+                raise
+            engine.refused(work.run_id)
+            yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
+            learned = yield from _reported(engine, work.run_id, {"refusal": {"message": told}}, trimmed)
+            if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
+                raise
+            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            if not _is_shorter(shorter, trimmed):
+                raise
+            trimmed = yield from work.watch(work.keywords, _made(shorter))
+    usage = work.dialect.usage(response)
+    if usage.get("input_tokens") is not None:
+        yield from _reported(engine, work.run_id, usage, trimmed)
+    return response, trimmed
+
+
+def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
+    steps = engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+    return (yield from work.watch(work.keywords, steps))
+
+
+def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
+    """A prompt that is made already, as steps: there are none."""
+    yield from ()
+    return trimmed
+
+
+def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
+    """Whether a prompt is shorter than the one that was refused before."""
+    if one.trimmed and other.trimmed and one.tokens and other.tokens:
+        return one.tokens.after < other.tokens.after
+    return one.trimmed or one.left_out > other.left_out
+
+
+def _reported(
+    engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
+) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
+    """Report; the sidecar's estimate is not worth an agent's run, so that a report that fails is only counted."""
+    if not trimmed.trimmed:
+        return None
+    try:
+        return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
+    except ClientError:
+        engine.not_reported()
+        return None
+
+
+def _run(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
+    """Have the sidecar answer; one that has not seen the run, as after a restart, is sent the prompt first."""
+    try:
+        answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
+        if answer.outcome == "run_unknown":
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return ToolAnswer("unreachable", UNREACHABLE, is_error=True)
+    return answer

@@ -1,0 +1,353 @@
+"""What a policy does to a prompt, in sentences; what in it does nothing, and what makes little sense together.
+
+`check-config` says all three of the policy in force. The sentences are conditions on the policy and nothing else, as
+the stages are; tests hold them to the stages.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from prompt_sidecar.policy_knobs import reader
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.entries import HEAVY, Ageing, Feedback
+from prompt_sidecar.trim.policy import AS_GENERAL, AgeStage, FitStage, NotePlace, Policy, preset
+
+if TYPE_CHECKING:
+    from prompt_sidecar.settings import Settings
+
+NARROW: Final = 0.2
+"""Marks nearer than this are told: on recorded runs, marks 0.2 apart cost a fifth more than marks 0.4 apart."""
+NO_MARGIN: Final = 0.99
+"""A high-water mark above this is told: of estimates that reports have corrected, 95 of 100 err by 0.7 % at most."""
+BYTES_PER_TOKEN: Final = 4
+"""About what English text has; for a warning, not for a count."""
+SHORT_PREFIX: Final = 4
+"""Characters; a shorter beginning is told, since people's texts may begin so too."""
+_WIDTH: Final = 116
+_NO_SHARE: Final = "fit_keep_oldest is 0"
+_NO_DISCOUNT: Final = "cached input has no discount"
+
+_KINDS: Final[Mapping[Ageing | None, str]] = {
+    Ageing.ARGUMENTS: "tool calls' arguments",
+    Ageing.TEXT: "the text beside them",
+    Ageing.RESULTS: "tool results",
+    Ageing.SNAPSHOTS: "page snapshots",
+    Ageing.IMAGES: "images",
+    None: "feedback",
+}
+
+
+def ages(policy: Policy) -> str:
+    """When old items are clipped: "at every call", "at batch points", or never, which is the empty text."""
+    if policy.age_stage is AgeStage.ALWAYS:
+        return "at every call"
+    if policy.age_stage is AgeStage.PRESSURE and policy.fit_stage is not FitStage.OFF:
+        return "at batch points"
+    return ""
+
+
+def sentences(policy: Policy, limit: int) -> Sequence[str]:
+    """What happens to a prompt, in the order in which it does.
+
+    Args:
+        policy: the policy in force.
+        limit: tokens, for the figures in it.
+    """
+    return [*_cap(policy), *_age(policy), *_fit(policy, limit), *_own_text(policy, limit)]
+
+
+def _cap(policy: Policy) -> Iterator[str]:
+    yield (
+        f"A tool result of more than {_bytes('cap_text_bytes', policy)} of text is elided when it is first seen; "
+        f"{_share(policy.cap_head_share)} of what is kept is its head, the rest its tail. Images past "
+        f"{_bytes('cap_media_bytes', policy)} in one result become a line of text."
+    )
+
+
+def _age(policy: Policy) -> Iterator[str]:
+    when = ages(policy)
+    if not when:
+        yield "Nothing is clipped for its age."
+        return
+    newest = f"older than the newest {_iterations(policy.age_keep_iterations)}"
+    kept = [
+        f"{_KINDS[kind]} {_iterations(policy.keep(kind))}"
+        for kind in _KINDS
+        if policy.keep(kind) != policy.age_keep_iterations
+    ]
+    but = f"; of {', '.join(kept)} stay" if kept else ""
+    if policy.age_stage is AgeStage.ALWAYS:
+        yield (
+            f"At every call, whatever room there is, what is {newest} is clipped to a placeholder: tool calls' "
+            f"arguments, the text beside them, tool results, page snapshots, images{but}."
+        )
+        if policy.age_repeats:
+            yield "A result that comes again, unchanged, for the same call leaves of the older one a pointer to it."
+    else:
+        yield f"Old is what is {newest}{but}. Nothing is clipped for its age while the prompt is small."
+    feedback = any(getattr(policy, f"feedback_{kind}") for kind in Feedback)
+    told = "told by its first words or by annotations" if feedback else "told by annotations"
+    yield (
+        f"Feedback to the model, {told}, collapses {when} to one counting placeholder once it is old; the newest of "
+        "each kind stays whole."
+    )
+    if policy.age_hard_cap_iterations:
+        yield (
+            f"Iterations older than the newest {policy.age_hard_cap_iterations:,} are dropped whole {when}, but for "
+            "one, clipped, that counts them."
+        )
+
+
+def _fit(policy: Policy, limit: int) -> Iterator[str]:
+    if policy.fit_stage is FitStage.OFF:
+        yield "No prompt is made to fit: one above its limit comes back with fits=false."
+        return
+    high, low = _of_limit(policy.fit_high, limit), _of_limit(policy.fit_low, limit)
+    yield f"Up to {high} nothing is trimmed to make room. Above that, this is done in turn, down to {low}:"
+    steps = []
+    if policy.age_stage is not AgeStage.OFF:
+        steps.append(
+            "old items are clipped, oldest first, arguments and text before results; one of these that holds more than "
+            "must go is elided"
+        )
+        if not _no_oldest(policy):
+            steps[-1] += (
+                f". The results of the oldest iterations stay, up to {_share(policy.oldest_share)} of the limit, as "
+                "their prefix is cached, unless more than the middle of both marks would be left"
+            )
+        steps.append(
+            f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "
+            f"iterations are dropped whole, until it takes {_share(policy.fit_residue_low)}; one stays that counts them"
+        )
+    elide = f"the largest tool results are elided, {_share(policy.fit_head_share)} of what is kept being head"
+    steps.insert(0 if policy.fit_stage is FitStage.LARGEST_FIRST else len(steps), elide)
+    for number, step in enumerate(steps, 1):
+        yield f"  {number}. {step}{';' if number < len(steps) else '.'}"
+    yield (
+        f"If that leaves more than {_share(policy.fit_high)}, all but the newest iteration is clipped, then dropped, "
+        "then the newest results are clipped. What no step may touch (the system prompt, the opening, the newest "
+        "assistant message, pinned messages, users' own text) can still be too much: fits=false says so."
+    )
+
+
+def _own_text(policy: Policy, limit: int) -> Iterator[str]:
+    room = own_text.room(
+        limit,
+        policy.own_text_max_tokens,
+        policy.note_max_tokens,
+        policy.registry_share,
+        lambda text: len(text) // BYTES_PER_TOKEN,
+    )
+    # Its places are bounds and not amounts: a registry has as many lines as there is to tell.
+    note = room.note if policy.note_place is not NotePlace.OFF else 0
+    parts = [
+        "directives that never change" if room.directives else "no directives",
+        f"a registry of up to {room.registry:,} tokens, written anew at batch points"
+        if room.registry
+        else "no registry",
+        f"a note of up to {note:,} tokens at each call's tail" if note else "no note",
+    ]
+    if room.directives or room.registry or note:
+        yield f"The sidecar's own text takes at most {room.total:,} tokens: {'; '.join(parts)}."
+    else:
+        yield "The sidecar adds no text of its own but placeholders that count; markers carry their ids all the same."
+
+
+def _no_oldest(policy: Policy) -> str:
+    """Why the oldest iterations' results do not stay; empty where they do."""
+    if policy.fit_stage is FitStage.OFF:
+        return "fit_stage is off"
+    if policy.age_stage is not AgeStage.PRESSURE:
+        return f"age_stage is {policy.age_stage}"
+    if policy.age_hard_cap_iterations:
+        return "age_hard_cap_iterations is set"
+    if not policy.fit_keep_oldest:
+        return _NO_SHARE
+    return "" if policy.oldest_share else _NO_DISCOUNT
+
+
+def inert(policy: Policy) -> Mapping[str, str]:
+    """The fields that change nothing under this policy, with the reason."""
+    found: dict[str, str] = {}
+    names: tuple[str, ...]
+    if policy.fit_stage is FitStage.OFF:
+        names = ("fit_high", "fit_low", "fit_head_share", "fit_residue_high", "fit_residue_low")
+        found |= dict.fromkeys(names, "fit_stage is off")
+    elif policy.age_stage is AgeStage.OFF:
+        found |= dict.fromkeys(("fit_residue_high", "fit_residue_low"), "age_stage is off")
+    if why := _no_oldest(policy):
+        prices = ("price_cached", "price_written")
+        names = {_NO_SHARE: prices, _NO_DISCOUNT: ("fit_keep_oldest",)}.get(why, ("fit_keep_oldest", *prices))
+        found |= dict.fromkeys(names, why)
+    kinds = [f"age_keep_{kind}" for kind in Ageing]
+    if not ages(policy):
+        why = "age_stage is off"
+        if policy.age_stage is not AgeStage.OFF:
+            why = "age_stage is pressure, and without fit_stage there is none"
+            found["age_stage"] = "there is no pressure while fit_stage is off"
+        names = ("age_keep_iterations", *kinds, "age_keep_feedback", "age_hard_cap_iterations")
+        found |= dict.fromkeys(names, why)
+    elif all(getattr(policy, name) != AS_GENERAL for name in (*kinds, "age_keep_feedback")):
+        found["age_keep_iterations"] = "every kind has a number of its own"
+    if policy.age_stage is not AgeStage.ALWAYS:
+        found["age_repeats"] = f"age_stage is {policy.age_stage}, and not always"
+    if policy.own_text_max_tokens == 0:
+        names = ("note_max_tokens", "note_place", "registry_share")
+        found |= dict.fromkeys(names, "own_text_max_tokens leaves no room")
+    elif policy.note_place is NotePlace.OFF:
+        found["note_max_tokens"] = "note_place is off"
+    return found
+
+
+def warnings(policy: Policy, given: Mapping[str, object], base: str, window: int) -> Sequence[str]:
+    """Combinations that are allowed and make little sense, each with what would.
+
+    Args:
+        policy: the policy in force.
+        given: the fields that a source sets over the preset.
+        base: the preset's name.
+        window: tokens of a prompt where nobody tells; for what depends on the size of a window.
+    """
+    found = [
+        f"policy.{name} is set and changes nothing: {why}"
+        for name, why in inert(policy).items()
+        if name in given and given[name] != getattr(preset(base), name)
+    ]
+    return [*found, *_stages(policy, base), *_keeps(policy), *_sizes(policy, window), *_prefixes(policy)]
+
+
+def _stages(policy: Policy, base: str) -> Iterator[str]:
+    fits, when = policy.fit_stage is not FitStage.OFF, ages(policy)
+    if not fits and when:
+        yield (
+            "policy.fit_stage is off while old items are clipped: a prompt whose newest iterations are large can pass "
+            "its limit, and nothing makes it fit; oldest_first does"
+        )
+    if not fits and not when and base != "cap_only":
+        yield (
+            "neither age nor fit trims anything: prompts grow until the provider refuses them; if the agent sees to "
+            "that, preset cap_only says so"
+        )
+    if policy.age_stage is AgeStage.ALWAYS and policy.registry_share > 0 and policy.own_text_max_tokens:
+        yield (
+            "policy.registry_share is above 0 while items are clipped at every call: the registry changes each time, "
+            "and where it stands in the system prompt nothing of the prompt stays cached; set it to 0, as lean does"
+        )
+    narrow = policy.fit_high - policy.fit_low < NARROW
+    if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE and narrow:
+        yield (
+            f"policy.fit_low, {policy.fit_low:g}, is close to fit_high, {policy.fit_high:g}: batches are small and "
+            f"often, and each writes the prompt cache anew; {max(0.01, policy.fit_high - 0.4):.2g} makes them rare"
+        )
+    if fits and policy.fit_high > NO_MARGIN:
+        yield (
+            f"policy.fit_high, {policy.fit_high:g}, leaves nothing for what an estimate may be wrong by: a provider "
+            "may refuse a prompt that seems to fit; 0.9 leaves a tenth"
+        )
+    if policy.note_place is NotePlace.OFF and policy.registry_share == 0 and when:
+        yield (
+            "with neither note nor registry the model learns only from markers that something was taken out; "
+            "policy.note_place tail costs some forty tokens a call"
+        )
+
+
+def _keeps(policy: Policy) -> Iterator[str]:
+    if not ages(policy):
+        return
+    cap = policy.age_hard_cap_iterations
+    longer = [_KINDS[kind] for kind in _KINDS if policy.keep(kind) > cap]
+    if cap and longer:
+        most = max(policy.keep(kind) for kind in _KINDS)
+        yield (
+            f"policy.age_hard_cap_iterations, {cap:,}, drops iterations that are to be kept, up to {most:,} of them "
+            f"for {', '.join(longer)}; raise it, or lower age_keep_iterations"
+        )
+    unread = [_KINDS[kind] for kind in HEAVY if policy.keep(kind) == 0]
+    if unread:
+        yield (
+            f"the newest iteration's {', '.join(unread)} may be clipped before the model has seen them; keep 1 "
+            "iteration or more of them (policy.age_keep_iterations or its own knob)"
+        )
+
+
+def _sizes(policy: Policy, window: int) -> Iterator[str]:
+    tokens = policy.cap_text_bytes // BYTES_PER_TOKEN
+    if policy.fit_stage is not FitStage.OFF and tokens > policy.fit_low * window:
+        yield (
+            f"policy.cap_text_bytes lets one tool result take about {tokens:,} tokens, more than the low-water mark "
+            f"of a window of {window:,} (limits.default_window); where windows are that small, "
+            f"{max(1_024, int(policy.fit_low * window)):,} bytes leave room for several"
+        )
+
+
+def _prefixes(policy: Policy) -> Iterator[str]:
+    seen: list[tuple[str, str]] = []
+    for kind in Feedback:
+        name = f"feedback_{kind}"
+        for prefix in getattr(policy, name):
+            shown = reader(name).show([prefix])[1:-1]
+            first = next((other for other, earlier in seen if prefix.startswith(earlier)), None)
+            if first is not None:
+                yield f"policy.{name} has {shown}, which {first} takes first; a text is of one kind only"
+            if len(prefix.strip()) < SHORT_PREFIX:
+                yield (
+                    f"policy.{name} has {shown}, with which a person's text may begin too: it would be collapsed "
+                    "with the feedback"
+                )
+            seen.append((name, prefix))
+
+
+def report(settings: Settings) -> Sequence[str]:
+    """All that `check-config` says of the policy, as lines."""
+    policy, base, limit = settings.policy, settings.preset, settings.limits.default_window
+    source = settings.sources.get("policy.preset", "the default")
+    changes = _changes(settings)
+    lines = [f"The policy is preset {base} ({source}), {'with:' if changes else 'as it is.'}", *changes]
+    lines += [
+        f"A request may choose another preset, and change fields. With this one, and a limit of {limit:,} tokens:",
+        "",
+    ]
+    for sentence in sentences(policy, limit):
+        step = sentence.startswith("  ")
+        lines += textwrap.wrap(
+            sentence.strip(),
+            _WIDTH,
+            initial_indent="    " if step else "- ",
+            subsequent_indent="       " if step else "  ",
+        )
+    for warning in warnings(policy, settings.policy_overrides, base, limit):
+        lines += ["", *textwrap.wrap(f"warning: {warning}.", _WIDTH, subsequent_indent="  ")]
+    return lines
+
+
+def _changes(settings: Settings) -> Sequence[str]:
+    """How the policy differs from its preset, one line a field that a source sets."""
+    base = preset(settings.preset)
+    lines = []
+    for field in fields(Policy):
+        if field.name in settings.policy_overrides:
+            now, was = (reader(field.name).show(getattr(each, field.name)) for each in (settings.policy, base))
+            than = "as the preset has it" if now == was else f"in place of {was}"
+            lines.append(f"  {field.name} = {now}, {than} ({settings.sources['policy.' + field.name]})")
+    return lines
+
+
+def _of_limit(share: float, limit: int) -> str:
+    return f"{_share(share)} of the limit ({int(share * limit):,} tokens)"
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:.4g} %"
+
+
+def _bytes(name: str, policy: Policy) -> str:
+    shown = reader(name).show(getattr(policy, name)).strip('"')
+    return f"{int(shown):,} bytes" if shown.isdecimal() else f"{shown[:-3]} {shown[-3:]}"
+
+
+def _iterations(count: int) -> str:
+    return "1 iteration" if count == 1 else f"{count:,} iterations"

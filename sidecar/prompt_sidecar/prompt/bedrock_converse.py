@@ -1,0 +1,198 @@
+"""Amazon Bedrock's Converse, one format for the models of many makers.
+
+A message is `{"role", "content"}` with an array of blocks, each an object whose one member is its kind. Calls are
+`toolUse` blocks whose input is an object; results are `toolResult` blocks in the next user turn, with content of their
+own: texts, JSON, media. The system prompt is a member of the body, an array of blocks, and no system message may stand
+in the history. Reasoning is signed: it stays as it is, or leaves its message altogether (`thinking.py`). A cache point
+is a block of its own that moves from call to call, so it is no part of a message's identity. Source: the provider's API
+reference, Converse, ContentBlock, ToolResultContentBlock, and its user guide on tool use and prompt caching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.anthropic_messages import CALL_TOKENS
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
+from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.structured import result_items, result_value
+from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
+
+_ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
+_KNOWN: Final = frozenset({"role", "content"})
+_KNOWN_OF_USE: Final = frozenset({"toolUseId", "name", "input"})
+_KNOWN_OF_RESULT: Final = frozenset({"toolUseId", "content", "status"})
+_CACHE_POINT: Final = "cachePoint"
+_SYSTEM: Final = "json.body.system"
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    value = loaded(raw, field, identify=identify)
+    reader = _Reader(role_of(value, field, _ROLES))
+    for index, block in enumerate(_array(value.get("content"), f"{field}.content")):
+        reader.part(block, ("content", index), f"{field}.content[{index}]")
+    reader.rest(value, _KNOWN)
+    return reader.message(identity_of(value, _comparable, identify=identify))
+
+
+class _Reader(Gathering):
+    """Gathers the items of one message in order."""
+
+    def part(self, part: Any, path: Path, field: str) -> None:
+        """Take one block."""
+        kind, value = _kind(part, field)
+        if kind == "text" and type(value) is str:
+            if value:
+                self.items.append(Item(text_kind(self.role, value), (*path, "text"), value))
+        elif kind == "toolUse" and type(value) is dict and self._is_call(value):
+            self._call(value, (*path, kind))
+        elif kind == "toolResult" and type(value) is dict and self.role is Role.USER:
+            self._result(value, (*path, kind), f"{field}.{kind}")
+        elif kind == "image":
+            self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
+        elif kind == "reasoningContent" and type(value) is dict and self.role is Role.ASSISTANT:
+            self._reasoning(value, path)
+        elif kind != _CACHE_POINT:
+            self.other.append(canonical(part).decode())
+
+    def _reasoning(self, value: dict[str, Any], path: Path) -> None:
+        """Take a block of reasoning: a signed text, or a redacted one, whose bytes are base64."""
+        signed = value.get("reasoningText")
+        signed = signed if type(signed) is dict else {}
+        encrypted = string(signed.get("signature")) + string(value.get("redactedContent"))
+        at = (*path, "reasoningContent", "reasoningText", "text")
+        self.reasoning(path, encrypted, [(at, string(signed.get("text")))])
+
+    @staticmethod
+    def _is_call(use: dict[str, Any]) -> bool:
+        """Whether the agent answers it; calls with a type, and results in the model's turn, are the server's."""
+        return "input" in use and use.get("type") is None
+
+    def _call(self, use: dict[str, Any], path: Path) -> None:
+        call_id, name = string(use.get("toolUseId")), string(use.get("name"))
+        self.calls.append(call_id)
+        self.names.append(name)
+        self.rest(use, _KNOWN_OF_USE)
+        text = canonical(use["input"]).decode()
+        self.items.append(Item(ItemKind.ARGUMENTS, (*path, "input"), text, raw_json=True, call_id=call_id, tool=name))
+
+    def _result(self, of_call: dict[str, Any], path: Path, field: str) -> None:
+        call_id = string(of_call.get("toolUseId"))
+        result = len(self.answers)
+        self.answers.append(call_id)
+        self.rest(of_call, _KNOWN_OF_RESULT)
+        content = of_call.get("content")
+        for index, part in enumerate(_array([] if content is None else content, f"{field}.content")):
+            at = (*path, "content", index)
+            kind, value = _kind(part, f"{field}.content[{index}]")
+            if kind == "text" and type(value) is str:
+                if value:
+                    self.items.append(Item(ItemKind.RESULT, (*at, kind), value, call_id=call_id, result=result))
+            elif kind == "json":
+                of = Item(ItemKind.RESULT, (), "", call_id=call_id, result=result)
+                self.items.extend(result_items(value, (*at, kind), of, f"{field}.content[{index}]"))
+            elif kind == "image":
+                text = canonical(part).decode()
+                self.items.append(Item(ItemKind.IMAGE, at, text, raw_json=True, call_id=call_id, result=result))
+            else:
+                self.other.append(canonical(part).decode())
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(item, text) for item, text in others.items()}
+    if removed and len(removed) == array_length(raw, ("content",)):  # a message must have content
+        edits[min(removed)] = orjson.dumps({"text": label})
+    return splice(raw, edits)
+
+
+def _value(item: Item, text: Replacement) -> bytes:
+    if item.kind is ItemKind.IMAGE:
+        return orjson.dumps({"text": text or ""})
+    if item.kind is ItemKind.ARGUMENTS:
+        return b"{}"
+    return result_value(text or "", whole=item.raw_json and type(item.path[-2]) is int)
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this message."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def add_system(value: bytes | None, text: str) -> bytes:
+    """Add a text block to the system prompt; what is there keeps its bytes.
+
+    Raises:
+        InvalidJson: the body's `system` is not an array.
+    """
+    block = orjson.dumps({"text": text})
+    if value is None or value == b"null":
+        return b"[" + block + b"]"
+    if value[:1] != b"[":
+        raise InvalidJson(f"{_SYSTEM} must be an array of blocks", field=_SYSTEM)
+    return add_block(value, block)
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `toolConfig.tools`."""
+    schema = {"json": orjson.Fragment(parameters)}
+    return orjson.dumps({"toolSpec": {"name": name, "description": description, "inputSchema": schema}})
+
+
+def _array(value: Any, field: str) -> list[Any]:
+    if type(value) is not list:
+        raise InvalidJson(f"{field} must be an array", field=field)
+    check_parts(value, field)
+    return value
+
+
+def _kind(block: Any, field: str) -> tuple[str, Any]:
+    """A block's kind and value; an empty kind where it has not exactly one member."""
+    if type(block) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    present = [(name, member) for name, member in block.items() if member is not None]
+    return present[0] if len(present) == 1 else ("", None)
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """The message without what moves between calls (cache points) and without members that are null."""
+    kept = {name: member for name, member in value.items() if member is not None}
+    if type(kept.get("content")) is list:
+        kept["content"] = [
+            block for block in kept["content"] if type(block) is not dict or block.keys() != {_CACHE_POINT}
+        ]
+    return kept
+
+
+_UNBOUND: Final = Format(
+    name="bedrock_converse",
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
+    system_message=None,
+    tool=tool,
+    system=tolerant_member(
+        SystemMember(
+            names=("system",),
+            add=add_system,
+            without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
+            texts=lambda value: block_texts(value, _SYSTEM),
+        )
+    ),
+    call_tokens=CALL_TOKENS,
+    tool_fields=("toolConfig.tools",),
+    reserve_fields=("inferenceConfig.maxTokens",),
+)
+_BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
+FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

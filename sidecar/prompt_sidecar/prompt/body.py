@@ -1,0 +1,403 @@
+"""A request body as slices: where each message starts and ends, found again at the cost of what is new.
+
+An agent sends its whole history at every call, so a body mostly begins like the one before. The scan therefore takes
+the last split: it compares bytes up to the first message that differs (a memcmp), and reads only from there on. A
+slice is never copied; a split is offsets into the body that was received.
+
+    {"model": …, "messages": [ {…}, {…}, {…} ], "tools": …}
+     ^ head                    ^ starts[0]   ^ ends[-1]  ^ tail
+
+The other members of the body are spans too. They are looked at, and our own text is added to one of them in formats
+that keep the system prompt there; all else goes back as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+import orjson
+
+from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.prompt.jsontext import raise_if_out_of_memory
+from prompt_sidecar.prompt.structure import check_decoding, check_slices
+from prompt_sidecar.prompt.surrogates import mended
+
+FIELD: Final = "json.body"
+"""The request field that every message of this file is about."""
+
+MESSAGES: Final = "messages"
+"""The body's member that holds the messages in most formats."""
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
+_KEY: Final = re.compile(rb'("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+MAX_NAME: Final = 4_096
+"""Bytes of a member's name, with the white space around its colon: providers' names have some tens. Python's regular
+expressions keep some hundred bytes for each time that a repeated group has matched, so no name may be of any length."""
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+_CHECKED_AT_ONCE: Final = 65_536
+"""Bytes that are decoded in one go to see that they are UTF-8."""
+
+Raws = TypeVar("Raws", dict[str, msgspec.Raw], list[msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes `start` to `end` of a body."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Split:
+    """A body in slices."""
+
+    raw: bytes
+    starts: list[int]
+    ends: list[int]
+    fields: dict[str, Span]
+    """The members of the body other than the messages; empty for a bare array."""
+    is_object: bool
+    same: int = 0
+    """Messages at the start that are, byte for byte, those of the split before."""
+    is_text: bool = False
+    """Whether a plain string stands in place of the array; the one message is that string, quotes included."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def message(self, index: int) -> bytes:
+        """The raw bytes of a message."""
+        return self.raw[self.starts[index] : self.ends[index]]
+
+    def field(self, name: str) -> bytes | None:
+        """The raw JSON of a member of the body, or of one inside it (`outer.inner`); None if there is none."""
+        outer, _, inner = name.partition(".")
+        span = self.fields.get(outer)
+        if span is None:
+            return None
+        value = self.raw[span.start : span.end]
+        return _inner(value, inner) if inner else value
+
+    @property
+    def head(self) -> bytes:
+        """What stands before the first message."""
+        return self.raw[: self.starts[0]]
+
+    @property
+    def tail(self) -> bytes:
+        """What stands after the last message."""
+        return self.raw[self.ends[-1] :]
+
+
+def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, text: bool = False) -> Split:
+    """Split a request body, or a bare message array, into messages.
+
+    Args:
+        raw: the body.
+        before: the body before, split.
+        member: the body's member that holds the messages; the same as in the body before.
+        text: whether a plain string may stand in place of the array.
+
+    Raises:
+        InvalidJson: not JSON, neither an object with that member nor an array, a member twice, or no message at all.
+    """
+    found = _split_after(raw, before, member) if before is not None and not before.is_text else None
+    if found is None:
+        found = _split_whole(raw, before, member, text=text)
+    _check_text(found)
+    if not found.starts:
+        field = f"{FIELD}.{member}"
+        raise InvalidJson(f"{field} is empty; it must hold at least one message", field=field)
+    return found
+
+
+def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
+    """Make a split of messages that came as slices, for formats whose bodies are not JSON."""
+    raw = b"".join(slices)
+    ends: list[int] = []
+    at = 0
+    for part in slices:
+        at += len(part)
+        ends.append(at)
+    starts = [0, *ends[:-1]]
+    same = 0
+    if before is not None:
+        same = _common(raw, starts, before, min(len(starts), len(before)), ends)
+    return Split(raw, starts, ends, {}, is_object=False, same=same)
+
+
+def _check_text(found: Split) -> None:
+    """Raises InvalidJson if a member that no reader looks at is not UTF-8; messages are checked when they are read."""
+    for name, span in found.fields.items():
+        decoder = getincrementaldecoder("utf-8")()
+        try:
+            for at in range(span.start, span.end, _CHECKED_AT_ONCE):
+                decoder.decode(found.raw[at : min(at + _CHECKED_AT_ONCE, span.end)])
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            field = f"{FIELD}.{name}" if name in _KNOWN_MEMBERS else FIELD  # any other name may be text of the prompt
+            raise InvalidJson(f"{field} is not JSON: not UTF-8", field=field) from None
+
+
+def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
+    """Split a body that begins like the one before, up to some message; None if not even its head is the same."""
+    if not before.starts or not raw.startswith(memoryview(before.raw)[: before.starts[0]]):
+        return None
+    same = _prefix(raw, before, 0)
+    if same == 0:
+        return None
+    at = before.ends[same - 1]
+    rest = raw[at:]
+    starts, ends = before.starts[:same], before.ends[:same]
+    head_fields = {name: span for name, span in before.fields.items() if span.end <= before.starts[0]}
+    if before.is_object:
+        opening = b'{"%s":[0' % member.encode()
+        fields, new, _ = _scan_object(opening + rest, at - len(opening), member)
+    else:
+        fields, new = {}, _scan_array(b"[0" + rest, 0, at - len(b"[0"), member, whole=True)
+    for name, span in fields.items():
+        if name in head_fields:
+            raise _twice(name)
+        head_fields[name] = span
+    starts.extend(start for start, _ in new[1:])
+    ends.extend(end for _, end in new[1:])
+    return Split(raw, starts, ends, head_fields, before.is_object, same)
+
+
+def _split_whole(raw: bytes, before: Split | None, member: str, *, text: bool) -> Split:
+    at = _skip_space(raw, 0)
+    opening = raw[at : at + 1]
+    is_text = False
+    if opening == b"{":
+        fields, spans, is_text = _scan_object(raw, 0, member, text=text)
+    elif opening == b"[":
+        fields, spans = {}, _scan_array(raw, at, 0, member, whole=True)
+    else:
+        raise InvalidJson(f"{FIELD} must be a JSON object with {member}, or an array of messages", field=FIELD)
+    starts, ends = [start for start, _ in spans], [end for _, end in spans]
+    result = Split(raw, starts, ends, fields, opening == b"{", is_text=is_text)
+    if before is not None and before.is_object == result.is_object and before.is_text == is_text:
+        bound = min(len(result), len(before))
+        while result.same < bound and _equal(result, before, result.same):
+            result.same += 1
+    return result
+
+
+def _equal(one: Split, other: Split, index: int) -> bool:
+    size = one.ends[index] - one.starts[index]
+    if size != other.ends[index] - other.starts[index]:
+        return False
+    view = memoryview(other.raw)[other.starts[index] : other.ends[index]]
+    return one.raw.startswith(view, one.starts[index])
+
+
+def equal_slice(one: Split, other: Split, index: int) -> bool:
+    """Whether the message at `index` has the same bytes in both splits."""
+    return index < len(other) and _equal(one, other, index)
+
+
+def _prefix(raw: bytes, before: Split, low: int) -> int:
+    """Count the messages with which `raw` begins as `before` does, offsets alike. At most two memcmps of the whole."""
+    high = len(before)
+    view = memoryview(before.raw)
+    if raw.startswith(view[before.starts[0] : before.ends[high - 1]], before.starts[0]):
+        return high if _ends_message(raw, before.ends[high - 1]) else high - 1
+    while low < high:  # messages below `low` are equal; the one at `high`, or one before it, is not
+        middle = (low + high + 1) // 2
+        begin = before.ends[low - 1] if low else before.starts[0]
+        if raw.startswith(view[begin : before.ends[middle - 1]], begin):
+            low = middle
+        else:
+            high = middle - 1
+    while low and not _ends_message(raw, before.ends[low - 1]):
+        low -= 1
+    return low
+
+
+def _ends_message(raw: bytes, at: int) -> bool:
+    """Whether a value can end here: `1` is no prefix of `12`, though its bytes are."""
+    at = _skip_space(raw, at)
+    return raw[at : at + 1] in (b",", b"]")
+
+
+def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list[int]) -> int:
+    same = 0
+    while same < bound and ends[same] == before.ends[same] and starts[same] == before.starts[same]:
+        view = memoryview(before.raw)[before.starts[same] : before.ends[same]]
+        if not raw.startswith(view, starts[same]):
+            break
+        same += 1
+    return same
+
+
+def _scan_object(
+    raw: bytes, shift: int, member: str, *, text: bool = False
+) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
+    """Spans of an object's members and of the messages in it, and whether these are a plain string.
+
+    `shift` is added to every offset.
+    """
+    check_slices(raw, FIELD)
+    try:
+        members = _decoded(_raw_object, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _malformed(error, raw) from None
+    except RecursionError:
+        raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
+    at = _skip_space(raw, 0) + 1
+    fields: dict[str, Span] = {}
+    messages: list[tuple[int, int]] | None = None
+    is_text = False
+    while (key := _key(raw, at)) is not None:
+        name = _decode_key(key.group(1))
+        value = members.get(name)
+        at = key.end()
+        # A member given twice has the bytes of its last value, so an earlier one with other bytes shows here.
+        if value is None or name in fields or (name == member and messages is not None):
+            raise _twice(name)
+        size = len(memoryview(value))
+        if not raw.startswith(value, at) and mended(raw[at : at + size]) != bytes(value):
+            raise _twice(name)
+        if name == member:
+            is_text = text and raw[at : at + 1] == b'"'
+            whole = (at + shift, at + size + shift)
+            messages = [whole] if is_text else _scan_array(raw, at, shift, member, memoryview(value))
+        else:
+            fields[name] = Span(at + shift, at + size + shift)
+        at += size
+        comma = _COMMA.match(raw, at)
+        if comma is None:
+            break
+        at = comma.end()
+    if raw[_skip_space(raw, at) : _skip_space(raw, at) + 1] != b"}":
+        raise _twice("")  # the last value of a member is a prefix of an earlier one
+    if messages is None:
+        raise InvalidJson(f"{FIELD}.{member} is missing; the body must have an array of messages", field=FIELD)
+    return fields, messages, is_text
+
+
+def _scan_array(
+    text: bytes, at: int, shift: int, member: str, value: memoryview | None = None, *, whole: bool = False
+) -> list[tuple[int, int]]:
+    """Spans of the elements of the array that starts at `at`; `whole`: the array is all of the text."""
+    if value is None:
+        check_slices(text, FIELD)
+    try:
+        slices = _decoded(_raw_array, text if value is None else value)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if not whole:
+            field = f"{FIELD}.{member}"
+            raise InvalidJson(f"{field} must be an array of messages", field=field) from error
+        raise _malformed(error, text) from None
+    except RecursionError:
+        raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
+    spans: list[tuple[int, int]] = []
+    at = _skip_space(text, at + 1)
+    for element in slices:
+        end = at + len(memoryview(element))
+        spans.append((at + shift, end + shift))
+        comma = _COMMA.match(text, end)
+        at = end if comma is None else comma.end()
+    return spans
+
+
+def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
+    """The name of the member that begins at `at`; None if none does. Raises TooLarge where it is too long."""
+    at = _skip_space(raw, at)
+    found = _KEY.match(raw, at, at + MAX_NAME)
+    if (found is None or found.end() == at + MAX_NAME) and raw[at : at + 1] == b'"':
+        raise TooLarge(
+            f"{FIELD} has a member whose name takes over {MAX_NAME:,} bytes", field=FIELD, bound="json.member_name"
+        )
+    return found
+
+
+def _inner(value: bytes, path: str) -> bytes | None:
+    """The raw JSON of what stands at a dotted path inside a member; None if nothing does."""
+    for name in path.split("."):
+        if value[:1] != b"{":
+            return None
+        try:
+            found = _decoded(_raw_object, value).get(name)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise _malformed(error, value) from None
+        if found is None:
+            return None
+        value = bytes(found)
+    return value
+
+
+def _decoded(decoder: msgspec.json.Decoder[Raws], text: bytes | memoryview) -> Raws:
+    """Find the parts of an object or array; where half a character stands, which the library refuses, another does."""
+    try:
+        return decoder.decode(text)
+    except msgspec.DecodeError:
+        return decoder.decode(mended(bytes(text)))
+
+
+def _skip_space(text: bytes, at: int) -> int:
+    match = _SPACE.match(text, at)
+    return at if match is None else match.end()
+
+
+def _decode_key(literal: bytes) -> str:
+    try:
+        name: str = orjson.loads(mended(literal))
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
+        raise InvalidJson(f"{FIELD} has a member whose name is not a valid string", field=FIELD) from None
+    return name
+
+
+def _twice(name: str) -> InvalidJson:
+    shown = name if name in _KNOWN_MEMBERS else "a member"  # any other name may be text of the prompt
+    return InvalidJson(f"{FIELD} holds {shown} twice", field=FIELD)
+
+
+_KNOWN_MEMBERS: Final = frozenset(
+    {
+        *("messages", "input", "contents", "content", "model", "stream", "temperature", "metadata", "user"),
+        *("tools", "tool_choice", "functions", "toolConfig", "tool_config", "toolChoice", "response_format", "text"),
+        *("system", "instructions", "systemInstruction", "system_instruction", "prompt", "reasoning", "thinking"),
+        *("max_tokens", "generationConfig", "generation_config", "inferenceConfig", "additionalModelRequestFields"),
+        *("providerOptions", "safetySettings", "stop", "stop_sequences", "context_management", "mcp_servers"),
+    }
+)
+
+
+def _malformed(error: Exception, text: bytes) -> InvalidJson:
+    """Say what is wrong with a text; orjson has the better words for a lone surrogate. Neither quotes the text."""
+    reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
+    try:
+        check_decoding(text, FIELD)
+        orjson.loads(text)
+    except TooLarge:
+        pass
+    except orjson.JSONDecodeError as better:
+        if "surrogate" in str(better):
+            reason = str(better).split(": line ", 1)[0]
+    return InvalidJson(f"{FIELD} is not JSON: {reason}", field=FIELD)
+
+
+def continued(before: Split, count: int, after: Split, *, is_json: bool) -> Split:
+    """The whole prompt that a body stands for which holds only what follows `count` messages of the one before."""
+    old = before.raw[before.starts[0] : before.ends[count - 1]] if count else b""
+    comma = b"," if count and is_json else b""
+    head = after.head
+    raw = head + old + comma + after.raw[len(head) :]
+    old_shift = len(head) - before.starts[0] if count else 0
+    new_shift = len(old) + len(comma)
+    starts = [start + old_shift for start in before.starts[:count]] + [start + new_shift for start in after.starts]
+    ends = [end + old_shift for end in before.ends[:count]] + [end + new_shift for end in after.ends]
+    fields = {
+        name: span if span.end <= len(head) else Span(span.start + new_shift, span.end + new_shift)
+        for name, span in after.fields.items()
+    }
+    return Split(raw, starts, ends, fields, after.is_object, same=count)

@@ -1,0 +1,161 @@
+"""Typed messages: `prompt_sidecar.v1.Message`, for agents that hold types of their own.
+
+A slice is a message's serialised bytes, so what is not trimmed goes back as it came, fields of a later version
+included. An image that is clipped becomes text: a text part, or inside a tool result an image of media type text/plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import orjson
+from google.protobuf.json_format import MessageToDict, MessageToJson
+from google.protobuf.message import DecodeError
+
+from prompt_sidecar.errors import InvalidJson, InvalidRequest
+from prompt_sidecar.prompt.ambiguous import load_any
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.items import Message as Decoded
+from prompt_sidecar.prompt.jsontext import canonical, digest
+from prompt_sidecar.v1 import conversation_pb2 as pb
+
+_ROLES: Final[Mapping[int, Role]] = {
+    pb.ROLE_SYSTEM: Role.SYSTEM,
+    pb.ROLE_USER: Role.USER,
+    pb.ROLE_ASSISTANT: Role.ASSISTANT,
+    pb.ROLE_TOOL: Role.TOOL,
+}
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
+    """Decode one message; see `Format.read`. Raises InvalidRequest where a role or a part is not said or not JSON."""
+    message = _parse(raw, field)
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise InvalidRequest(
+            f"{field}.role must be ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT or ROLE_TOOL", field=f"{field}.role"
+        )
+    items: list[Item] = []
+    calls: list[str] = []
+    answers: list[str] = []
+    names: list[str] = []
+    other: list[str] = []
+    check_parts(message.parts, f"{field}.parts")
+    for index, part in enumerate(message.parts):
+        where = f"{field}.parts[{index}]"
+        kind = part.WhichOneof("kind")
+        if kind == "text":
+            if part.text:
+                items.append(Item(text_kind(role, part.text), (index,), part.text))
+        elif kind == "tool_call":
+            call = part.tool_call
+            calls.append(call.id)
+            names.append(call.name)
+            items.append(Item(ItemKind.ARGUMENTS, (index,), call.arguments_json, call_id=call.id, tool=call.name))
+        elif kind == "tool_result":
+            items.extend(_result(part.tool_result, index, len(answers)))
+            answers.append(part.tool_result.call_id)
+        elif kind == "image":
+            items.append(_image(part.image, (index,), "", -1))
+        elif kind == "reasoning":
+            items += reasoning_items((index,), part.reasoning.encrypted, [((index, "text"), part.reasoning.text)])
+        elif kind == "opaque_json":
+            other.append(canonical(load_any(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
+        else:
+            raise InvalidRequest(f"{where} says no kind", field=where)
+    if other or not items:
+        items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+    return Decoded(
+        role=role,
+        items=tuple(items),
+        identity=digest(message.SerializeToString(deterministic=True)) if identify else b"",
+        calls=tuple(calls),
+        answers=tuple(answers),
+        other="\n".join((*names, *other)),
+        media=sum(item.kind is ItemKind.IMAGE for item in items),
+    )
+
+
+def _result(result: pb.ToolResult, index: int, number: int) -> list[Item]:
+    check_parts(result.images, "conversation.messages[].parts[].tool_result.images")
+    items = [Item(ItemKind.RESULT, (index,), result.text, call_id=result.call_id, result=number)] if result.text else []
+    items.extend(_image(image, (index, at), result.call_id, number) for at, image in enumerate(result.images))
+    return items
+
+
+def _image(image: pb.Image, path: Path, call_id: str, number: int) -> Item:
+    text = canonical(MessageToDict(image)).decode()
+    return Item(ItemKind.IMAGE, path, text, raw_json=True, call_id=call_id, result=number)
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the message with items replaced."""
+    message = pb.Message.FromString(raw)
+    removed, others, label = without_reasoning(replacements)
+    for item, text in others.items():
+        part = message.parts[int(item.path[0])]
+        if item.kind is ItemKind.ARGUMENTS:
+            part.tool_call.arguments_json = text or "{}"
+        elif item.kind is ItemKind.RESULT:
+            part.tool_result.text = text or ""
+        elif item.kind is ItemKind.IMAGE and len(item.path) > 1:
+            part.tool_result.images[int(item.path[1])].CopyFrom(
+                pb.Image(media_type="text/plain", data=(text or "").encode())
+            )
+        else:
+            part.text = text or ""
+    for (index,) in sorted(removed, reverse=True):
+        del message.parts[int(index)]
+    if removed and not message.parts:  # a message must say something
+        message.parts.add(text=label)
+    return message.SerializeToString(deterministic=True)
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this message; of an image and of a whole message its protobuf JSON."""
+    if not item.raw_json:
+        return item.text.encode()
+    message = pb.Message.FromString(raw)
+    if not item.path:
+        return MessageToJson(message, indent=None).encode()
+    part = message.parts[int(item.path[0])]
+    if item.kind is ItemKind.REASONING:
+        return MessageToJson(part.reasoning, indent=None).encode()
+    image = part.image if len(item.path) == 1 else part.tool_result.images[int(item.path[1])]
+    return MessageToJson(image, indent=None).encode()
+
+
+def system_message(text: str) -> bytes:
+    """A system message."""
+    return pb.Message(role=pb.ROLE_SYSTEM, parts=[pb.Part(text=text)]).SerializeToString(deterministic=True)
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, plain: the agent puts it into its own types."""
+    return orjson.dumps({"name": name, "description": description, "parameters": orjson.Fragment(parameters)})
+
+
+def _parse(raw: bytes, field: str) -> pb.Message:
+    try:
+        return pb.Message.FromString(raw)
+    except DecodeError:
+        raise InvalidJson(f"{field} is not a serialised prompt_sidecar.v1.Message", field=field) from None
+
+
+_UNBOUND: Final = Format(
+    name="conversation",
+    read=read,
+    write=write,
+    original=original,
+    system_message=system_message,
+    tool=tool,
+    leading_system=True,
+    is_json=False,
+)
+_BOUND: Final = replace(_UNBOUND, only_leading=True, reasoning=ReasoningRule.BOUND)
+"""Where the agent's provider takes a system message is not known, so none stands inside the history."""
+FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -1,0 +1,366 @@
+"""Gemini's contents, of generateContent and its kin.
+
+A message is `{"role", "parts"}`; a part is an object that has one member of its kind and others that say more of it.
+Calls are `functionCall` parts whose arguments are an object, results are `functionResponse` parts of the next user
+turn, whose `response` is an object. Neither need have an id: they then pair by name and order. The system prompt is a
+member of the body, an object with parts, and no system message may stand in the history. Every name may be written in
+camel case or in snake case; what is written goes in the spelling that is there. Where the guides write one part instead
+of an array of one, so may the agent.
+
+Thoughts are parts of their own, summaries that the provider does not ask to have back; those of turns that are over may
+leave. A part with a thought signature goes back as it came: the provider refuses a signature whose part was changed.
+Its arguments are recorded, and go only with their whole iteration. Two signatures are none: the guides give them to
+those who have no real one, and nothing is checked against them.
+
+Source: the provider's API reference, generateContent, Content and Part, and its guides on function calling (with its
+section on media in function responses) and on thought signatures.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.ambiguous import load_any, tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, Replacement, SystemMember
+from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, without_reasoning
+from prompt_sidecar.prompt.items import (
+    Item,
+    ItemKind,
+    Message,
+    Path,
+    Role,
+    check_parts,
+    opaque_tokens,
+    pairing_id,
+    text_kind,
+)
+from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
+from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.structured import result_items, result_value
+from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
+
+_ROLES: Final[Mapping[str, Role]] = {
+    "": Role.USER,  # a prompt of one turn may leave it out
+    "user": Role.USER,
+    "model": Role.ASSISTANT,
+    "function": Role.TOOL,
+    "tool": Role.TOOL,
+    "system": Role.SYSTEM,
+}
+_CALLS: Final = ("functionCall", "function_call")
+_RESULTS: Final = ("functionResponse", "function_response")
+_INLINE: Final = ("inlineData", "inline_data")
+_FILES: Final = ("fileData", "file_data")
+_TYPES: Final = ("mimeType", "mime_type")
+_NAMES: Final = ("displayName", "display_name")
+_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
+_NO_SIGNATURES: Final = (
+    None,
+    *(
+        spelling
+        for text in ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+        for spelling in (text, base64.b64encode(text.encode()).decode())
+    ),
+)
+"""What stands for a signature where there is none, as the bytes' base64 or, as the guides write it, in its place."""
+_KNOWN: Final = frozenset({"role", "parts"})
+_KNOWN_OF_CALL: Final = frozenset({"id", "name", "args"})
+_KNOWN_OF_RESULT: Final = frozenset({"id", "name", "response", "parts"})
+_KNOWN_OF_PLAIN: Final = frozenset({*_TYPES, "data"})
+_NOTHING: Final[frozenset[str]] = frozenset()
+_PLAIN: Final = "text/plain"
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    value = loaded(raw, field, identify=identify)
+    role_name = value.get("role")
+    if role_name is not None and type(role_name) is not str:
+        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
+    reader = _Reader(_ROLES.get(role_name or "", Role.OTHER))
+    _each(value.get("parts"), ("parts",), f"{field}.parts", reader.part)
+    reader.rest(value, _KNOWN)
+    return reader.message(identity_of(value, _comparable, identify=identify))
+
+
+class _Reader(Gathering):
+    """Gathers the items of one message in order."""
+
+    def part(self, part: dict[str, Any], path: Path, field: str) -> None:
+        signed = any(part.get(name) not in _NO_SIGNATURES for name in _SIGNATURES)
+        signature = "".join(string(part.get(name)) for name in _SIGNATURES) if signed else ""
+        thought = part.get("thought") is True and self.role is Role.ASSISTANT
+        part = {name: member for name, member in part.items() if name not in _SIGNATURES}
+        if thought and _member(part, (*_CALLS, *_RESULTS)) is None:
+            self.reasoning(path, signature, [((*path, "text"), string(part.get("text")))])
+            return
+        self.opaque += opaque_tokens(signature)
+        if (found := _member(part, _CALLS)) is not None:
+            self._call(part, *found, path=path, signed=signed)
+        elif (found := _member(part, _RESULTS)) is not None:
+            self._result(part, *found, path=path, field=f"{field}.{found[0]}", signed=signed)
+        elif type(text := part.get("text")) is str and part.get("thought") in (None, False):
+            self._text(part, text, path, signed=signed)
+        elif not signed and _is_image(part):
+            self.items.append(Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True))
+        else:
+            self.rest(part, _NOTHING)
+        self.more |= signed
+
+    def _text(self, part: dict[str, Any], text: str, path: Path, *, signed: bool) -> None:
+        if text:
+            self.items.append(Item(text_kind(self.role, text), (*path, "text"), text, fixed=signed))
+        self.rest(part, frozenset({"text", "thought"}))
+
+    def _call(self, part: dict[str, Any], kind: str, call: dict[str, Any], *, path: Path, signed: bool) -> None:
+        name = string(call.get("name"))
+        call_id = pairing_id(string(call.get("id")), name)
+        self.calls.append(call_id)
+        self.names.append(name)
+        self.rest(part, frozenset({kind}))
+        self.rest(call, _KNOWN_OF_CALL)
+        if call.get("args") is not None:
+            text, at = canonical(call["args"]).decode(), (*path, kind, "args")
+            self.items.append(
+                Item(ItemKind.ARGUMENTS, at, text, raw_json=True, call_id=call_id, tool=name, fixed=signed)
+            )
+
+    def _result(
+        self, part: dict[str, Any], kind: str, of_call: dict[str, Any], *, path: Path, field: str, signed: bool
+    ) -> None:
+        name = string(of_call.get("name"))
+        call_id = pairing_id(string(of_call.get("id")), name)
+        of = Item(ItemKind.RESULT, (), "", call_id=call_id, tool=name, result=len(self.answers), fixed=signed)
+        self.answers.append(call_id)
+        self.rest(part, frozenset({kind}))
+        self.rest(of_call, _KNOWN_OF_RESULT)
+        response = of_call.get("response")
+        if response is None or type(response) is dict:
+            self.items.extend(result_items(response, (*path, kind, "response"), of, f"{field}.response"))
+        else:
+            self.other.append(canonical(response).decode())
+        media = of_call.get("parts")
+        _each(media, (*path, kind, "parts"), f"{field}.parts", lambda each, at, _: self._medium(each, at, of))
+
+    def _medium(self, part: dict[str, Any], path: Path, of: Item) -> None:
+        """A part of a result, which holds media: an image, a plain text file, or what nobody knows."""
+        if (found := _plain(part)) is not None:
+            (kind, member), text = found
+            self.items.append(of._replace(path=(*path, kind, member), text=text))
+            self.rest(part, frozenset({kind}))
+            self.rest(part[kind], _KNOWN_OF_PLAIN)
+        elif _is_image(part):
+            text = canonical(part).decode()
+            self.items.append(of._replace(kind=ItemKind.IMAGE, path=path, text=text, raw_json=True))
+        else:
+            self.rest(part, _NOTHING)
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(item, text or "") for item, text in others.items()}
+    if ("parts",) in removed:  # one part in place of an array of one
+        edits["parts",] = orjson.dumps({"text": label})
+    elif removed and len(removed) == array_length(raw, ("parts",)):  # a message must have parts
+        edits[min(removed)] = orjson.dumps({"text": label})
+    return splice(raw, edits)
+
+
+def _value(item: Item, text: str) -> bytes:
+    if item.kind is ItemKind.ARGUMENTS:
+        return b"{}"
+    if item.kind is ItemKind.IMAGE:
+        return orjson.dumps({"text": text} if item.result < 0 else _as_plain(orjson.loads(item.text), text))
+    if item.path[-2] in _INLINE:
+        return orjson.dumps(base64.b64encode(text.encode()).decode())
+    return result_value(text, whole=item.kind is ItemKind.RESULT and item.path[-2] in _RESULTS)
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this message."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def _as_plain(image: dict[str, Any], text: str) -> dict[str, Any]:
+    """A text in place of an image in a function response, whose parts hold media only: a plain text file.
+
+    It keeps the name by which the response may refer to it.
+    """
+    camel = "_" not in next(name for name in (*_INLINE, *_FILES) if image.get(name) is not None)
+    blob = {_TYPES[not camel]: _PLAIN, "data": base64.b64encode(text.encode()).decode()}
+    of_image = _member(image, (*_INLINE, *_FILES))
+    if of_image is not None and (name := _member_name(of_image[1], _NAMES)) is not None:
+        blob[name] = of_image[1][name]
+    return {_INLINE[not camel]: blob}
+
+
+def _plain(part: dict[str, Any]) -> tuple[tuple[str, str], str] | None:
+    """Where in a function response's part the text of a plain text file stands, and the text; None of any other."""
+    found = _member(part, _INLINE)
+    if found is None or _type(found[1]) != _PLAIN or type(data := found[1].get("data")) is not str:
+        return None
+    try:
+        text = base64.b64decode(data.translate(_STANDARD) + "=" * (-len(data) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+    return ((found[0], "data"), text) if text else None
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
+"""The alphabet of base64 in web addresses, which some clients write, as the other one."""
+
+
+def _is_image(part: dict[str, Any]) -> bool:
+    found = _member(part, (*_INLINE, *_FILES))
+    return found is not None and _type(found[1]).startswith("image/")
+
+
+def _type(blob: dict[str, Any]) -> str:
+    name = _member_name(blob, _TYPES)
+    return "" if name is None else string(blob[name])
+
+
+def _member_name(value: dict[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if value.get(name) is not None), None)
+
+
+def _member(value: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[str, Any]] | None:
+    """The member that is there under one of its spellings, if it is an object, with the spelling."""
+    name = _member_name(value, names)
+    return None if name is None or type(value[name]) is not dict else (name, value[name])
+
+
+def _each(parts: Any, path: Path, field: str, take: Callable[[dict[str, Any], Path, str], None]) -> None:
+    """Take each of some parts: an array of objects, one object, or nothing."""
+    if parts is None:
+        return
+    if type(parts) is dict:
+        take(parts, path, field)
+        return
+    if type(parts) is not list:
+        raise InvalidJson(f"{field} must be an array", field=field)
+    check_parts(parts, field)
+    for index, part in enumerate(parts):
+        where = f"{field}[{index}]"
+        if type(part) is not dict:
+            raise InvalidJson(f"{where} must be an object", field=where)
+        take(part, (*path, index), where)
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """The message without members that are null, of it or of its parts, which clients write or leave out."""
+    kept = _without_null(value)
+    parts = kept.get("parts")
+    if type(parts) is list:
+        kept["parts"] = [_without_null(part) for part in parts]
+    elif type(parts) is dict:
+        kept["parts"] = [_without_null(parts)]
+    return kept
+
+
+def _without_null(value: dict[str, Any]) -> dict[str, Any]:
+    return {name: member for name, member in value.items() if member is not None}
+
+
+# -- what stands around the messages -----------------------------------------------------------------------------------
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `functionDeclarations` of one of the `tools`."""
+    return orjson.dumps({"name": name, "description": description, "parametersJsonSchema": orjson.Fragment(parameters)})
+
+
+_SYSTEM: Final = "json.body.systemInstruction"
+_SYSTEM_PARTS: Final = f"{_SYSTEM}.parts"
+
+
+def add_system(value: bytes | None, text: str) -> bytes:
+    """Add a text part to the system prompt; what is there keeps its bytes.
+
+    Raises:
+        InvalidJson: the body's system instruction is no object with parts.
+    """
+    part = orjson.dumps({"text": text})
+    parts = None if value is None else _system_parts(value)
+    if value is None or value == b"null":
+        return b'{"parts":[' + part + b"]}"
+    if parts is None:
+        rest = {name: member for name, member in load_any(value, _SYSTEM).items() if name != "parts"}
+        return orjson.dumps({**rest, "parts": orjson.Fragment(b"[" + part + b"]")})
+    whole = parts if parts[:1] == b"[" else b"[" + parts + b"]"
+    return splice(value, {("parts",): add_block(whole, part)})
+
+
+def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
+    """The system prompt without the parts that are ours; nothing if it held no others and says nothing else.
+
+    Raises:
+        InvalidJson: the body's system instruction is no object with parts.
+    """
+    parts = _system_parts(value)
+    if parts is None:
+        return value
+    whole = parts if parts[:1] == b"[" else b"[" + parts + b"]"
+    kept = block_without(whole, is_own, _SYSTEM_PARTS)
+    if kept == whole:
+        return value
+    if not load_any(kept, _SYSTEM_PARTS) and load_any(value, _SYSTEM).keys() == {"parts"}:
+        return b"null"
+    return splice(value, {("parts",): kept})
+
+
+def system_texts(value: bytes) -> list[str]:
+    """The texts of the system prompt, a part that is no text as compact JSON. Raises InvalidJson as the above do."""
+    parts = _system_parts(value)
+    return [] if parts is None else block_texts(parts, _SYSTEM_PARTS)
+
+
+def _system_parts(value: bytes) -> bytes | None:
+    """The raw parts of a system instruction, an array or one object; None if it has none."""
+    decoded = load_any(value, _SYSTEM)
+    if decoded is None:
+        return None
+    if type(decoded) is not dict or type(decoded.get("parts")) not in {list, dict, type(None)}:
+        raise InvalidJson(f"{_SYSTEM} must be an object with an array of parts", field=_SYSTEM)
+    return value_at(value, ("parts",)) if decoded.get("parts") is not None else None
+
+
+def _variant(split: Split, _: str = "") -> Format:
+    """With a stored cache the system prompt is in that, and the provider refuses a body that brings one."""
+    cached = any(split.field(name) not in (None, b"null", b'""') for name in ("cachedContent", "cached_content"))
+    return _CACHED if cached else FORMAT
+
+
+def _inside_config(*names: str) -> tuple[str, ...]:
+    return tuple(f"{outer}.{name}" for outer in ("generationConfig", "generation_config") for name in names)
+
+
+_SCHEMAS: Final = ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
+
+FORMAT: Final = Format(
+    name="gemini_contents",
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
+    system_message=None,
+    tool=tool,
+    system=tolerant_member(
+        SystemMember(
+            names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
+        )
+    ),
+    messages_field="contents",
+    tool_fields=("tools", *_inside_config(*_SCHEMAS)),
+    reserve_fields=_inside_config("maxOutputTokens", "max_output_tokens"),
+    variant=_variant,
+)
+_CACHED: Final = replace(FORMAT, system=None)

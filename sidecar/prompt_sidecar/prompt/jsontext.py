@@ -1,0 +1,170 @@
+"""JSON as text: strict reading, one spelling for comparison, and edits that leave every other byte alone.
+
+Three libraries' strengths meet here. msgspec finds raw slices without decoding them; orjson decodes strictly (no NaN,
+no lone surrogates, no broken UTF-8, bounded depth); what neither refuses, a key written twice, is found by counting:
+each key has a colon outside strings, so a text with more of those than its decoded value has keys holds one twice.
+What decoding takes is weighed before it begins (`structure`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from prompt_sidecar.errors import AmbiguousJson, InvalidJson
+from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.structure import check_decoding, shape
+
+DIGEST_BYTES: Final = 16
+"""128 bits of SHA-256: finding two messages with one identity takes 2^64 tries."""
+
+MAX_DEPTH: Final = 254
+"""Levels that orjson writes; it reads four times as many, and no provider's schema comes near."""
+
+_HALF: Final = "surrogate in string"
+"""How orjson's words for half a character end; invalid UTF-8 is another fault."""
+_STYLE_BYTES: Final = 64
+"""Bytes of a text that show whether it is written with spaces, as Python's json does."""
+_UNUSUAL: Final = (b'\\\\":', b" :", b"\t:", b"\r:", b"\n:")
+"""A backslash at the end of a key, and white space before a colon."""
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def load(raw: bytes, field: str) -> Any:
+    """Decode strictly.
+
+    Raises:
+        InvalidJson: not JSON, a NaN, broken UTF-8, or nested too deeply; names `field`.
+        AmbiguousJson: a lone surrogate, or a key twice; likewise.
+        TooLarge: decoding it would take too much for its size; names `field`.
+    """
+    check_decoding(raw, field)
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
+        kind = AmbiguousJson if error.msg.endswith(_HALF) else InvalidJson
+        raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
+    # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
+    try:
+        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
+            _refuse_double_keys(raw, value, field)
+    except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
+        raise too_deep(field) from None
+    return value
+
+
+def raise_if_out_of_memory(error: orjson.JSONDecodeError) -> None:
+    """Raise MemoryError if that is what the library's error means: it is no property of the text."""
+    if "memory" in error.msg.lower():
+        raise MemoryError from None
+
+
+def load_again(raw: bytes) -> Any:
+    """Decode what `load` has taken before."""
+    return orjson.loads(raw)
+
+
+def canonical(value: Any, field: str = "json.body") -> bytes:
+    """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles.
+
+    Raises:
+        InvalidJson: nested more deeply than can be written; names `field`.
+    """
+    try:
+        if type(value) is not dict or not all(type(member) is str for member in value.values()):
+            value = _doubles(value)
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except (TypeError, RecursionError):
+        raise too_deep(field) from None
+
+
+def digest(canonical_bytes: bytes) -> bytes:
+    """The identity of a canonical text."""
+    return sha256(canonical_bytes).digest()[:DIGEST_BYTES]
+
+
+def value_at(raw: bytes, path: Path) -> bytes:
+    """Return the raw JSON of the value at `path`."""
+    for step in path:
+        raw = bytes(_raw_array.decode(raw)[step]) if isinstance(step, int) else bytes(_raw_object.decode(raw)[step])
+    return raw
+
+
+def array_length(raw: bytes, path: Path) -> int:
+    """Elements of the array at `path`."""
+    return len(_raw_array.decode(value_at(raw, path)))
+
+
+def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
+    """Return `raw` with the values at the paths replaced by the given JSON, or removed where that is None.
+
+    Keys keep their order and every other value its bytes; only white space between them may go. Paths are those of the
+    text as it is given, whatever is removed. No path may lead into a value that is itself replaced or removed, and the
+    whole cannot be removed.
+    """
+    if not edits:
+        return raw
+    whole = edits.get(())
+    if whole is not None:
+        return whole
+    inner: dict[str | int, dict[Path, bytes | None]] = {}
+    for path, value in edits.items():
+        inner.setdefault(path[0], {})[path[1:]] = value
+    removed = {step for step, below in inner.items() if () in below and below[()] is None}
+    if all(isinstance(step, int) for step in inner):
+        values = _raw_array.decode(raw)
+        for step in inner.keys() - removed:
+            index = int(step)
+            values[index] = msgspec.Raw(splice(bytes(values[index]), inner[step]))
+        return msgspec.json.encode([value for index, value in enumerate(values) if index not in removed])
+    members = _raw_object.decode(raw)
+    for step in inner.keys() - removed:
+        key = str(step)
+        members[key] = msgspec.Raw(splice(bytes(members[key]), inner[step]))
+    for step in removed:
+        del members[str(step)]
+    return msgspec.json.encode(members)
+
+
+def too_deep(field: str) -> InvalidJson:
+    """The error for a value that is nested more deeply than any provider's."""
+    return InvalidJson(f"{field} is nested more than {MAX_DEPTH} levels deep", field=field)
+
+
+def _reason(error: orjson.JSONDecodeError) -> str:
+    """The library's reason without its position; the library states kinds of errors, never text of the input."""
+    return str(error).split(": line ", 1)[0]
+
+
+def _doubles(value: Any) -> Any:
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return value
+    if kind is dict:
+        return {key: _doubles(member) for key, member in value.items()}
+    if kind is list:
+        return [_doubles(member) for member in value]
+    return float(value) + 0.0  # -0.0 becomes 0.0, as JavaScript writes it
+
+
+def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
+    keys = _keys(value)
+    # Mostly each colon after a quotation mark ends a key. Where that need not be so, as in a text that quotes JSON, or
+    # with keys that end in a backslash or stand apart from their colon, what is outside strings is counted.
+    plain = not any(mark in raw for mark in _UNUSUAL) and raw.count(b'":') - raw.count(b'\\":') == keys
+    if not plain and shape(raw).colons != keys:
+        raise AmbiguousJson(f"{field} holds an object with the same key twice", field=field)
+
+
+def _keys(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(_keys(member) for member in value.values() if type(member) in (dict, list))
+    if type(value) is list:
+        return sum(_keys(member) for member in value if type(member) in (dict, list))
+    return 0

@@ -1,0 +1,157 @@
+"""One result of a tool of the Model Context Protocol: the whole body is one message of role TOOL.
+
+    {"content": [{"type": "text", …}, {"type": "image", …}, …], "structuredContent": {…}, "isError": …, "_meta": …}
+
+Texts are those of text blocks and of resources; a picture is an image block or a resource that is one. Audio, links and
+other resources stay as they are.
+
+`structuredContent` must conform to the schema that the tool's server published, so it is kept whole or left out, never
+shortened. Servers mostly write the same JSON as a text block too. If they did, it goes when that text is trimmed, whose
+marker then stands for both; if not, it is an item of its own, and becomes a text block with its head, its tail and a
+marker. A client checks the schema when it gets the result from the server, which is before the result comes here.
+
+Source: the protocol's specification of 2025-06-18, server features, tools (content types, structured content, output
+schema), and its schema's CallToolResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.format import Format, Replacement
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
+from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from prompt_sidecar.prompt.likeness import check_result
+from prompt_sidecar.prompt.parts import shown_json, string, text_in_place
+
+_STRUCTURED: Final = "structuredContent"
+_KNOWN: Final = frozenset({"content", _STRUCTURED, "isError"})
+_SALT: Final = b"mcp_tool_result:"
+"""Stands before what is digested, so that no message of a history has the identity of a result."""
+_raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_raw_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one result; see `Format.read`. Raises InvalidJson where the shape is not the protocol's."""
+    value = load(raw, field) if identify else load_again(raw)
+    if type(value) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    check_result(value)
+    content = value.get("content", [])
+    if type(content) is not list:
+        raise InvalidJson(f"{field}.content must be an array", field=f"{field}.content")
+    check_parts(content, f"{field}.content")
+    items: list[Item] = []
+    other: list[str] = []
+    for index, block in enumerate(content):
+        if type(block) is not dict:
+            where = f"{field}.content[{index}]"
+            raise InvalidJson(f"{where} must be an object", field=where)
+        item = _item(block, ("content", index))
+        if item is None:
+            other.append(canonical(block).decode())
+        elif item.text:
+            items.append(item)
+    if value.get(_STRUCTURED) is not None and not _repeats(value):
+        text = shown_json(value[_STRUCTURED], field)
+        items.append(Item(ItemKind.RESULT, (_STRUCTURED,), text, raw_json=True, result=0))
+    rest = {name: member for name, member in value.items() if name not in _KNOWN and member is not None}
+    if rest:
+        other.append(canonical(rest).decode())
+    if other or not items:
+        items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+    return Message(
+        role=Role.TOOL,
+        items=tuple(items),
+        identity=digest(_SALT + canonical(value)) if identify else b"",
+        other="\n".join(other),
+        media=sum(item.kind is ItemKind.IMAGE for item in items),
+    )
+
+
+def _item(block: dict[str, Any], path: Path) -> Item | None:
+    """What of a block can be trimmed; None: nothing."""
+    kind, resource = block.get("type"), block.get("resource")
+    if kind == "text" and type(block.get("text")) is str:
+        return Item(ItemKind.RESULT, (*path, "text"), block["text"], result=0)
+    if kind == "resource" and type(resource) is dict and type(resource.get("text")) is str:
+        return Item(ItemKind.RESULT, (*path, "resource", "text"), resource["text"], result=0)
+    picture = kind == "resource" and type(resource) is dict and string(resource.get("mimeType")).startswith("image/")
+    if kind == "image" or picture:
+        return Item(ItemKind.IMAGE, path, canonical(block).decode(), raw_json=True, result=0)
+    return None
+
+
+def _repeats(value: Mapping[str, Any]) -> tuple[int, ...]:
+    """Text blocks that hold the structured content once more."""
+    structured = canonical(value[_STRUCTURED])
+    found: list[int] = []
+    for index, block in enumerate(value.get("content", ())):
+        text = block.get("text") if block.get("type") == "text" else None
+        if type(text) is str and text.lstrip()[:1] == chr(structured[0]):
+            try:
+                same = canonical(load(text.encode(), "text")) == structured
+            except (InvalidJson, TooLarge):
+                same = False
+            if same:
+                found.append(index)
+    return tuple(found)
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the result with items replaced. Raises nothing for a result that `read` took."""
+    if not replacements:
+        return raw
+    value = load_again(raw)
+    edits: dict[Path, bytes] = {}
+    moved = ""
+    for item, text in replacements.items():
+        if item.path == (_STRUCTURED,):
+            moved = text or ""
+        elif item.kind is ItemKind.IMAGE:
+            edits[item.path] = text_in_place(value_at(raw, item.path), text or "")
+        else:
+            edits[item.path] = orjson.dumps(text or "")
+    again = _repeats(value) if value.get(_STRUCTURED) is not None else ()
+    said_by_text = any(("content", index, "text") in edits for index in again)
+    written = splice(raw, edits)
+    return _without_structured(written, moved) if moved or said_by_text else written
+
+
+def _without_structured(raw: bytes, text: str) -> bytes:
+    """The result without its structured content, with a text block in its place unless the text is empty."""
+    members = _raw_object.decode(raw)
+    del members[_STRUCTURED]
+    if text:
+        blocks = _raw_array.decode(members["content"]) if "content" in members else []
+        blocks.append(msgspec.Raw(orjson.dumps({"type": "text", "text": text})))
+        members["content"] = msgspec.Raw(msgspec.json.encode(blocks))
+    return msgspec.json.encode(members)
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this result."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition as a server of the protocol lists it."""
+    return orjson.dumps({"name": name, "description": description, "inputSchema": orjson.Fragment(parameters)})
+
+
+FORMAT: Final = Format(
+    name="mcp_tool_result",
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
+    system_message=None,
+    tool=tool,
+    single=True,
+)

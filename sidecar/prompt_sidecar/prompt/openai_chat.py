@@ -1,0 +1,279 @@
+"""OpenAI's chat completions, and the many services that speak it.
+
+A message is `{"role", "content", …}`. Content is a string or an array of parts; an assistant's `tool_calls` hold their
+arguments as a string of JSON, or for a custom tool its input as free text; a tool's answer is a message of its own with
+a `tool_call_id`. The retired `function_call` has no id: the function's answer names the function, and is paired with it
+by name and order. Source: the provider's API reference, chat completions, create.
+
+System messages may stand anywhere, with three exceptions that the body tells. Mistral's models take them only before
+all others. The first reasoning models took none, so the agent is handed our text. And a body whose first message is a
+developer's gets ours as such: the guide on reasoning says not to mix the two. Sources: `mistral-common`, the provider's
+own checks of a request; the API's refusal of "system" and "developer" for o1-mini.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
+from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from prompt_sidecar.prompt.parts import string, text_in_place
+
+_ROLES: Final[Mapping[str, Role]] = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+_ARGUMENTS: Final[Mapping[str, str]] = {"function": "arguments", "custom": "input"}
+"""The kinds of calls, and the member of each that holds its arguments: a function's JSON, a custom tool's free text."""
+_ONLY_LEADING: Final = re.compile(r"(?i)\b(?:mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
+_NO_SYSTEM: Final = re.compile(r"\bo1-(?:mini|preview)\b")
+_KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
+_REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where the makers of models that speak this format put reasoning; the last holds parts, signed or encrypted."""
+_KNOWN_OF_MODEL: Final = _KNOWN | frozenset(_REASONING)
+
+
+class _Role(msgspec.Struct):
+    """A message as far as its role."""
+
+    role: object = None
+
+
+_role_of: Final = msgspec.json.Decoder(_Role)
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    value = load(raw, field) if identify else load_again(raw)
+    if type(value) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    role_name = value.get("role")
+    if type(role_name) is not str:
+        raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
+    role = _ROLES.get(role_name, Role.OTHER)
+    name = str(value.get("name") or "")
+    call_id = pairing_id("", name) if role_name == "function" else string(value.get("tool_call_id"))
+    reader = _Reader(role, call_id, name)
+    reader.content(value.get("content"), field)
+    reader.calls_of(value.get("tool_calls"), value.get("function_call"), field)
+    known = _KNOWN
+    if role is Role.ASSISTANT:
+        reader.reasoning(value)
+        known = _KNOWN_OF_MODEL
+    rest = {name: member for name, member in value.items() if name not in known and member is not None}
+    if rest:
+        reader.other.append(canonical(rest).decode())
+    if reader.other or not reader.items:
+        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+    return Message(
+        role=role,
+        items=tuple(reader.items),
+        identity=digest(canonical(_comparable(value))) if identify else b"",
+        calls=tuple(reader.calls),
+        answers=(call_id,) if role is Role.TOOL else (),
+        other="\n".join((*reader.names, *reader.other)),
+        media=sum(item.kind is ItemKind.IMAGE for item in reader.items),
+    )
+
+
+class _Reader:
+    """Gathers the items of one message in order."""
+
+    def __init__(self, role: Role, call_id: str, name: str) -> None:
+        self.role = role
+        self.call_id = call_id
+        self.items: list[Item] = []
+        self.calls: list[str] = []
+        self.names: list[str] = [name] if name else []
+        self.other: list[str] = []
+
+    def reasoning(self, value: dict[str, Any]) -> None:
+        """Take the members that kin of the format hold reasoning in: texts, and signed or encrypted parts."""
+        for name in _REASONING:
+            text = value.get(name)
+            if type(text) is str:
+                self.items += reasoning_items((name,), "", [((name,), text)])
+            elif text is not None:
+                parts = [part for part in text if type(part) is dict] if type(text) is list else []
+                encrypted = "".join(string(part.get(member)) for part in parts for member in ("signature", "data"))
+                self.items += reasoning_items((name,), encrypted)
+
+    def content(self, content: Any, field: str) -> None:
+        if type(content) is str:
+            if content:
+                self._text(content, ("content",))
+        elif type(content) is list:
+            check_parts(content, f"{field}.content")
+            for index, part in enumerate(content):
+                self._part(part, ("content", index), f"{field}.content[{index}]")
+        elif content is not None:
+            raise InvalidJson(f"{field}.content must be a string, an array or null", field=f"{field}.content")
+
+    def _text(self, text: str, path: Path) -> None:
+        if self.role is Role.TOOL:
+            self.items.append(
+                Item(ItemKind.RESULT, path, text, call_id=self.call_id, tool=_first(self.names), result=0)
+            )
+        else:
+            self.items.append(Item(text_kind(self.role, text), path, text))
+
+    def _part(self, part: Any, path: Path, field: str) -> None:
+        if type(part) is not dict:
+            raise InvalidJson(f"{field} must be an object", field=field)
+        kind = part.get("type")
+        if kind == "text" and type(part.get("text")) is str:
+            if part["text"]:
+                self._text(part["text"], (*path, "text"))
+        elif kind == "image_url":
+            result = 0 if self.role is Role.TOOL else -1
+            self.items.append(
+                Item(ItemKind.IMAGE, path, canonical(part).decode(), raw_json=True, call_id=self.call_id, result=result)
+            )
+        else:
+            self.other.append(canonical(part).decode())
+
+    def calls_of(self, tool_calls: Any, function_call: Any, field: str) -> None:
+        if tool_calls is not None and type(tool_calls) is not list:
+            raise InvalidJson(f"{field}.tool_calls must be an array", field=f"{field}.tool_calls")
+        check_parts(tool_calls or (), f"{field}.tool_calls")
+        for index, call in enumerate(tool_calls or ()):
+            if type(call) is not dict:
+                where = f"{field}.tool_calls[{index}]"
+                raise InvalidJson(f"{where} must be an object", field=where)
+            call_id = string(call.get("id"))
+            self.calls.append(call_id)
+            known = any(self._call(call, kind, call_id, ("tool_calls", index)) for kind in _ARGUMENTS)
+            if not known:
+                self.other.append(canonical(call).decode())
+        if function_call is not None:
+            name = string(function_call.get("name")) if type(function_call) is dict else ""
+            call_id = pairing_id("", name)
+            self.calls.append(call_id)
+            if not self._call({"function": function_call}, "function", call_id, ()):
+                self.other.append(canonical(function_call).decode())
+
+    def _call(self, call: dict[str, Any], kind: str, call_id: str, path: Path) -> bool:
+        """Take a call of one kind; False if it is of another, or of a shape that is not known."""
+        called, member = call.get(kind), _ARGUMENTS[kind]
+        if type(called) is not dict or type(called.get(member)) is not str:
+            return False
+        name = string(called.get("name"))
+        self.names.append(name)
+        at = (*path, kind, member) if path else ("function_call", member)
+        free = kind == "custom"
+        self.items.append(Item(ItemKind.ARGUMENTS, at, called[member], call_id=call_id, tool=name, free_text=free))
+        return True
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the message with items replaced. Raises nothing for a message that `read` took."""
+    removed, others, label = without_reasoning(replacements)
+    edits = removed | {item.path: _value(raw, item, text) for item, text in others.items()}
+    if removed:
+        value = load_again(raw)
+        if not any(value.get(name) for name in ("content", "tool_calls", "function_call")):  # it must say something
+            if "content" not in value:
+                return splice(raw, edits)[:-1] + b',"content":' + orjson.dumps(label) + b"}"
+            edits["content",] = orjson.dumps(label)
+    return splice(raw, edits)
+
+
+def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
+    if item.kind is ItemKind.IMAGE:
+        return text_in_place(value_at(raw, item.path), text or "")
+    if item.kind is ItemKind.ARGUMENTS and not item.free_text:
+        return orjson.dumps(text or "{}")
+    return orjson.dumps(text or "")
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of an item of this message."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def system_message(text: str) -> bytes:
+    """A system message."""
+    return orjson.dumps({"role": "system", "content": text})
+
+
+def developer_message(text: str) -> bytes:
+    """A developer message: what a system message is called for reasoning models."""
+    return orjson.dumps({"role": "developer", "content": text})
+
+
+def variant(body: Split, model: str = "") -> Format:
+    """Where our own text may stand in a body, by the model that it is for and its first message."""
+    if _ONLY_LEADING.search(model) is not None:
+        return _LEADING
+    if _NO_SYSTEM.search(model) is not None:
+        return _WITHOUT
+    return _DEVELOPER if _is_developers(body.message(0)) else FORMAT
+
+
+def _is_developers(raw: bytes) -> bool:
+    if b'"developer"' not in raw:
+        return False
+    try:
+        return _role_of.decode(raw).role == "developer"
+    except msgspec.DecodeError:  # no message at all, as reading it will say
+        return False
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `tools`."""
+    function = {"name": name, "description": description, "parameters": orjson.Fragment(parameters)}
+    return orjson.dumps({"type": "function", "function": function})
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """The message without what moves between calls (cache marks) and without members that are null."""
+    kept = {name: member for name, member in value.items() if member is not None and name != "cache_control"}
+    content = kept.get("content")
+    if type(content) is str:  # a client may turn it into one part to mark it
+        kept["content"] = [{"type": "text", "text": content}]
+    if type(content) is list:
+        kept["content"] = [
+            {name: member for name, member in part.items() if name != "cache_control"} if type(part) is dict else part
+            for part in content
+        ]
+    return kept
+
+
+def _first(names: list[str]) -> str:
+    return names[0] if names else ""
+
+
+_BASE: Final = Format(
+    name="openai_chat",
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
+    system_message=system_message,
+    tool=tool,
+    leading_system=True,
+    tool_fields=("tools", "functions", "response_format"),
+    reserve_fields=("max_completion_tokens", "max_tokens"),
+    variant=variant,
+)
+_BOUND: Final = replace(_BASE, only_leading=True, reasoning=ReasoningRule.BOUND)
+"""For models behind a gateway that bind thinking to what stands before it: what becomes of a system message inside the
+history is the gateway's affair, so none is written there."""
+FORMAT: Final = replace(_BASE, bound=_BOUND)
+_LEADING: Final = replace(FORMAT, only_leading=True)
+_WITHOUT: Final = replace(FORMAT, system_message=None)
+_DEVELOPER: Final = replace(FORMAT, system_message=developer_message)

@@ -1,0 +1,328 @@
+"""OpenAI's responses.
+
+The history is the array `input`: each item of it is a message here. Items are messages, which need not say their type,
+calls and outputs with a `call_id`, and what the provider itself made: reasoning, searches, generated images. Of these
+the model's items in a row are one block, so reasoning leaves the prompt together with the items that need it ("Item
+'fc_…' of type 'function_call' was provided without its required 'reasoning' item"). The provider tells what belongs to
+what by ids: where the client keeps the history (`store: false`) and no item has one, the reasoning of turns that are
+over may leave alone. Items of a kind that is not known are taken for the model's and never edited. A plain string in
+place of the array is one message of the user.
+
+Where our own text stands depends on what the provider keeps. With `store: false` and nothing that it continues, the
+whole history is in the body: our text goes into it as developer messages. Else they would be stored, and would come
+back with `previous_response_id` or `conversation` for good; `instructions` hold for one response only. Then the body is
+trimmed on its own merits: outputs in it whose call the provider has are no defect, and what it has is not counted.
+
+Source: the provider's API reference, responses, create, and its pages on reasoning, conversation state and compaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.gathering import reasoning_items
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
+from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.system_member import string_member
+
+_ROLES: Final[Mapping[str, Role]] = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+}
+_TEXT_PARTS: Final = frozenset({"input_text", "output_text", "text"})
+_MEDIA: Final = frozenset({"computer_call_output", "image_generation_call"})
+_KNOWN: Final[Mapping[str, frozenset[str]]] = {
+    "message": frozenset({"type", "role", "content", "id", "status", "phase"}),
+    "function_call": frozenset({"type", "id", "call_id", "name", "namespace", "arguments", "status"}),
+    "custom_tool_call": frozenset({"type", "id", "call_id", "name", "namespace", "input", "status"}),
+    "function_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
+    "custom_tool_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
+    "local_shell_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
+    "apply_patch_call_output": frozenset({"type", "id", "call_id", "output", "status"}),
+    "shell_call_output": frozenset({"type", "id", "call_id", "output", "status", "max_output_length"}),
+    "reasoning": frozenset({"type", "id", "encrypted_content", "summary", "content", "status"}),
+}
+"""Items whose members are read; any other member of theirs, and any other item, counts as it stands."""
+_ARGUMENTS: Final[Mapping[str, str]] = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Calls with arguments that may be emptied: JSON in a string, and free text."""
+_POINTERS: Final = ("annotations", "logprobs")
+"""Members of a text part that point into its text, which therefore stays as it is."""
+_STREAMS: Final = ("stdout", "stderr")
+
+
+def read(raw: bytes, field: str, identify: bool = True) -> Message:
+    """Decode one item; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
+    value = load(raw, field) if identify else load_again(raw)
+    if type(value) is str:
+        items = (Item(text_kind(Role.USER, value), (), value),)
+        return Message(Role.USER, items, digest(canonical(_comparable(_of_user(value)))) if identify else b"")
+    if type(value) is not dict:
+        raise InvalidJson(f"{field} must be an object", field=field)
+    kind = _kind_of(value, field)
+    reader = _Reader(value, kind, _role_of(value, kind))
+    reader.read(field)
+    rest = {name: member for name, member in value.items() if name not in reader.known and member is not None}
+    if rest:
+        reader.other.append(canonical(rest).decode())
+    if reader.other or not reader.items:
+        reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
+    media = sum(item.kind is ItemKind.IMAGE for item in reader.items) + (kind in _MEDIA)
+    return Message(
+        role=reader.role,
+        items=tuple(reader.items),
+        identity=digest(canonical(_comparable(value))) if identify else b"",
+        calls=_calls(value, kind),
+        answers=_answers(value, kind),
+        other="\n".join((*reader.names, *reader.other)),
+        media=media,
+        identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
+    )
+
+
+def _kind_of(value: dict[str, Any], field: str) -> str:
+    kind = value.get("type")
+    if kind is None and "role" in value:
+        if type(value["role"]) is not str:
+            raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
+        return "message"
+    if kind is None and type(value.get("id")) is str:
+        return "item_reference"
+    if type(kind) is not str:
+        raise InvalidJson(f"{field}.type must be a string, or {field}.role", field=f"{field}.type")
+    return kind
+
+
+def _role_of(value: dict[str, Any], kind: str) -> Role:
+    role = value.get("role")
+    if kind == "message":
+        return _ROLES.get(string(role), Role.OTHER)
+    if "compaction" in kind:
+        return Role.OTHER  # it stands for what came before the history: it stays
+    if _answers(value, kind):
+        return Role.TOOL
+    return _ROLES.get(string(role), Role.ASSISTANT)
+
+
+def _calls(value: dict[str, Any], kind: str) -> tuple[str, ...]:
+    """The pairing ids of calls that the client answers; what the provider runs itself has none."""
+    if kind == "mcp_approval_request":
+        return (f"approval:{string(value.get('id'))}",)
+    call_id = value.get("call_id")
+    if kind in _ARGUMENTS:
+        return (string(call_id),)
+    client = kind.endswith("_call") and value.get("execution") != "server"
+    return (call_id,) if client and type(call_id) is str else ()
+
+
+def _answers(value: dict[str, Any], kind: str) -> tuple[str, ...]:
+    if kind == "mcp_approval_response":
+        return (f"approval:{string(value.get('approval_request_id'))}",)
+    call_id = value.get("call_id")
+    if call_id is None and kind == "local_shell_call_output":
+        call_id = value.get("id")
+    if kind in _KNOWN and kind.endswith("_output"):
+        return (string(call_id),)
+    client = kind.endswith("_output") and value.get("execution") != "server"
+    return (call_id,) if client and type(call_id) is str else ()
+
+
+class _Reader:
+    """Gathers what is in one item."""
+
+    def __init__(self, value: dict[str, Any], kind: str, role: Role) -> None:
+        self.value = value
+        self.kind = kind
+        self.role = role
+        self.known = _KNOWN.get(kind, frozenset())
+        self.call_id = next(iter((*_calls(value, kind), *_answers(value, kind))), "")
+        self.items: list[Item] = []
+        self.names: list[str] = []
+        self.other: list[str] = []
+
+    def read(self, field: str) -> None:
+        """Take in what the item holds, by its kind."""
+        if self.kind == "message":
+            self._content("content", field)
+        elif self.kind in _ARGUMENTS:
+            self._call(field)
+        elif self.kind == "shell_call_output":
+            self._streams(field)
+        elif self.kind == "reasoning":
+            self._reasoning()
+        elif self.kind in _KNOWN:
+            self._content("output", field)
+
+    def _content(self, name: str, field: str) -> None:
+        content = self.value.get(name)
+        where = f"{field}.{name}"
+        if type(content) is str:
+            if content:
+                self._text(content, (name,))
+        elif type(content) is list:
+            check_parts(content, where)
+            for index, part in enumerate(content):
+                if type(part) is not dict:
+                    raise InvalidJson(f"{where}[{index}] must be an object", field=f"{where}[{index}]")
+                self._part(part, (name, index))
+        elif content is not None:
+            raise InvalidJson(f"{where} must be a string or an array", field=where)
+
+    def _part(self, part: dict[str, Any], path: Path) -> None:
+        kind = string(part.get("type"))
+        if kind in _TEXT_PARTS and type(part.get("text")) is str:
+            pointers = {name: part[name] for name in _POINTERS if part.get(name)}
+            if pointers:
+                self.other.append(canonical(pointers).decode())
+            if part["text"]:
+                self._text(part["text"], (*path, "text"), fixed=bool(pointers))
+        elif kind == "input_image":
+            result = 0 if self.role is Role.TOOL else -1
+            text = canonical(part).decode()
+            self.items.append(Item(ItemKind.IMAGE, path, text, raw_json=True, call_id=self.call_id, result=result))
+        else:
+            self.other.append(canonical(part).decode())
+
+    def _text(self, text: str, path: Path, *, fixed: bool = False) -> None:
+        if self.kind != "message":
+            self.items.append(Item(ItemKind.RESULT, path, text, call_id=self.call_id, result=0, fixed=fixed))
+        else:
+            self.items.append(Item(text_kind(self.role, text), path, text, fixed=fixed))
+
+    def _call(self, field: str) -> None:
+        name = _ARGUMENTS[self.kind]
+        arguments = self.value.get(name)
+        if type(arguments) is not str:
+            raise InvalidJson(f"{field}.{name} must be a string", field=f"{field}.{name}")
+        tool = string(self.value.get("name"))
+        self.names += [tool, string(self.value.get("namespace"))]
+        free = name == "input"
+        self.items.append(Item(ItemKind.ARGUMENTS, (name,), arguments, call_id=self.call_id, tool=tool, free_text=free))
+
+    def _reasoning(self) -> None:
+        """A reasoning item: what is encrypted of it, and the parts of its summary and of its text that can be read."""
+        texts = [
+            ((name, index, "text"), string(part.get("text")))
+            for name in ("summary", "content")
+            for index, part in enumerate(_list(self.value.get(name)))
+            if type(part) is dict
+        ]
+        self.items += reasoning_items((), string(self.value.get("encrypted_content")), texts)
+
+    def _streams(self, field: str) -> None:
+        """The output of a shell: what each command wrote, and how it ended."""
+        output = self.value.get("output")
+        if type(output) is not list:
+            raise InvalidJson(f"{field}.output must be an array", field=f"{field}.output")
+        check_parts(output, f"{field}.output")
+        for index, ran in enumerate(output):
+            if type(ran) is not dict:
+                where = f"{field}.output[{index}]"
+                raise InvalidJson(f"{where} must be an object", field=where)
+            for name in _STREAMS:
+                if type(ran.get(name)) is str and ran[name]:
+                    self._text(ran[name], ("output", index, name))
+
+
+def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    """Return the item with parts replaced. Raises nothing for one that `read` took."""
+    return splice(raw, {item.path: _value(item, text) for item, text in replacements.items()})
+
+
+def _value(item: Item, text: Replacement) -> bytes:
+    if item.kind is ItemKind.IMAGE:
+        return orjson.dumps({"type": "input_text", "text": text or ""})
+    if item.kind is ItemKind.ARGUMENTS and not item.free_text:
+        return orjson.dumps(text or "{}")
+    return orjson.dumps(text or "")
+
+
+def original(raw: bytes, item: Item) -> bytes:
+    """The original of a part of this item."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+
+
+def developer_message(text: str) -> bytes:
+    """A developer message."""
+    return orjson.dumps({"type": "message", "role": "developer", "content": text})
+
+
+def tool(name: str, description: str, parameters: bytes) -> bytes:
+    """A tool's definition, a member of `tools`. It is not strict: arguments may be left out."""
+    return orjson.dumps(
+        {
+            "type": "function",
+            "name": name,
+            "description": description,
+            "parameters": orjson.Fragment(parameters),
+            "strict": False,
+        }
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    return value if type(value) is list else []
+
+
+def _of_user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """The item without members that are null or empty lists, which clients add, and with its content as parts."""
+    kept = {name: member for name, member in value.items() if member is not None}
+    if "role" in kept and kept.get("type") in {None, "message"}:
+        kept["type"] = "message"
+        kind = "output_text" if kept["role"] == "assistant" else "input_text"
+        kept["content"] = _parts(kept.get("content"), kind)
+    return kept
+
+
+def _parts(content: Any, kind: str) -> Any:
+    if type(content) is str:
+        return [{"type": kind, "text": content}]
+    if type(content) is not list:
+        return content
+    return [
+        {name: member for name, member in part.items() if member is not None and member != []}
+        if type(part) is dict
+        else part
+        for part in content
+    ]
+
+
+def variant(body: Split, _: str = "") -> Format:
+    """The format of a body whose history may take our text, or of one whose items the provider stores."""
+    continues = any(body.field(name) not in {None, b"null"} for name in ("previous_response_id", "conversation"))
+    kept_by_client = body.field("store") == b"false" and not continues
+    return _UNSTORED if kept_by_client and not body.is_text else FORMAT
+
+
+FORMAT: Final = Format(
+    name="openai_responses",
+    read=tolerant(read),
+    write=tolerant_write(write),
+    original=tolerant_original(original),
+    system_message=None,
+    tool=tool,
+    leading_system=True,
+    system=tolerant_member(string_member("instructions")),
+    messages_field="input",
+    text_message=True,
+    tool_fields=("tools", "text.format"),
+    reserve_fields=("max_output_tokens",),
+    variant=variant,
+    reasoning=ReasoningRule.KEPT,
+    reasoning_messages=True,
+)
+_UNSTORED: Final = replace(FORMAT, system_message=developer_message, reasoning=ReasoningRule.CLOSED_TURNS)

@@ -1,0 +1,54 @@
+"""What a body asks the provider to remove from the prompt on its side.
+
+Anthropic's `context_management` has `edits`: old tool uses are cleared, old thinking, or a summary takes the place of
+what came before. Bedrock's Converse carries it in `additionalModelRequestFields`. OpenAI's responses have
+`context_management` too, a list of compactions, and `truncation`. What the sidecar trims beside these, by rules that do
+not know of each other, is trimmed twice.
+
+Source: the providers' API references, and platform.claude.com, "Context editing" and "Compaction" (read in November
+2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from prompt_sidecar.prompt.body import FIELD, Split
+from prompt_sidecar.prompt.jsontext import load
+
+
+class ProviderEdit(StrEnum):
+    """What the provider is asked to remove."""
+
+    CLEAR_TOOL_USES = "clear_tool_uses"
+    CLEAR_THINKING = "clear_thinking"
+    COMPACT = "compact"
+    TRUNCATE = "truncate"
+    OTHER = "other"
+
+
+_MEMBER: Final = "context_management"
+_PLACES: Final = (_MEMBER, f"additionalModelRequestFields.{_MEMBER}")
+_KINDS: Final = (ProviderEdit.CLEAR_TOOL_USES, ProviderEdit.CLEAR_THINKING, ProviderEdit.COMPACT)
+"""Types of edits begin so; a date follows, and OpenAI says `compaction`."""
+
+
+def edits_of_provider(body: Split) -> Sequence[ProviderEdit]:
+    """What a body asks for, each once, in the order in which it does."""
+    found: dict[ProviderEdit, None] = {}
+    for place in _PLACES:
+        value = body.field(place)
+        decoded = load(value, f"{FIELD}.{place}") if value is not None else None
+        edits = decoded.get("edits") if type(decoded) is dict else decoded
+        for edit in edits if type(edits) is list else ():
+            found[_kind(edit.get("type") if type(edit) is dict else None)] = None
+    if body.field("truncation") == b'"auto"':
+        found[ProviderEdit.TRUNCATE] = None
+    return tuple(found)
+
+
+def _kind(name: Any) -> ProviderEdit:
+    begins = name if type(name) is str else ""
+    return next((kind for kind in _KINDS if begins.startswith(kind)), ProviderEdit.OTHER)

@@ -1,0 +1,173 @@
+"""Envelopes: quoted text in fences, so that what tools wrote cannot be taken for what the sidecar says.
+
+    2 of 17 matching items shown; iterations 1-37 were searched. Quotes stand between <<483920 and 483920>>.
+    snippet 1 of 2, tool result of read_file, iteration 3, id ab3dq7ghjk, lines 120-148 of 900
+    <<483920
+    the text, to the character
+    483920>>
+
+A fence carries a nonce that is chosen after the text is known and occurs nowhere in it, so that no text can close its
+fence, and a header line inside a fence is plainly quoted. "Nowhere" is meant for the eye of a model too: the nonce is
+looked for in what remains of the text when letters and digits are folded to ASCII and all else is dropped, so a nonce
+in full-width digits, or with spaces or zero-width characters in it, counts as one. Folding is done a character at a
+time: normalising a whole text takes quadratic time on long runs of combining marks (1.8 s for 40,000).
+
+What stands between the line feed after the opening fence and the line feed before the closing one is the text, exactly:
+one line feed is always added, also where the text ends with one. So every text can be read back, the empty one too.
+
+Envelopes state facts and never what to do next. Tool names are shown if they are plain ones, call ids never.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.found import Snippet
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.selection import Stretch
+from prompt_sidecar.recall.tag import one_line
+from prompt_sidecar.trim.own_text import plain_name
+
+QUOTE_TOKENS: Final = 60
+"""About the most tokens (o200k) that one quote takes beside its text, with a nonce of six digits: 44 with an id, a
+short tool name and three-digit line numbers, of which the fence takes 9; numbers of seven digits add 11, a name of 64
+characters up to 30 and each further digit or letter of a nonce about one."""
+HEAD_TOKENS: Final = 20
+"""Tokens that an envelope takes once, beside the message: the sentence that shows the fence, with such a nonce."""
+
+_ROUNDS: Final = 16
+"""Pieces that a nonce may grow to. Each makes it a hundred thousand times less likely to occur, so that a second is
+rare and a fifth unheard of; who runs out has a source of nonces that is no source of chance."""
+_LEAST_NONCE: Final = 4
+"""Characters of a nonce that is told apart at a glance."""
+_TEXTS: Final = {
+    Role.USER: "user text",
+    Role.ASSISTANT: "assistant text",
+    Role.TOOL: "tool text",
+    Role.SYSTEM: "system text",
+    Role.OTHER: "text",
+}
+
+
+def render_found(snippets: Sequence[Snippet], *, total: int, message: str, nonce: Callable[[], str]) -> str:
+    """Write the body of a search's answer.
+
+    Args:
+        snippets: what is quoted, best first.
+        total: items that match, shown or not.
+        message: one sentence of ours, with no text of a prompt; empty: how many of `total` are shown.
+        nonce: gives a few random ASCII letters or digits at each call; six digits cost two tokens.
+
+    Raises:
+        ValueError: what `nonce` gives is something else.
+        RuntimeError: `nonce` gave nothing in all its rounds that does not occur in the text.
+    """
+    shown = len(snippets)
+    said = one_line(message) or f"{shown} of {total:,} matching items shown."
+    if not snippets:
+        return said
+    quotes = [(_snippet_line(snippet, place, shown), snippet.text) for place, snippet in enumerate(snippets, 1)]
+    return _fenced(said, quotes, nonce)
+
+
+def render_page(
+    page_content: bytes, content_type: str, stretches: Sequence[Stretch], *, nonce: Callable[[], str]
+) -> str:
+    """Write the body of a recall's answer: each stretch of the page as a quote. Empty where nothing is shown.
+
+    Args:
+        page_content: the bytes of the stretches, one after another.
+        content_type: media type of the original.
+        stretches: where they stand in the original.
+        nonce: as for `render_found`.
+
+    Raises:
+        ValueError: the stretches are not those of the content, or as for `render_found`.
+        RuntimeError: as for `render_found`.
+    """
+    if sum(stretch.end_byte - stretch.start_byte for stretch in stretches) != len(page_content):
+        raise ValueError(f"the stretches of a page of {len(page_content):,} bytes have other bytes in all")
+    what = ", JSON" if content_type == "application/json" else ""
+    quotes: list[tuple[str, str]] = []
+    at = 0
+    for place, stretch in enumerate(stretches, 1):
+        size = stretch.end_byte - stretch.start_byte
+        of = f" {place} of {len(stretches)}" if len(stretches) > 1 else ""
+        label = (
+            f"stretch{of}, lines {stretch.first_line}-{stretch.last_line}, "
+            f"bytes {stretch.start_byte}-{stretch.end_byte}{what}"
+        )
+        # Pages are cut between characters, and originals are UTF-8: nothing is replaced.
+        quotes.append((label, page_content[at : at + size].decode(errors="replace")))
+        at += size
+    return _fenced("", quotes, nonce) if quotes else ""
+
+
+def _fenced(said: str, quotes: Sequence[tuple[str, str]], nonce: Callable[[], str]) -> str:
+    mark = _unused(nonce, [said, *(part for quote in quotes for part in quote)])
+    head = f"Quotes stand between <<{mark} and {mark}>>."
+    lines = [f"{said} {head}" if said else head]
+    for label, text in quotes:
+        lines += [label, f"<<{mark}\n{text}\n{mark}>>"]
+    return "\n".join(lines)
+
+
+def _unused(nonce: Callable[[], str], texts: Sequence[str]) -> str:
+    """A nonce that occurs in none of the texts, in whatever disguise; longer at each try."""
+    bare = [_bare(text) for text in texts]
+    mark = ""
+    for _ in range(_ROUNDS):
+        piece = nonce()
+        if not (piece.isascii() and piece.isalnum()):
+            raise ValueError("a nonce must be ASCII letters and digits")
+        mark += piece
+        looked_for = mark.lower()
+        if len(mark) >= _LEAST_NONCE and not any(looked_for in text for text in bare):
+            return mark
+    raise RuntimeError(f"no nonce of {_ROUNDS} pieces is free: their source gives no chance")
+
+
+def _bare(text: str) -> str:
+    """The letters and digits of a text that are ASCII or fold to it, in small letters, and nothing else."""
+    return text.translate({ord(character): _folded(character) for character in set(text)})
+
+
+def _folded(character: str) -> str:
+    """The ASCII letters and digits that a character may be read as: of `２` and `٢` it is 2, of `K` (Kelvin) k."""
+    digit = unicodedata.digit(character, None)
+    if digit is not None:
+        return str(digit)
+    unfolded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
+    return "".join(part for part in unfolded if part.isascii() and part.isalnum())
+
+
+def _snippet_line(snippet: Snippet, place: int, shown: int) -> str:
+    item = snippet.item
+    line = (
+        f"snippet {place} of {shown}, {_what(item)}, iteration {item.iteration}, id {item.stash_id}, "
+        f"lines {snippet.first_line}-{snippet.last_line} of {snippet.total_lines}"
+    )
+    if snippet.repeats:
+        line += f", also in {snippet.repeats} older item{'' if snippet.repeats == 1 else 's'}"
+    return line
+
+
+def _what(item: HistoryItem) -> str:
+    """What an item is, in words of ours."""
+    name = plain_name(item.tool)
+    match item.kind:
+        case ItemKind.RESULT:
+            return f"tool result of {name}" if name else "tool result"
+        case ItemKind.ARGUMENTS:
+            return f"call arguments of {name}" if name else "call arguments"
+        case ItemKind.TEXT | ItemKind.SNAPSHOT:
+            return _TEXTS[item.role]
+        case ItemKind.REASONING:
+            return "reasoning of the model"
+        case ItemKind.IMAGE:
+            return "image"
+        case ItemKind.OPAQUE:
+            return "message"

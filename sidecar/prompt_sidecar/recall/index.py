@@ -1,0 +1,339 @@
+"""One run's search index: passages ranked by BM25, appended to at a cost in proportion to what is new.
+
+Theory. The score is BM25+ (Lv and Zhai, "Lower-Bounding Term Frequency Normalization", 2011) as the library rank_bm25
+computes it in BM25Plus, passage by passage and to ten decimals: for a passage d, over the query's terms q with
+repeats,
+
+    score(d) = sum of idf(q) * (delta + tf(q,d) * (k1 + 1) / (k1 * (1 - b + b * |d| / avgdl) + tf(q,d)))
+    idf(q)   = log((N + 1) / df(q)), for terms that occur at all
+
+Here N, avgdl and df change with every append, so nothing that depends on them is stored: a posting says term, passage
+and frequency, a passage has its length, and all else is computed when a query comes, for the passages that hold one of
+its terms. (The library keeps weights for each term and cannot be appended to.) BM25Plus was taken for its idf, which is
+positive on one passage as on a million; BM25Okapi's is zero or below for a term in half of them, and needs a floor that
+depends on all terms. The library adds delta for a term also where a passage lacks it, so delta ranks nothing there; we
+do the same, so that scores are equal, but a passage with none of the terms is no hit. A passage without any term, such
+as the arguments `{}` that every other call has, is none to the statistics either: it says nothing of how long passages
+are or how rare a term is.
+
+Postings are kept in segments (`prompt_sidecar.recall.segment`), each of neighbouring passages: a step of indexing
+appends a small one, and eight small ones become a larger one, up to a bound. So a posting is rewritten at most three or
+four times in its life, no rewriting takes longer than that of the largest segment, and a query looks into a few dozen
+segments at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, repeat
+from operator import add
+from typing import Final
+
+from prompt_sidecar.recall import analysis
+from prompt_sidecar.recall.passages import passages
+from prompt_sidecar.recall.segment import MOST_PASSAGES, Segment, from_terms, hash_of, merged
+
+STEP_BYTES: Final = 7_168
+"""Bytes that a step indexes at least, unless the item ends, and a passage more at most: about a millisecond of work."""
+FAN_OUT: Final = 8
+"""Segments of a level that become one of the next: more rewrites each posting less often, and makes queries look into
+more segments."""
+_PURGE_SHARE: Final = 0.5
+"""Share of a segment's passages that may be removed ones before it is rewritten without them."""
+_PASSAGE_BYTES: Final = 13 * 1.06
+"""Start, item, length and state of a passage, in arrays that grow by a sixteenth."""
+_ITEM_BYTES: Final = 16 * 1.06
+_OWN_BYTES: Final = 2_000
+"""The index and its empty arrays."""
+
+_EQUAL: Final = 1e-10
+"""Scores less than this apart may be equal in so many decimals."""
+_DECIMALS: Final = 10
+"""Decimals of a score: sums of the same parts in another order differ past the twelfth, and are to count as equal."""
+
+_LIVE, _REMOVED, _PURGED = 0, 1, 2
+
+Analyse = Callable[[bytes, str], list[str]]
+"""The terms of a passage, given its bytes and the content type of its item."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25:
+    """The parameters of the score; the defaults are the library's. `k1` and `b` as in BM25, `delta` as in BM25+."""
+
+    k1: float = 1.5
+    b: float = 0.75
+    delta: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that holds at least one of the terms: bytes `start` to `end` of its item's original."""
+
+    item: int
+    passage: int
+    """Its number within the item, from 0."""
+    start: int
+    end: int
+    score: float
+    """As rank_bm25's BM25Plus."""
+
+
+class Index:
+    """The passages of one run's items. Not thread-safe: its owner locks.
+
+    Items have numbers that only grow, passages are numbered in the order in which they were added.
+    """
+
+    def __init__(self, parameters: Bm25 | None = None, analyse: Analyse | None = None) -> None:
+        self._bm25 = parameters or Bm25()
+        self._analyse = analyse or _terms
+        self._segments: list[Segment] = []
+        self._segment_bytes = 0
+        # Of each passage.
+        self._starts = array("I")
+        self._item_of = array("I")
+        self._lengths = array("I")
+        self._states = bytearray()
+        # Of each item.
+        self._items = array("I")
+        self._firsts = array("I")
+        self._sizes = array("Q")
+        # What the postings count.
+        self._counted = 0
+        self._terms = 0
+        self._removed = 0
+        self._longest = 0
+        """Terms of the longest passage."""
+
+    def add(self, item: int, original: bytes, content_type: str) -> Iterator[int]:
+        """Index an item step by step: each step takes a bounded stretch of it and yields its bytes.
+
+        What was indexed so far can be found between steps; steps that are never taken leave the rest out. An item that
+        was removed in the meantime is given up. Raises ValueError, at the first step, for a number that is not larger
+        than all before it, and RuntimeError for a step after a later item was begun: the passages of an item lie
+        together.
+        """
+        if self._items and item <= self._items[-1]:
+            raise ValueError(f"item {item} is not above {self._items[-1]}, the last one added")
+        self._items.append(item)
+        self._firsts.append(len(self._starts))
+        self._sizes.append(0)
+        ranges: list[tuple[int, int]] = []
+        for start, end in passages(original):
+            ranges.append((start, end))
+            if end - ranges[0][0] >= STEP_BYTES or end == len(original):
+                if self._items[-1] != item:
+                    raise RuntimeError(f"item {item} was not finished when item {self._items[-1]} was begun")
+                if len(self._starts) > self._firsts[-1] and self._states[-1] != _LIVE:
+                    return
+                self._step(item, original, content_type, ranges)
+                yield end - ranges[0][0]
+                ranges = []
+
+    def remove(self, item: int) -> None:
+        """Let an item's passages be found no more; unknown or removed items change nothing.
+
+        Until a segment is rewritten without them (when half of its passages are removed ones, when it is merged, or by
+        `compact`) they go on counting in the statistics that scores are made of: N, avgdl and df.
+        """
+        at = self._place(item)
+        if at is None:
+            return
+        first, last = self._range(at)
+        self._states[first:last] = bytes([_REMOVED]) * (last - first)
+        self._removed += last - first
+        for number, segment in enumerate(self._segments):
+            if segment.first < last and first < segment.first + segment.count:
+                states = self._states[segment.first : segment.first + segment.count]
+                counted = segment.count - states.count(_PURGED)
+                if states.count(_REMOVED) >= _PURGE_SHARE * counted:
+                    self._rewrite(number, number + 1, segment.level)
+
+    def compact(self) -> None:
+        """Forget removed passages in all statistics: scores are then those of an index that never had them."""
+        for number, segment in enumerate(self._segments):
+            if _REMOVED in self._states[segment.first : segment.first + segment.count]:
+                self._rewrite(number, number + 1, segment.level)
+
+    def best(self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None) -> list[Hit]:
+        """The best passages by score, at most `most`; of equal ones the newest (the last added) first.
+
+        `terms` may repeat: a repeated term counts as often as it stands there. `allowed` has a value for each item
+        number up to the last one added; without it all items are.
+        """
+        scores, constant = self._matching(terms, allowed)
+        return [self._hit(number, score + constant) for number, score in _top(scores, most)]
+
+    def best_of_items(
+        self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None
+    ) -> tuple[list[Hit], int]:
+        """The best passages of the best items, one each, at most `most`, ordered as by `best`; how many items match."""
+        scores, constant = self._matching(terms, allowed)
+        best: dict[int, tuple[int, float]] = {}
+        item_of = self._item_of
+        for number in sorted(scores):
+            item, score = item_of[number], scores[number]
+            known = best.get(item)
+            # Of an item's equally good passages the last.
+            if known is None or score >= known[1] - _EQUAL:
+                best[item] = number, score
+        hits = [self._hit(number, score + constant) for number, score in _top(dict(best.values()), most)]
+        return hits, len(best)
+
+    def document_frequencies(self, terms: Sequence[str]) -> list[int]:
+        """In how many passages each term occurs."""
+        counts = []
+        for head in map(hash_of, terms):
+            found = (segment.find(head) for segment in self._segments)
+            counts.append(sum(end - begin for begin, end in found))
+        return counts
+
+    def passages_of(self, item: int) -> Sequence[tuple[int, int]]:
+        """The byte ranges of an item's passages that were indexed so far, by their number.
+
+        Empty for an item that was never added or is removed.
+        """
+        at = self._place(item)
+        if at is None:
+            return ()
+        first, last = self._range(at)
+        starts = self._starts[first:last].tolist()
+        return list(pairwise([*starts, self._sizes[at]])) if starts else ()
+
+    @property
+    def passages(self) -> int:
+        """Passages that can be found."""
+        return len(self._starts) - self._removed
+
+    def _step(self, item: int, original: bytes, content_type: str, ranges: Sequence[tuple[int, int]]) -> None:
+        terms: list[str] = []
+        lengths: list[int] = []
+        for start, end in ranges:
+            found = self._analyse(original[start:end], content_type)
+            terms += found
+            lengths.append(len(found))
+        segment = from_terms(len(self._starts), terms, lengths)
+        self._starts.extend(start for start, _ in ranges)
+        self._item_of.extend([item] * len(ranges))
+        self._lengths.extend(lengths)
+        self._longest = max(self._longest, *lengths)
+        self._states.extend(bytes([_LIVE]) * len(ranges))
+        self._sizes[-1] = ranges[-1][1]
+        self._counted += len(lengths) - lengths.count(0)
+        self._terms += len(terms)
+        self._segments.append(segment)
+        self._segment_bytes += segment.bytes
+        self._settle()
+
+    def _settle(self) -> None:
+        """Merge the newest segments as long as enough of them are no larger than the newest, as levels go."""
+        while True:
+            level = self._segments[-1].level
+            begin = end = len(self._segments)
+            while begin and self._segments[begin - 1].level <= level:
+                begin -= 1
+            if end - begin < FAN_OUT:
+                return
+            count, take = 0, begin
+            while take < end and count + self._segments[take].count <= MOST_PASSAGES:
+                count += self._segments[take].count
+                take += 1
+            self._rewrite(begin, take, level + 1)
+
+    def _rewrite(self, begin: int, end: int, level: int) -> None:
+        """Put one segment in the place of some, without removed passages, which count no more."""
+        old = self._segments[begin:end]
+        first, last = old[0].first, old[-1].first + old[-1].count
+        states = self._states[first:last]
+        new = merged(old, states, level)  # what lives has the state 0
+        self._segments[begin:end] = [new]
+        self._segment_bytes += new.bytes - sum(segment.bytes for segment in old)
+        if _REMOVED in states:
+            lengths = [
+                length for length, state in zip(self._lengths[first:last], states, strict=True) if state == _REMOVED
+            ]
+            self._counted -= len(lengths) - lengths.count(0)
+            self._terms -= sum(lengths)
+            self._states[first:last] = states.replace(bytes([_REMOVED]), bytes([_PURGED]))
+
+    def _place(self, item: int) -> int | None:
+        """Which one of the items it is; None for one that was never added or is removed."""
+        at = bisect_left(self._items, item)
+        if at == len(self._items) or self._items[at] != item:
+            return None
+        first, last = self._range(at)
+        return None if first < last and self._states[first] != _LIVE else at
+
+    def _range(self, at: int) -> tuple[int, int]:
+        """The numbers of an item's passages, the end not included."""
+        return self._firsts[at], self._firsts[at + 1] if at + 1 < len(self._firsts) else len(self._starts)
+
+    def _matching(self, terms: Sequence[str], allowed: Sequence[int] | None) -> tuple[dict[int, float], float]:
+        """The scores of the passages that hold one of the terms, and what is to be added to all."""
+        average = self._terms / self._counted if self._terms else 1.0
+        k1, b = self._bm25.k1, self._bm25.b
+        least, each = k1 * (1 - b), k1 * b / average
+        norms = [least + each * length for length in range(self._longest + 1)]
+        lengths, constant = self._lengths, 0.0
+        scores: dict[int, float] = {}
+        for term, times in Counter(terms).items():
+            head = hash_of(term)
+            found = [(segment, *segment.find(head)) for segment in self._segments]
+            frequency = sum(end - begin for _, begin, end in found)
+            if not frequency:
+                continue
+            weight = times * math.log((self._counted + 1) / frequency)
+            constant += weight
+            weight *= k1 + 1
+            for segment, begin, end in found:
+                if begin == end:
+                    continue
+                places, tfs = segment.postings(head, begin, end)
+                gains = [weight * tf / (norms[lengths[place]] + tf) for place, tf in zip(places, tfs, strict=True)]
+                if scores:
+                    sums = map(add, map(scores.get, places, repeat(0.0)), gains)
+                    scores.update(zip(places, sums, strict=True))
+                else:
+                    scores = dict(zip(places, gains, strict=True))
+        if self._removed:
+            states = self._states
+            scores = {number: score for number, score in scores.items() if states[number] == _LIVE}
+        if allowed is not None:
+            item_of = self._item_of
+            scores = {number: score for number, score in scores.items() if allowed[item_of[number]]}
+        return scores, self._bm25.delta * constant
+
+    def _hit(self, number: int, score: float) -> Hit:
+        at = bisect_right(self._firsts, number) - 1
+        first, last = self._range(at)
+        end = self._starts[number + 1] if number + 1 < last else self._sizes[at]
+        return Hit(self._items[at], number - first, self._starts[number], end, score)
+
+    @property
+    def bytes(self) -> int:  # the last one: in what follows it in the class, the name would mean this
+        """What the index holds in memory, estimated."""
+        rows = _PASSAGE_BYTES * len(self._starts) + _ITEM_BYTES * len(self._items)
+        return _OWN_BYTES + int(rows) + self._segment_bytes
+
+
+def _top(scores: Mapping[int, float], most: int) -> list[tuple[int, float]]:
+    """The highest scores with their passages; of equal ones the highest passage first. Linear in what was found."""
+    if most <= 0:
+        return []
+    candidates: Iterable[tuple[int, float]] = scores.items()
+    if len(scores) > most:
+        least = heapq.nlargest(most, scores.values())[-1] - _EQUAL
+        candidates = [(number, score) for number, score in candidates if score >= least]
+    ordered = sorted(((round(score, _DECIMALS), number) for number, score in candidates), reverse=True)
+    return [(number, score) for score, number in ordered[:most]]
+
+
+def _terms(original: bytes, content_type: str) -> list[str]:
+    return analysis.terms(analysis.plain(original, content_type))

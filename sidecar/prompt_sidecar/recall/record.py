@@ -1,0 +1,175 @@
+"""What a run's history knows of its items, by number, in arrays, so that a filter costs one comparison.
+
+Items are numbered in the order of recording, and numbers only grow: they are how the index knows items. An item that is
+recorded again gets a new number. What a filter asks about stands in one column each; 100,000 items are filtered in some
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import and_
+from typing import Final
+
+from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.recall.found import SearchQuery
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.trim.own_text import plain_name
+
+Allowed = bytes
+"""For each number 1 if it passes, else 0."""
+
+_ROLES: Final = {role: code for code, role in enumerate(Role)}
+
+
+class Record:
+    """The facts of one run's items. Not thread-safe: its owner locks."""
+
+    def __init__(self) -> None:
+        self._items: list[HistoryItem | None] = []
+        """By number; None once discarded."""
+        self._numbers: dict[str, int] = {}
+        self._calls: dict[str, list[str]] = {}
+        """Stash ids by call id, in the order of recording."""
+        self._tools: dict[str, list[int]] = {}
+        """Codes by tool name; `other` has those of all names that are not plain ones too, as that is how they show."""
+        self._codes: dict[str, int] = {}
+        self._oldest = 0
+        self._role_column = array("B")
+        self._tool_column = array("i")
+        self._iterations = array("i")
+
+    def __len__(self) -> int:
+        """Items that are known."""
+        return len(self._numbers)
+
+    @property
+    def end(self) -> int:
+        """The number that comes next."""
+        return len(self._items)
+
+    def number(self, stash_id: str) -> int:
+        """The number of an id; -1 for one that is not known."""
+        return self._numbers.get(stash_id, -1)
+
+    def item(self, number: int) -> HistoryItem | None:
+        """The item that has a number; None if it is no longer in use."""
+        return self._items[number]
+
+    def iterations(self) -> Sequence[int]:
+        """The iteration of each number, in use or not."""
+        return self._iterations
+
+    def add(self, item: HistoryItem) -> int:
+        """Give an item a number. One with the same id loses the number that it had."""
+        number = len(self._items)
+        code = self._codes.get(item.tool)
+        if code is None:
+            code = self._codes[item.tool] = len(self._codes)
+            for name in {item.tool, plain_name(item.tool)}:
+                self._tools.setdefault(name, []).append(code)
+        # Where memory cannot be had for one of them, none is longer than the others.
+        try:
+            self._items.append(item)
+            self._role_column.append(_ROLES[item.role])
+            self._tool_column.append(code)
+            self._iterations.append(item.iteration)
+            known = self._numbers.get(item.stash_id)
+            self._numbers[item.stash_id] = number
+        except BaseException:
+            for column in (self._items, self._role_column, self._tool_column, self._iterations):
+                del column[number:]
+            raise
+        if known is not None:
+            self._items[known] = None
+        elif item.call_id:
+            self._calls.setdefault(item.call_id, []).append(item.stash_id)
+        return number
+
+    def correct(self, number: int, item: HistoryItem) -> None:
+        """Set right what is known of an item; what filters ask about stays as it was."""
+        self._items[number] = item
+
+    def forget(self, number: int) -> None:
+        """Take an item out."""
+        item = self._items[number]
+        if item is None:
+            return
+        self._items[number] = None
+        del self._numbers[item.stash_id]
+        if item.call_id:
+            ids = self._calls[item.call_id]
+            ids.remove(item.stash_id)  # the oldest goes first, and stands in front
+            if not ids:
+                del self._calls[item.call_id]
+
+    def oldest(self) -> int:
+        """The lowest number in use; there must be one. All calls together pass over each number once."""
+        while self._items[self._oldest] is None:
+            self._oldest += 1
+        return self._oldest
+
+    def named(self, name: str) -> list[int]:
+        """Numbers of the items whose stash id or call id is exactly this, newest first. An empty call id names none."""
+        if not name:
+            return []
+        ids = [name, *reversed(self._calls.get(name, ()))]
+        return list(dict.fromkeys(self._numbers[stash_id] for stash_id in ids if stash_id in self._numbers))
+
+    def allowed(self, query: SearchQuery) -> Allowed | None:
+        """Which numbers pass the query's filters; None: all."""
+        if not (query.roles or query.tools or query.first_iteration or query.last_iteration or query.stash_ids):
+            return None
+        masks: list[Allowed] = []
+        if query.roles:
+            masks.append(_among(self._role_column, {_ROLES[role] for role in query.roles}))
+        if query.tools:
+            masks.append(
+                _among(self._tool_column, {code for tool in query.tools for code in self._tools.get(tool, ())})
+            )
+        if query.first_iteration > 0:
+            masks.append(bytes(map(query.first_iteration.__le__, self._iterations)))
+        if query.last_iteration > 0:
+            masks.append(bytes(map(query.last_iteration.__ge__, self._iterations)))
+        if query.stash_ids:
+            masks.append(self.only([self._numbers[name] for name in query.stash_ids if name in self._numbers]))
+        return _all_of(masks)
+
+    def within(self, numbers: Sequence[int], query: SearchQuery) -> list[int]:
+        """Those of some numbers that pass the query's filters: a look at each of them, and at no other."""
+        roles = {_ROLES[role] for role in query.roles}
+        tools = {code for tool in query.tools for code in self._tools.get(tool, ())}
+        chosen = {self._numbers[name] for name in query.stash_ids if name in self._numbers}
+        last = query.last_iteration if query.last_iteration > 0 else math.inf
+        return [
+            number
+            for number in numbers
+            if (not query.roles or self._role_column[number] in roles)
+            and (not query.tools or self._tool_column[number] in tools)
+            and query.first_iteration <= self._iterations[number] <= last
+            and (not query.stash_ids or number in chosen)
+        ]
+
+    def only(self, numbers: Sequence[int]) -> Allowed:
+        """The numbers, and no other."""
+        allowed = bytearray(len(self._items))
+        for number in numbers:
+            allowed[number] = 1
+        return bytes(allowed)
+
+
+def _among(column: array[int], codes: AbstractSet[int]) -> Allowed:
+    """Where a column has one of the codes."""
+    return bytes(map(codes.__contains__, column))
+
+
+def _all_of(masks: Sequence[Allowed]) -> Allowed:
+    """Where each of the masks, all of one length, says 1: the bytes taken as one number, which is fastest."""
+    if len(masks) == 1:
+        return masks[0]
+    numbers = (int.from_bytes(mask, "little") for mask in masks)
+    return reduce(and_, numbers).to_bytes(len(masks[0]), "little")

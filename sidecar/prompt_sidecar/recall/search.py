@@ -1,0 +1,318 @@
+"""Search of a run's history: a query in, snippets out, best first, within bounds that no history can pass.
+
+Theory. A search goes in four steps. What waits to be indexed is indexed. Items whose stash id or call id the query
+names come first; after them items by their best passage (BM25), of equals the newest. One item after another is then
+read and cut to a snippet, until there are as many as were asked for, or their tokens are used up. Last, all is rendered
+and counted as a whole; what is over is taken from the last snippet.
+
+So what is read and cut depends on what is shown, never on how much matches. Only the same text in many items is looked
+at beyond that, to be shown once; that has bounds of its own. An original that expired or was evicted cannot be shown:
+it is passed over and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.recall.analysis import query_terms
+from prompt_sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_found
+from prompt_sidecar.recall.found import (
+    MOST_SNIPPET_TOKENS,
+    MOST_SNIPPETS,
+    MOST_TOTAL_TOKENS,
+    Found,
+    SearchLimits,
+    SearchOutcome,
+    SearchQuery,
+    Snippet,
+)
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.recall.ranking import Candidate, Ranking, ranked, weigh
+from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Cut, Range, anchor, cut, neighbourhood
+
+LEAST_SNIPPET_TOKENS: Final = 16
+"""Tokens of a snippet that can be asked for: any character fits, as in a page of a retrieval."""
+LEAST_TOTAL_TOKENS: Final = 256
+"""Tokens of an answer that can be asked for: the sentence, one header and a line or two."""
+LEAST_SHOWN_TOKENS: Final = 24
+"""A snippet is not shortened below this to fit in: a line of code."""
+FAIR_TOKENS: Final = 64
+"""Rather than give each less than this, a few lines of code, fewer snippets are shown."""
+MESSAGE_TOKENS: Final = 48
+"""About what the sentence takes."""
+REPEATS: Final = 1_000
+"""Items with a text already shown that one search looks at; the rest is not counted."""
+REPEAT_BYTES: Final = 16_777_216
+"""Bytes of originals read for them: some 30 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What one answer may take."""
+
+    snippets: int
+    snippet_tokens: int
+    total_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the sentence of an answer tells beside what was found."""
+
+    exact: bool
+    filtered: bool
+    """By anything but iterations, which the sentence names."""
+    searchable: bool
+    indexed_from: int
+    last_iteration: int
+
+
+@dataclass(slots=True)
+class _Shown:
+    """The snippets so far, and what it takes to cut another."""
+
+    history: History
+    weights: Mapping[str, float]
+    bounds: _Bounds
+    count: Callable[[str], int]
+    snippets: list[Snippet] = field(default_factory=list)
+    passages: set[bytes] = field(default_factory=set)
+    """The best passage of each."""
+    windows: dict[bytes, int] = field(default_factory=dict)
+    """Which snippet was cut from these bytes."""
+    texts: dict[str, int] = field(default_factory=dict)
+    used: int = MESSAGE_TOKENS + HEAD_TOKENS
+    gone: int = 0
+    again: int = 0
+    """Items looked at that brought no new snippet, and their bytes."""
+    again_bytes: int = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether there are as many as were asked for."""
+        return len(self.snippets) == self.bounds.snippets
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether enough was looked at that brought nothing."""
+        return self.again >= REPEATS or self.again_bytes >= REPEAT_BYTES
+
+    def room(self, matching: int) -> int:
+        """Tokens that the next one may take, so that as many as were asked for, or match, find room after it."""
+        left = self.bounds.total_tokens - self.used
+        coming = min(self.bounds.snippets, matching) - len(self.snippets)
+        coming = max(1, min(coming, left // (FAIR_TOKENS + QUOTE_TOKENS)))
+        return min(self.bounds.snippet_tokens, left // coming - QUOTE_TOKENS)
+
+    def show(self, candidate: Candidate, room: int) -> bool | None:
+        """Cut a snippet and keep it: True; False if there is nothing new to show; None if there is no room."""
+        item = candidate.item
+        original = self.history.read([item.stash_id]).get(item.stash_id) if candidate.alive else None
+        if original is None:
+            self.gone += not self.full
+            return False
+        if len(original) != item.size:
+            item = item._replace(size=len(original))
+        best = self._best(candidate, original)
+        passage = original[slice(*best)]
+        known = None
+        if not self.full or passage in self.passages:
+            within = self._within(candidate, original, best)
+            window = original[slice(*within)]
+            known = self.windows.get(window)
+            if known is None and not self.full:
+                if room < min(LEAST_SHOWN_TOKENS, self.bounds.snippet_tokens):
+                    return None
+                around = anchor(original, item.content_type, best, self.weights, room) if candidate.hit else best
+                made = cut(original, within, around, room, self.count)
+                known = self.texts.get(made.text)
+                if known is None:
+                    self.windows[window] = self.texts[made.text] = len(self.snippets)
+                    self.passages.add(passage)
+                    self.used += made.tokens + QUOTE_TOKENS
+                    self.snippets.append(_snippet(item, made, candidate.score))
+                    return True
+        self.again += 1
+        self.again_bytes += len(original)
+        if known is not None:
+            self.snippets[known] = replace(self.snippets[known], repeats=self.snippets[known].repeats + 1)
+        return False
+
+    def _best(self, candidate: Candidate, original: bytes) -> Range:
+        hit = candidate.hit
+        return (min(hit.start, len(original)), min(hit.end, len(original))) if hit else (0, 0)
+
+    def _within(self, candidate: Candidate, original: bytes, best: Range) -> Range:
+        """The bytes that a snippet is cut from."""
+        tokens = self.bounds.snippet_tokens
+        if candidate.hit is None:
+            return 0, min(len(original), tokens * WINDOW_BYTES_PER_TOKEN)
+        passages = self.history.passages_of(candidate.number)
+        return neighbourhood(original, candidate.item.content_type, passages, best, self.weights, tokens)
+
+
+def search(
+    history: History,
+    query: SearchQuery,
+    limits: SearchLimits,
+    *,
+    last_iteration: int,
+    count: Callable[[str], int],
+    nonce: Callable[[], str],
+    check: Callable[[], None],
+) -> Found:
+    """What a query finds in a run's history.
+
+    `last_iteration` is the run's newest; `count` gives the tokens of a text, `nonce` a few random letters or digits
+    for the fences. `check` is called between steps and may raise, for a deadline: what was indexed stays indexed.
+
+    Raises InvalidRequest, naming the field, for an empty or too long query or a number out of its bounds.
+    """
+    bounds = _bounds(query, limits)
+    history.finish(check)
+    terms = query_terms(query.query)
+    weights, left_out = weigh(history, terms, limits.query_terms)
+    ranking = Ranking()
+    shown = _Shown(history, weights, bounds, count)
+    least = -math.inf
+    shortened = False
+    for candidate in ranked(history, query, weights, ranking, check):
+        check()
+        if shown.exhausted or (shown.full and candidate.rank < least):
+            break
+        added = shown.show(candidate, shown.room(ranking.matching))
+        if added is None:
+            shortened = True
+            break
+        if added:
+            least = candidate.rank
+    found = Found(
+        outcome=SearchOutcome.FOUND if ranking.matching else SearchOutcome.NOTHING_FOUND,
+        message="",
+        snippets=shown.snippets,
+        matching_items=ranking.matching,
+        first_iteration=max(history.first_iteration, query.first_iteration),
+        last_iteration=min(query.last_iteration or last_iteration, last_iteration),
+        gone_items=shown.gone,
+        terms_left_out=left_out,
+    )
+    facts = _Facts(
+        exact=ranking.exact,
+        filtered=bool(query.roles or query.tools or query.stash_ids),
+        searchable=bool(terms or ranking.seen),
+        indexed_from=history.first_iteration,
+        last_iteration=last_iteration,
+    )
+    while True:
+        message = _message(found, facts)
+        rendered = render_found(found.snippets, total=found.matching_items, message=message, nonce=nonce)
+        tokens = count(rendered)
+        if tokens <= bounds.total_tokens or not found.snippets:
+            return replace(found, message=message, rendered=rendered, rendered_tokens=tokens, shortened=shortened)
+        shortened = True
+        *kept, last = found.snippets
+        room = last.tokens - (tokens - bounds.total_tokens)
+        shorter = [_shortened(last, weights, room, count)] if room >= LEAST_SHOWN_TOKENS else []
+        found = replace(found, snippets=kept + shorter)
+
+
+def _bounds(query: SearchQuery, limits: SearchLimits) -> _Bounds:
+    size = len(query.query.encode("utf-8", "surrogatepass"))
+    if not query.query.strip() or size > limits.query_bytes:
+        what = "has no characters but blanks" if size <= limits.query_bytes else f"has {size:,} bytes"
+        raise InvalidRequest(
+            f"query {what}; accepted: words of 1 to {limits.query_bytes:,} bytes",
+            field="query",
+            bound="search.query_bytes" if size > limits.query_bytes else "",
+        )
+    _within("max_snippets", query.max_snippets, 1, MOST_SNIPPETS)
+    _within("snippet_tokens", query.snippet_tokens, LEAST_SNIPPET_TOKENS, MOST_SNIPPET_TOKENS)
+    _within("total_tokens", query.total_tokens, LEAST_TOTAL_TOKENS, MOST_TOTAL_TOKENS)
+    for name, value in (("first_iteration", query.first_iteration), ("last_iteration", query.last_iteration)):
+        if value < 0:
+            raise InvalidRequest(f"{name} is {value}; accepted: 1 or more, 0 for no bound", field=name)
+    if 0 < query.last_iteration < query.first_iteration:
+        raise InvalidRequest(
+            f"last_iteration is {query.last_iteration}; accepted: {query.first_iteration} (first_iteration) or more, "
+            "0 for the newest",
+            field="last_iteration",
+        )
+    snippets = query.max_snippets or limits.max_snippets
+    snippet_tokens = query.snippet_tokens or limits.snippet_tokens
+    total = limits.total_tokens
+    if snippets > limits.max_snippets or snippet_tokens > limits.snippet_tokens:
+        total = max(total, min(snippets * snippet_tokens, MOST_TOTAL_TOKENS))
+    return _Bounds(snippets, snippet_tokens, query.total_tokens or total)
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if value != 0 and not least <= value <= most:
+        raise InvalidRequest(
+            f"{name} is {value}; accepted: {least} to {most:,}, 0 for the configured number", field=name
+        )
+
+
+def _snippet(item: HistoryItem, made: Cut, score: float) -> Snippet:
+    return Snippet(
+        item=item,
+        start_byte=made.start,
+        end_byte=made.end,
+        first_line=made.first_line,
+        last_line=made.last_line,
+        total_lines=made.total_lines,
+        text=made.text,
+        score=score,
+        tokens=made.tokens,
+    )
+
+
+def _shortened(
+    snippet: Snippet, weights: Mapping[str, float], most_tokens: int, count: Callable[[str], int]
+) -> Snippet:
+    """The snippet's part of at most so many tokens."""
+    raw = snippet.text.encode()
+    around = anchor(raw, snippet.item.content_type, (0, len(raw)), weights, most_tokens) if snippet.score else (0, 0)
+    made = cut(raw, (0, len(raw)), around, most_tokens, count)
+    return replace(
+        snippet,
+        start_byte=snippet.start_byte + made.start,
+        end_byte=snippet.start_byte + made.end,
+        first_line=snippet.first_line + made.first_line - 1,
+        last_line=snippet.first_line + made.last_line - 1,
+        text=made.text,
+        tokens=made.tokens,
+    )
+
+
+def _message(found: Found, facts: _Facts) -> str:
+    """A sentence or a few short ones, of numbers and words of ours only."""
+    first, last = found.first_iteration, found.last_iteration
+    if first > last:
+        searched = f"no such iteration is indexed, only {facts.indexed_from}-{facts.last_iteration}"
+    else:
+        searched = f"iterations {first}-{last}" if first < last else f"iteration {last}"
+        searched += " within the filters" if facts.filtered else ""
+        searched += " were searched" if first < last else " was searched"
+    gone = ""
+    if found.gone_items:
+        which = "item that matches has" if found.gone_items == 1 else "items that match have"
+        gone = f" {found.gone_items:,} {which} expired or been evicted, for good."
+    if found.outcome is SearchOutcome.NOTHING_FOUND:
+        if not facts.searchable:
+            return "Nothing found: the query has no word that is not too common to search for."
+        narrowed = facts.filtered or first > facts.indexed_from or last < facts.last_iteration
+        wider = " or wider filters" if narrowed else ""
+        return f"Nothing found; {searched}.{gone} The same query will find nothing again; other words{wider} might."
+    about = "" if facts.exact else "about "
+    shown = len(found.snippets)
+    matching = f"{about}{found.matching_items:,} matching item{'' if found.matching_items == 1 else 's'}"
+    room = "" if shown else ", for want of room"
+    left_out = ""
+    if found.terms_left_out:
+        left_out = f" The rarest terms of the query counted; {found.terms_left_out:,} more did not."
+    return f"{shown} of {matching} shown{room}; {searched}.{gone}{left_out}"

@@ -1,0 +1,163 @@
+"""Postings: which terms occur in which passages, and how often; some thousand passages, packed into sorted arrays.
+
+Theory. A posting is one 64-bit number: 48 bits of its term's hash, 12 bits for the passage within the segment, 4 bits
+for the term's frequency there. Sorted, the postings of a term lie together, in the order of passages; merging segments
+is sorting numbers, of which Python's sort finds the runs that are in order already. Kept, each different hash is stored
+once (8 bytes, and 4 that say where its postings begin) and each posting as its lower 16 bits. So a term that occurs
+once takes 14 bytes, where a dict of strings takes 150, and one that occurs everywhere takes two bytes a passage.
+
+Terms themselves are not kept: a hash stands for its term. Python's own hash of a string is used: it is cached in the
+string, and keyed at random in each process, so that nobody can prepare terms that collide. Among a million different
+terms one is mistaken for an asked one with a probability of 4e-9. Where the environment fixes Python's hash seed, the
+probability is the same for text that was not written to collide.
+
+A frequency that 4 bits cannot say (15 or more) stands in a short list beside: exact, not cut off.
+
+Arrays of the standard library serve. numpy sorts and gathers ten times as fast, off the answer's path and in queries of
+the commonest words; but it takes 73 MB on disk, 11 in memory and a tenth of a second at every start.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise, repeat
+from operator import add, sub
+from typing import Final, TypeAlias
+
+MOST_PASSAGES: Final = 1_024
+"""Passages of a segment, about half a megabyte of text: merging as many takes some 40 ms of the interpreter, a query
+looks into some forty segments of a run of 10 MB, and 12 bits could number four times as many."""
+
+_PLACE_BITS: Final = 12
+_FREQUENCY_BITS: Final = 4
+_TAIL_BITS: Final = _PLACE_BITS + _FREQUENCY_BITS
+_HASH: Final = 0xFFFF_FFFF_FFFF_0000
+_TAIL: Final = 0xFFFF
+_LONG: Final = 15
+"""The frequency that says: see the list beside."""
+_OBJECT_BYTES: Final = 600
+"""The segment and its arrays besides their contents, allocation rounded up."""
+_LONG_BYTES: Final = 150
+"""An entry of the list beside."""
+_LOWEST: Final = 0 if sys.byteorder == "little" else 3
+"""Which 16 bits of a number are its lowest, in the order of memory."""
+
+Numbers: TypeAlias = "array[int]"
+"""Of 64 bits."""
+Tails: TypeAlias = "array[int]"
+"""Of 16 bits: passage and frequency."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The postings of `count` passages from passage `first` on."""
+
+    first: int
+    count: int
+    level: int
+    """How often it was merged, or as if; see `prompt_sidecar.recall.index`."""
+    heads: Numbers
+    """The different hashes, ascending."""
+    begins: array[int]
+    """Where each one's postings begin; one more for the end."""
+    tails: Tails
+    """The postings: passage and frequency."""
+    long: Mapping[int, int] = field(default_factory=dict)
+    """Frequencies of `_LONG` and more, by the posting's number."""
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory, estimated."""
+        held = sum(array.itemsize * len(array) for array in (self.heads, self.begins, self.tails))
+        return _OBJECT_BYTES + held + _LONG_BYTES * len(self.long)
+
+    def find(self, head: int) -> tuple[int, int]:
+        """From where to where the postings of a hash lie in `tails`."""
+        at = bisect_left(self.heads, head)
+        if at == len(self.heads) or self.heads[at] != head:
+            return 0, 0
+        return self.begins[at], self.begins[at + 1]
+
+    def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """Of postings that `find` found: their passages' numbers in the whole index, and the frequencies."""
+        tails = self.tails[begin:end]
+        first = self.first
+        places = [first + (tail >> _FREQUENCY_BITS) for tail in tails]
+        frequencies = [tail & _LONG for tail in tails]
+        if self.long and _LONG in frequencies:
+            frequencies = [
+                self.long[head | tail] if short == _LONG else short
+                for tail, short in zip(tails, frequencies, strict=True)
+            ]
+        return places, frequencies
+
+    def numbers(self, shift: int = 0) -> list[int]:
+        """The postings as sorted numbers, of passages `shift` further on."""
+        counts = map(sub, self.begins[1:], self.begins)
+        heads = chain.from_iterable(map(repeat, self.heads, counts))
+        low = shift << _FREQUENCY_BITS
+        return list(map(add, heads, [tail + low for tail in self.tails] if low else self.tails))
+
+
+def hash_of(term: str) -> int:
+    """The hash of a term, in the upper 48 bits of 64."""
+    return hash(term) & _HASH
+
+
+def from_terms(first: int, terms: Sequence[str], lengths: Sequence[int]) -> Segment:
+    """A segment of new passages: all their terms, one passage after another, and how many each one has."""
+    numbers: list[int] = []
+    long: dict[int, int] = {}
+    for place, (begin, end) in enumerate(pairwise(accumulate(lengths, initial=0))):
+        low = place << _FREQUENCY_BITS
+        for term, frequency in Counter(terms[begin:end]).items():
+            number = hash(term) & _HASH | low
+            if frequency < _LONG:
+                numbers.append(number | frequency)
+            else:
+                numbers.append(number | _LONG)
+                long[number | _LONG] = frequency
+    numbers.sort()
+    return _packed(first, len(lengths), numbers, long, 0)
+
+
+def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Segment:
+    """One segment in place of neighbouring ones, without the postings of the passages that are gone.
+
+    `gone` has a value for each passage from the first segment's first on.
+    """
+    first = segments[0].first
+    numbers: list[int] = []
+    long: dict[int, int] = {}
+    for segment in segments:
+        shift = segment.first - first
+        numbers += segment.numbers(shift)
+        low = shift << _FREQUENCY_BITS
+        long.update((number + low, frequency) for number, frequency in segment.long.items())
+    if any(gone):
+        numbers = [number for number in numbers if not gone[(number & _TAIL) >> _FREQUENCY_BITS]]
+        long = {
+            number: frequency for number, frequency in long.items() if not gone[(number & _TAIL) >> _FREQUENCY_BITS]
+        }
+    numbers.sort()
+    return _packed(first, sum(segment.count for segment in segments), numbers, long, level)
+
+
+def _packed(first: int, count: int, numbers: list[int], long: Mapping[int, int], level: int) -> Segment:
+    counts = Counter(map(_HASH.__and__, numbers))  # in the order of the numbers
+    tails = array("H")
+    tails.frombytes(memoryview(array("Q", numbers)).cast("B").cast("H")[_LOWEST::4].tobytes())
+    return Segment(
+        first=first,
+        count=count,
+        level=level,
+        heads=array("Q", counts),
+        begins=array("I", accumulate(counts.values(), initial=0)),
+        tails=tails,
+        long=long,
+    )

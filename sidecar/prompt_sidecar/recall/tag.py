@@ -1,0 +1,124 @@
+"""The line that begins what our model-facing tools answer: an inert label with a keyed tag over all that follows it.
+
+    [recalled id=ab3dq7ghjk: bytes 0-16,000 of 48,210, lines 1-400 of 1,200; more follows at offset 16000; tag=...]
+
+A tool's answer comes back in the next prompt as a tool result. It must not be stashed or indexed again, or recall would
+feed on itself; and no other text may have that exemption. So the first line carries a keyed hash over kind, id,
+headline and everything after it, under the run's own key: an answer of another run, an edited one or a forged one is
+ordinary text. The tag gives no authority and is no secret: who copies a whole answer has text that is in the stash.
+
+Agents trim and pad the end of a result and respell its line ends. The hash is over a text without either, so that both
+are forgiven; every other change makes the answer ordinary text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Final
+
+from prompt_sidecar.trim.ids import ID_CHARACTERS
+
+TAG_CHARACTERS: Final = 16
+"""80 bits: to guess one takes 2^79 prompts on average."""
+HEADLINE_CHARACTERS: Final = 500
+"""Characters of a headline; the longest of ours have about 250. A bound, so that recognising scans no long line."""
+
+_ALPHABET: Final = b"abcdefghjkmnpqrstvwxyz0123456789"
+"""The alphabet of stash ids, in which nothing is misread."""
+_CHARACTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
+_SET: Final = f"[{_ALPHABET.decode()}]"
+_ID: Final = re.compile(f"{_SET}{{{ID_CHARACTERS}}}")
+
+
+class AnswerKind(StrEnum):
+    """What a tool's answer is. A notice is a sentence, such as that an id was not found or an argument is wrong."""
+
+    RECALLED = "recalled"
+    FOUND = "found"
+    TASKS = "tasks"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """An answer of ours that came back; `stash_id` is empty but for RECALLED."""
+
+    kind: AnswerKind
+    stash_id: str
+
+
+_OPENINGS: Final = tuple(f"[{kind}" for kind in AnswerKind)
+_FIRST_LINE: Final = re.compile(
+    rf"(?P<signed>\[(?P<kind>{'|'.join(AnswerKind)})(?: id=(?P<id>{_SET}{{{ID_CHARACTERS}}}))?: .*)"
+    rf"; tag=(?P<tag>{_SET}{{{TAG_CHARACTERS}}})\]"
+)
+_LONGEST_LINE: Final = HEADLINE_CHARACTERS + 100
+"""Characters in which a first line ends: kind, id and tag take about fifty."""
+
+
+def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
+    """Put the tagged line before the body of an answer.
+
+    Args:
+        key: the run's key, as `run_key` makes it.
+        kind: what the answer is.
+        stash_id: for RECALLED the id of the original that is quoted; empty else.
+        headline: facts in one line, with no text of a prompt: range, whole size, where more follows. What is not
+            printable becomes a space; past `HEADLINE_CHARACTERS` it is cut.
+        body: the envelope, the lines or nothing.
+
+    Raises:
+        ValueError: the id is none that this kind can have.
+    """
+    if (kind is AnswerKind.RECALLED) != bool(stash_id) or (stash_id and not _ID.fullmatch(stash_id)):
+        raise ValueError(f"an answer of kind {kind} has an id of ours if it is recalled, and else none")
+    label = f"{kind} id={stash_id}" if stash_id else str(kind)
+    signed = f"[{label}: {one_line(headline[:HEADLINE_CHARACTERS])}"
+    rest = f"\n{body}" if body else ""
+    return f"{signed}; tag={_tag(key, signed, rest)}]{rest}"
+
+
+def recognise(key: bytes, text: str) -> Recognised | None:
+    """Tell whether a tool's result is an answer of ours in this run, as it was made; None if not. Linear time.
+
+    Ask only about results of calls of our own tools: the tag says who wrote a text, not that it is in its place.
+    """
+    if not text.startswith(_OPENINGS):
+        return None
+    found = _FIRST_LINE.match(text, 0, _LONGEST_LINE)
+    if found is None:
+        return None
+    kind, stash_id = AnswerKind(found["kind"]), found["id"] or ""
+    if (kind is AnswerKind.RECALLED) != bool(stash_id):
+        return None
+    if not compare_digest(_tag(key, found["signed"], text[found.end() :]), found["tag"]):
+        return None
+    return Recognised(kind, stash_id)
+
+
+def one_line(text: str) -> str:
+    """A text with a space for each character that is not printable, line ends of every kind among them."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
+def _tag(key: bytes, signed: str, rest: str) -> str:
+    """The tag over a first line as far as it is signed, and over what follows it, from its line end on."""
+    # A zero byte between them, which no headline has: else a word could move from the one to the other.
+    covered = f"{signed}\0{_settled(rest)}".encode("utf-8", "surrogatepass")
+    hashed = blake2b(covered, key=key, digest_size=TAG_CHARACTERS, person=b"recall").digest()
+    return hashed.translate(_CHARACTERS).decode()
+
+
+def _settled(rest: str) -> str:
+    r"""A text without what agents change: the spelling of its line ends, and white space at its very end.
+
+    Carriage returns before a line feed go, however many: an agent that makes `\r\n` of each line feed makes
+    `\r\r\n` where a quoted text has `\r\n` already.
+    """
+    if "\r" in rest:
+        rest = "\n".join(line.rstrip("\r") for line in rest.split("\n"))
+    return rest.rstrip()

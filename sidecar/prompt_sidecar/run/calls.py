@@ -1,0 +1,370 @@
+"""What a caller asks of a run, and what it is told: frozen facts, free of wire types.
+
+The servicer turns requests into these and these into answers; telemetry reads them. Nothing here holds a lock, a clock
+or a socket.
+"""
+
+# ruff: noqa: PLC0414 - the words of recall are found here too, with the calls that use them
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.prompt.provider_edits import ProviderEdit
+from prompt_sidecar.recall.outcome import Outcome as Outcome
+from prompt_sidecar.recall.selection import ByteRange as ByteRange
+from prompt_sidecar.recall.selection import LineRange as LineRange
+from prompt_sidecar.recall.selection import PatternMatch as PatternMatch
+from prompt_sidecar.recall.selection import Selection as Selection
+from prompt_sidecar.recall.selection import Stretch as Stretch
+from prompt_sidecar.run.repeated import RepeatedFigures, Repetition
+from prompt_sidecar.run.size_facts import HistorySize
+from prompt_sidecar.run.usage_calls import UsageFigures
+from prompt_sidecar.trim.entries import Action, Reason
+
+
+class Annotation(StrEnum):
+    """What an agent knows about one of its messages, beside that it is pinned."""
+
+    SNAPSHOT = "snapshot"
+    VALIDATION_FEEDBACK = "validation_feedback"
+    STEP_ERROR = "step_error"
+    REPETITION_WARNING = "repetition_warning"
+
+
+class NoFit(StrEnum):
+    """Why a prompt does not fit."""
+
+    PROTECTED_TEXT = "protected_text"
+    POLICY = "policy"
+    NOT_STASHABLE = "not_stashable"
+
+
+class OwnTextKind(StrEnum):
+    """The kinds of own text."""
+
+    DIRECTIVES = "directives"
+    REGISTRY = "registry"
+    NOTE = "note"
+    DROPPED = "dropped"
+
+
+class OwnTextPlace(StrEnum):
+    """Where a piece of own text stands."""
+
+    SYSTEM = "system"
+    HISTORY = "history"
+    TAIL = "tail"
+    CALLER = "caller"
+
+
+class RevisionUse(StrEnum):
+    """What became of the revision that was sent."""
+
+    NONE = "none"
+    NOT_NEEDED = "not_needed"
+    APPLIED = "applied"
+    MISMATCHED = "mismatched"
+
+
+class EditOperation(StrEnum):
+    """The kinds of edits."""
+
+    REPLACE = "replace"
+    INSERT = "insert"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class TrimCall:
+    """A prompt to trim. Exactly one of `body` and `messages` is given."""
+
+    caller: str
+    run_id: str
+    format: str
+    """A key of `prompt_sidecar.prompt.formats.FORMATS`, such as `openai_chat`; `conversation` goes with `messages`."""
+    body: bytes = b""
+    """The request body, UTF-8 JSON."""
+    messages: Sequence[bytes] | None = None
+    """Typed messages, each as its serialised bytes."""
+    model: str = ""
+    context_window: int = 0
+    """Tokens; 0: the model's known window, else the configured one."""
+    output_reserve: int | None = None
+    """Tokens; None: what the body asks for."""
+    preset: str = ""
+    """Empty: the configured policy."""
+    policy: Mapping[str, object] = field(default_factory=dict)
+    """Overrides, by field name of `Policy`."""
+    pinned: frozenset[int] = frozenset()
+    """Indices of pinned messages among those sent."""
+    annotations: Mapping[int, Annotation] = field(default_factory=dict)
+    """What else is known of messages, by their index among those sent; looked at when a message is first seen."""
+    recall_unavailable: bool = False
+    dry_run: bool = False
+    side_call: bool = False
+    base_revision: bytes = b""
+    revision: bytes = b""
+    edits: bool = False
+    """Answer with edits in place of the prompt."""
+    accept_bytes: int = 0
+    """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
+    served_iterations: int | None = None
+    """See TrimPromptRequest.served_iterations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """One item that is trimmed in a prompt. See TrimPromptResponse.trims."""
+
+    message_index: int
+    item_index: int
+    kind: ItemKind
+    action: Action
+    reason: Reason
+    tokens_saved: int
+    stash_id: str
+    decided_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class StashEntry:
+    """An entry of the registry; `arguments` is JSON-escaped and cut to 80 characters."""
+
+    stash_id: str
+    kind: ItemKind
+    tool: str
+    arguments: str
+    iteration: int
+    original_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Tokens of one prompt."""
+
+    before: int
+    after: int
+    limit: int
+    encoding: str
+    exact: bool
+    factor: float
+    own_text: int
+    window_assumed: bool = False
+    """Whether nobody said how large the window is: the limit follows from the configured one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """What became of the provider's prompt cache, against the prompt returned last. Tokens."""
+
+    first_changed: int
+    kept: int
+    rewritten: int
+    batch_point: bool
+    batch_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A piece of the sidecar's own text; `message_index` is -1 where it is not a message."""
+
+    kind: OwnTextKind
+    place: OwnTextPlace
+    message_index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit of the sent body; `value` is JSON (for typed prompts a serialised message)."""
+
+    operation: EditOperation
+    pointer: str
+    value: bytes
+
+
+class CacheBreak(StrEnum):
+    """Why a prompt does not begin as the one before it."""
+
+    BATCH_POINT = "batch_point"
+    """The sidecar trimmed a batch."""
+    AGENT = "agent"
+    """The agent changed its history, system prompt or tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an answer tells that no earlier answer of the run did: each thing once, for whoever counts."""
+
+    trims: Sequence[Trim] = ()
+    """Items newly trimmed, or trimmed further; `tokens_saved` is what is saved beyond the last answer."""
+    advertised: int = 0
+    """Ids that a marker or the registry shows for the first time."""
+    cache_break: CacheBreak | None = None
+    repeated_whole: int = 0
+    """Calls that repeat an earlier one whose result was still whole in the last prompt."""
+    repeated_trimmed: int = 0
+    """Such calls where it was trimmed."""
+    registry_cut: bool = False
+    """Whether the registry was written anew and had no room for all entries."""
+    ambiguous: int = 0
+    """Messages that two parsers may read differently, and that therefore pass as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds spent in the phases of one call."""
+
+    scan: float = 0.0
+    """Splitting the body, parsing and recognising what is new."""
+    count: float = 0.0
+    """Counting tokens of what is new."""
+    trim: float = 0.0
+    """Deciding, and stashing originals."""
+    encode: float = 0.0
+    """Writing the trimmed prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimAnswer:
+    """A trimmed prompt and the facts about it."""
+
+    body: bytes | None
+    """The body in the request's format; None for typed prompts and in edits mode."""
+    messages: Sequence[bytes] | None
+    """The typed messages, each serialised; None for JSON prompts and in edits mode."""
+    edits: Sequence[Edit]
+    trims: Sequence[Trim]
+    """The same object as in the answer before, unless a decision has changed: a converter may cache on its identity."""
+    stash_entries: Sequence[StashEntry]
+    """As `trims`."""
+    tokens: TokenFigures
+    fits: bool
+    no_fit: NoFit | None
+    revision: bytes
+    revision_use: RevisionUse
+    cache: CacheFigures
+    own_text: Sequence[OwnText]
+    compacted: bool
+    iteration: int
+    not_stashable: int
+    phases: Phases
+    size: HistorySize | None = None
+    """The history before the model call, by kind; None for a side call."""
+    crossed: Sequence[int] = ()
+    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
+    repeated: Sequence[Repetition] = ()
+    """Calls among the new messages that repeat an earlier one, result included; the newest."""
+    news: News = field(default_factory=News)
+    model: str = ""
+    """The one that the prompt is for; empty: not told."""
+    thinking_invalid_from: int | None = None
+    """See TrimPromptResponse.thinking_invalid_from."""
+    provider_edits: Sequence[ProviderEdit] = ()
+    """What the body asks the provider to remove."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveCall:
+    """An original to fetch."""
+
+    caller: str
+    run_id: str
+    stash_id: str
+    selection: Selection = None
+    page_tokens: int = 0
+    """0: the configured page."""
+    offset: int = 0
+    """`next_offset` of the page before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieveAnswer:
+    """What a retrieval found."""
+
+    outcome: Outcome
+    message: str
+    content: bytes = b""
+    content_type: str = ""
+    total_bytes: int = 0
+    total_lines: int = 0
+    stretches: Sequence[Stretch] = ()
+    more: bool = False
+    next_offset: int = 0
+    matching_lines: int = 0
+    content_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StashFigures:
+    """What a run has in the stash."""
+
+    entries: int
+    held_bytes: int
+    original_bytes: int
+    expired: int
+    evicted: int
+    retrievals: Mapping[Outcome, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """What a run has recorded, and how it was searched."""
+
+    items: int = 0
+    passages: int = 0
+    index_bytes: int = 0
+    waiting_bytes: int = 0
+    """Bytes of originals that wait to be indexed."""
+    first_iteration: int = 1
+    """First iteration that search covers."""
+    searches: int = 0
+    searches_found: int = 0
+    tool_calls: int = 0
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands."""
+
+    PENDING = "pending"
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskItem:
+    """A task of a run."""
+
+    id: int
+    """Its number in the run, from 1."""
+    text: str
+    status: TaskStatus = TaskStatus.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run's figures; times are seconds since the epoch."""
+
+    run_id: str
+    started: float
+    last_seen: float
+    calls: int
+    iteration: int
+    messages: int
+    tokens: TokenFigures | None
+    cache: CacheFigures | None
+    tokens_sent_total: int
+    tokens_returned_total: int
+    trimmed_items: int
+    stash: StashFigures
+    history: HistoryFigures
+    unfinished_tasks: Sequence[TaskItem]
+    size: HistorySize | None = None
+    """Of the last prompt's history."""
+    repeated: RepeatedFigures = field(default_factory=RepeatedFigures)
+    usage: UsageFigures = field(default_factory=UsageFigures)
+    """What the provider reported."""

@@ -1,0 +1,225 @@
+"""The outermost interceptor: authenticates and guards every call of every service.
+
+The caller is found when the call arrives, before its message is read; whether there is room for it is the business of
+`prompt_sidecar.server.reception`. Whatever a handler raises, down to MemoryError and the panics of native code (which
+are BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NoReturn
+
+import grpc
+
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, OutOfMemory, SidecarError, Stopping
+from prompt_sidecar.server.callers import CALLER, Callers
+from prompt_sidecar.server.handed import ENDS
+from prompt_sidecar.server.health import WATCH
+from prompt_sidecar.server.pool import ARRIVAL, Pool
+from prompt_sidecar.server.reception import REFUSALS, Reception
+from prompt_sidecar.server.refusals import Refusals
+from prompt_sidecar.server.status import abort
+from prompt_sidecar.telemetry.observer import Called, Observer
+
+HEALTH = "/grpc.health.v1.Health/"
+OWN = "/prompt_sidecar.v1."
+
+_Handler = Any
+"""grpc.RpcMethodHandler; its stubs leave out the attributes that are read here."""
+
+
+def check(context: grpc.ServicerContext) -> None:
+    """Go on only if somebody still waits for the answer.
+
+    Raises:
+        DeadlinePassed: the call's deadline has passed.
+        CallCancelled: the caller has gone.
+    """
+    if monotonic() >= ENDS.get():
+        raise DeadlinePassed("the call's deadline has passed; what was done so far is kept and not done again")
+    if not context.is_active():
+        raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
+
+
+@dataclass(frozen=True, slots=True)
+class Receptions:
+    """Where calls are taken: `own` takes the sidecar's, `health` and `watch` those of health, `admin` all else.
+
+    `refusals` tells those that nothing is read of.
+    """
+
+    own: Reception
+    health: Reception
+    watch: Reception
+    admin: Reception
+    refusals: Pool
+
+    def of(self, method: str) -> Reception:
+        """The reception that takes a method's calls."""
+        if method.startswith(OWN):
+            return self.own
+        if method == WATCH:
+            return self.watch
+        return self.health if method.startswith(HEALTH) else self.admin
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """What a method's calls get: its handler, or a refusal in its name while the server stops."""
+
+    handler: _Handler
+    turn_away: _Handler
+
+
+class Guard(grpc.ServerInterceptor):
+    """See the module. `observer` is told of every call's begin and end, `refusals` of those that are refused."""
+
+    def __init__(self, callers: Callers, receptions: Receptions, observer: Observer, refusals: Refusals) -> None:
+        self._callers = callers
+        self._receptions = receptions
+        self._observer = observer
+        self._refusals = refusals
+        self._guarded: dict[str, _Guarded] = {}
+        self._closed = False
+        self._not_served = self._refusal("", _not_served)
+        self._turn_away_any = self._refusal("", _turned_away)
+
+    def close(self) -> None:
+        """From now on turn away every call but health checks; those admitted before go on."""
+        self._closed = True
+
+    def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], _Handler], handler_call_details: grpc.HandlerCallDetails
+    ) -> _Handler:
+        """Return the guarded handler of the called method, or the refusing one. Runs on gRPC's polling thread."""
+        method = str(handler_call_details.method)
+        known = self._guarded.get(method)
+        if known is None:
+            handler = continuation(handler_call_details)
+            if handler is None:  # not kept, as anybody can make up names
+                if self._receptions.refusals.pending >= REFUSALS:
+                    return None  # gRPC refuses it by itself then
+                return self._turn_away_any if self._closed else self._not_served
+            known = self._guarded[method] = self._guard(handler, method)
+        if self._closed and not method.startswith(HEALTH):
+            return known.turn_away
+        return known.handler
+
+    def _guard(self, handler: _Handler, method: str) -> _Guarded:
+        health, own = method.startswith(HEALTH), method.startswith(OWN)
+        behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        name, reception = method.removeprefix("/"), self._receptions.of(method)
+
+        def admit(context: grpc.ServicerContext) -> None:
+            if not health:
+                CALLER.set(self._callers.of(context))
+
+        def refused(error: BaseException) -> Callable[..., None]:
+            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
+                self._refuse(name, context, error, traced=own)
+
+            return refuse
+
+        def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
+            called = self._begun(name, context, traced=own)
+            try:
+                check(context)
+                response = behaviour(request, context, *more)
+            except BaseException as error:
+                self._failed(called, context, error)
+                raise
+            self._observer.ended(called, _code(context))
+            return response
+
+        def stream(request: object, context: grpc.ServicerContext) -> Iterator[object]:
+            called = self._begun(name, context, traced=False)
+            try:
+                check(context)
+                yield from behaviour(request, context)
+            except GeneratorExit:
+                self._observer.ended(called, "CANCELLED")
+                raise
+            except BaseException as error:
+                self._failed(called, context, error)
+                raise
+            self._observer.ended(called, _code(context))
+
+        non_blocking = getattr(behaviour, "experimental_non_blocking", False)
+        guarded = _in_pool(stream if handler.response_streaming and not non_blocking else answer, reception)
+        guarded.experimental_non_blocking = non_blocking
+        guarded.admit, guarded.refused = admit, refused
+        guarded.streams, guarded.lasts = handler.request_streaming, handler.response_streaming
+        make = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, False): grpc.stream_unary_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }[handler.request_streaming, handler.response_streaming]
+        return _Guarded(
+            make(guarded, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
+        )
+
+    def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:
+        """A handler that refuses the calls of a method; an empty name: one that is not served."""
+        traced = not name or name.startswith(OWN[1:])
+
+        def answer(_: object, context: grpc.ServicerContext) -> None:
+            self._refuse(name, context, error(), traced=traced)
+
+        # Registered as taking a stream, so that a refused request's message is not waited for.
+        return grpc.stream_unary_rpc_method_handler(_in_pool(answer, self._receptions.refusals))
+
+    def _refuse(self, name: str, context: grpc.ServicerContext, error: BaseException, *, traced: bool) -> NoReturn:
+        called = self._begun(name, context, traced=traced)
+        self._failed(called, context, error)
+        raise error
+
+    def _begun(self, name: str, context: grpc.ServicerContext, *, traced: bool) -> Called:
+        return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
+
+    def _failed(self, called: Called, context: Any, error: BaseException) -> None:
+        """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
+        if isinstance(error, MemoryError):
+            error = OutOfMemory(
+                "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
+                bound="limits.process_bytes",
+            )
+        ended = type(error) is Exception and not error.args and context.code() is not None
+        code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
+        if not isinstance(error, (CallCancelled, GeneratorExit)):
+            self._refusals.tell(called.method, error, code, context.peer())
+        try:
+            if not ended:
+                abort(context, error)
+        finally:
+            self._observer.ended(called, code, error)
+
+
+def _turned_away() -> SidecarError:
+    return Stopping("this sidecar is stopping; call another, or this one when it is back")
+
+
+def _not_served() -> SidecarError:
+    return NotServed("Method not found!")
+
+
+def _code(context: Any) -> str:
+    """The status of a call whose handler came to its end; the caller may have gone by then."""
+    if context.is_active():
+        code = context.code()
+        return "OK" if code is None else str(code.name)
+    return "DEADLINE_EXCEEDED" if monotonic() >= ENDS.get() else "CANCELLED"
+
+
+def _in_pool(behaviour: Any, pool: Executor) -> Any:
+    """Have gRPC hand `behaviour` to `pool` and not to the server's own; the attribute is the one that it looks for."""
+
+    def run(*args: object) -> object:
+        return behaviour(*args)
+
+    run.experimental_thread_pool = pool  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,361 @@
+"""The life of the server: bind, serve, drain, stop.
+
+It binds and answers at once, so that a taken address is told before anything is loaded; while the default vocabulary is
+loaded, health says NOT_SERVING, and early calls wait for it in their threads. Only when it is usable, health says
+SERVING. At a stop, health says NOT_SERVING and new calls are
+refused at once, calls in flight finish within the grace, and what then still runs is cancelled. Connections stay open
+until then: gRPC's own stop closes each with its last call, and a client's next frame on a closed socket resets it,
+which loses what the kernel has not sent yet of a large answer. Open health watches and reflection streams are not
+waited for: they would hold every stop for the whole grace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+from grpc_channelz.v1 import channelz, channelz_pb2
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from prompt_sidecar.run.service import Runs
+from prompt_sidecar.server.allocator import give_back
+from prompt_sidecar.server.callers import Callers, TokensError, read_tokens
+from prompt_sidecar.server.descriptors import TooFewDescriptors, connections
+from prompt_sidecar.server.guard import Guard, Receptions
+from prompt_sidecar.server.handed import unknown_grpc
+from prompt_sidecar.server.health import NOT_SERVING, SERVING, Health
+from prompt_sidecar.server.health import SERVICE_NAME as HEALTH_NAME
+from prompt_sidecar.server.identity import Identity, IdentityError, StartError
+from prompt_sidecar.server.indexing import Indexer
+from prompt_sidecar.server.logs import frames
+from prompt_sidecar.server.memory import MemoryGate
+from prompt_sidecar.server.options import ServerOptions, split_address
+from prompt_sidecar.server.pool import InFlight, Pool
+from prompt_sidecar.server.reception import Bounds, Clerk, Reception
+from prompt_sidecar.server.refusals import LINES, Refusals
+from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.telemetry.observer import Observer
+
+_HEALTH_THREADS = 2
+_WATCH_THREADS = 2
+_REFUSAL_THREADS = 1
+_ADMIN_THREADS = 4
+"""Threads for reflection and channelz; an open reflection stream holds one, for server.message_timeout at most."""
+_SIDE_CALLS = 64
+"""Health checks and watches, and reflection and channelz calls, running or waiting."""
+_LAST_CALLS_SECONDS = 60.0
+"""What calls get to finish when their connection's age is over."""
+_FLUSH_SECONDS = 0.25
+"""How long connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
+_END_SECONDS = 2.0
+"""How long a stop waits for gRPC's own threads, and for a slice of housekeeping or indexing each."""
+
+_NAME_BYTES = 4
+"""Random bytes of a socket's first name."""
+SOCKET_BYTES = 107
+"""The longest path of a unix socket on Linux."""
+
+_GIVE_BACK_SECONDS = 30.0
+"""Time between givings back of unused memory, which take some milliseconds."""
+
+_log = logging.getLogger(__name__)
+
+
+class Server:
+    """A bound server. `start` makes it serve, `stop` ends it. `observer` is told of its calls.
+
+    Raises:
+        StartError: an address is taken or cannot be bound, or a TLS file cannot be used.
+        TokensError: the tokens file cannot be used.
+    """
+
+    def __init__(
+        self, settings: ServerOptions, observer: Observer | None = None, refusals: Refusals | None = None
+    ) -> None:
+        """Bind. `refusals` logs refused calls; None: as by default."""
+        self._settings = settings
+        self.observer = observer or Observer()
+        """Whom it tells of its calls."""
+        self._in_flight = InFlight()
+        self._stop_sweeping = threading.Event()
+        self._sweeper: threading.Thread | None = None
+        self._indexer: Indexer | None = None
+        if missing := unknown_grpc():
+            raise StartError(f"grpcio {grpc.__version__} cannot be used, it lacks what this server needs: {missing}")
+        self._workers = Pool(settings.workers, "call", waited=self.observer.waited)
+        side = [Pool(threads, name) for threads, name in _SIDE_POOLS]
+        self._pools = (self._workers, *side)
+        receptions = self._receive(*side)
+        self._own = receptions.own
+        self._receptions = receptions
+        self._clerk: Clerk | None = None
+        self._refusals = refusals or Refusals(LINES)
+        self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
+        self._guard = Guard(self._callers, receptions, self.observer, self._refusals)
+        self._identity = Identity(settings) if settings.tls_certificate else None
+        self._server = grpc.server(self._workers, interceptors=[self._guard], options=_channel_arguments(settings))
+        self._health = Health(SERVICE, side[1])
+        self._inode: tuple[int, int] | None = None
+        self.port = self._bind_tcp() if settings.listen else 0
+        """The TCP port, also where port 0 was asked for; 0: none."""
+        if settings.socket:
+            self._bind_socket()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """What clients dial, in gRPC's spelling."""
+        tcp = f"{self._settings.listen.rpartition(':')[0]}:{self.port}" if self.port else ""
+        unix = f"unix:{self._settings.socket}" if self._settings.socket else ""
+        return tuple(address for address in (tcp, unix) if address)
+
+    def start(
+        self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve `runs`; return once health says so.
+
+        `load` loads what calls need, while early ones wait for it by themselves; then `warm` is run once in each thread
+        that serves calls.
+        """
+        self._indexer = Indexer(runs.work_off, self._in_flight)
+        memory = MemoryGate(runs.limits.process_bytes)
+        servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer, memory)
+        methods = servicer.handlers()
+        self.observer.watch(runs.totals, lambda: self._own.active, memory.figures)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        self._server.add_registered_method_handlers(SERVICE, methods)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        described = [SERVICE, HEALTH_NAME, reflection.SERVICE_NAME]
+        if self._settings.channelz:
+            channelz.add_channelz_servicer(self._server)
+            described.append(_CHANNELZ)
+        reflection.enable_server_reflection(described, self._server)
+        taken = self._receptions
+        self._clerk = Clerk(taken.own, taken.health, taken.watch, taken.admin)
+        self._server.start()
+        self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
+        self._sweeper.start()
+        load()
+        self._workers.warm(warm)
+        give_back()
+        memory.settle()
+        self._health.set(SERVING)
+
+    def stop(self, grace: float | None = None) -> bool:
+        """Drain for `grace` seconds, by default the configured ones, then end; return whether all calls finished."""
+        grace = self._settings.grace if grace is None else grace
+        self._stop_sweeping.set()
+        if self._indexer is not None:
+            self._indexer.end()
+        self._guard.close()
+        self._own.close()
+        self._health.set(NOT_SERVING)
+        idle = self._in_flight.wait_for_none(0)
+        clean = idle or self._in_flight.wait_for_none(grace)
+        if clean and not idle:
+            time.sleep(_FLUSH_SECONDS)
+        self._unlink_socket()  # while we have it open: later its inode may be another file's
+        self._server.stop(None).wait(_END_SECONDS)
+        if self._clerk is not None:
+            self._clerk.end()
+        self._refusals.tell_rest(at_once=True)
+        if self._sweeper is not None:
+            self._sweeper.join(_END_SECONDS)
+        if self._indexer is not None:
+            self._indexer.join(_END_SECONDS)
+        for pool in self._pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return clean
+
+    def reload(self) -> Sequence[str]:
+        """Read the tokens and the TLS files again; what changed, a sentence each.
+
+        A file that cannot be used changes nothing, and is logged as an error: what was read before stays in force. A
+        token that is gone is refused from the next call on. Connections keep the certificates that they were made with
+        until they end, which is at server.connection_age.
+        """
+        told: list[str] = []
+        settings = self._settings
+        readers: list[Callable[[], str]] = []
+        if settings.tokens_file:
+            readers.append(lambda: self._callers.replace(read_tokens(settings.tokens_file)))
+        if self._identity is not None:
+            readers.append(self._identity.reload)
+        for read in readers:
+            try:
+                told.append(read())
+            except (TokensError, IdentityError) as error:
+                _log.error("%s; what was read before stays in force", error)
+        return told
+
+    def _receive(self, checks: Pool, watch: Pool, admin: Pool, refusals: Pool) -> Receptions:
+        """Make the places where calls are taken."""
+        settings, reached = self._settings, self.observer.reached
+        own = Bounds(
+            calls=settings.max_calls,
+            bound="server.max_calls",
+            slow=settings.slow_messages,
+            message_seconds=settings.message_timeout,
+            answer_seconds=settings.answer_timeout,
+        )
+        side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
+        return Receptions(
+            own=Reception(self._workers, refusals, own, self._in_flight, reached),
+            health=Reception(checks, refusals, side, reached=reached),
+            watch=Reception(watch, refusals, side, reached=reached),
+            admin=Reception(admin, refusals, side, reached=reached),
+            refusals=refusals,
+        )
+
+    def _sweep(self, runs: Runs) -> None:
+        given_back = time.monotonic()
+        while not self._stop_sweeping.wait(self._settings.sweep_interval):
+            try:
+                runs.sweep()
+                self._refusals.tell_rest()
+                if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
+                    give_back()
+                    given_back = time.monotonic()
+            except Exception as error:  # noqa: BLE001  # one bad slice must not end all housekeeping
+                _log.error("housekeeping failed: %s", frames(error))
+
+    def _bind_tcp(self) -> int:
+        listen = self._settings.listen
+        try:
+            if self._identity is None:
+                return self._server.add_insecure_port(listen)
+            return self._server.add_secure_port(listen, self._identity.credentials())
+        except RuntimeError:
+            raise StartError(f"server.listen {listen}: {_why_not(listen)}") from None
+
+    def _bind_socket(self) -> None:
+        """Bind under a name that is nobody's, then move the socket to its place.
+
+        gRPC removes the file of the name that it was given when it stops, whoever's it is by then. So it is given one
+        that is not there any more; whether the file in our place is ours, we look.
+        """
+        path = Path(self._settings.socket)
+        _make_way(str(path))
+        first = path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
+        if len(os.fsencode(first)) > SOCKET_BYTES:
+            raise StartError(f"server.socket {path}: its folder's path is too long for a socket; use a shorter one")
+        with _umask(0o177):
+            try:
+                self._server.add_insecure_port(f"unix:{first}")
+            except RuntimeError:
+                raise StartError(
+                    f"server.socket {path} cannot be bound; its folder must exist and be writable"
+                ) from None
+        first.chmod(0o600)
+        try:
+            first.rename(path)
+        except OSError as error:
+            first.unlink()
+            raise StartError(f"server.socket {path} cannot be put in place: {error.strerror}") from None
+        self._inode = _file_id(path)
+
+    def _unlink_socket(self) -> None:
+        """Remove our socket's file, but not one that another server has put in its place."""
+        with contextlib.suppress(OSError):
+            path = Path(self._settings.socket)
+            if self._inode is not None and _file_id(path) == self._inode:
+                path.unlink()
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    """What tells a file from any other: an inode's number means nothing on another device."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
+    """How gRPC is to treat connections."""
+    listeners = bool(settings.listen) + bool(settings.socket)
+    try:
+        most = connections(settings.max_connections, listeners)
+    except TooFewDescriptors as error:
+        raise StartError(str(error)) from None
+    milliseconds = {
+        "grpc.max_connection_idle_ms": settings.connection_idle,
+        "grpc.max_connection_age_ms": settings.connection_age,
+        "grpc.max_connection_age_grace_ms": _LAST_CALLS_SECONDS,
+        "grpc.keepalive_time_ms": settings.keepalive,
+        "grpc.keepalive_timeout_ms": settings.keepalive_timeout,
+        "grpc.http2.ping_timeout_ms": settings.keepalive_timeout,
+        "grpc.server_handshake_timeout_ms": settings.handshake_timeout,
+        "grpc.http2.settings_timeout": settings.handshake_timeout,
+    }
+    return [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", settings.max_streams),
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.keepalive_permit_without_calls", 1),  # idle peers that went without a word are noticed too
+        ("grpc.enable_channelz", int(settings.channelz)),
+        *((name, int(seconds * 1_000)) for name, seconds in milliseconds.items()),
+    ]
+
+
+_SIDE_POOLS = (
+    (_HEALTH_THREADS, "health"),
+    (_WATCH_THREADS, "watch"),
+    (_ADMIN_THREADS, "admin"),
+    (_REFUSAL_THREADS, "refuse"),
+)
+_CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
+
+
+def _make_way(path: str) -> None:
+    """See that no live server has the socket; what a dead one left may be replaced."""
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StartError(f"server.socket {path} cannot be looked at: {error.strerror}") from None
+    if not stat.S_ISSOCK(mode):
+        raise StartError(f"server.socket {path} is there and is not a socket; it is not replaced")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return  # a dead server left it; ours will take its place
+        except OSError as error:
+            raise StartError(f"server.socket {path} is there and cannot be tried: {error.strerror}") from None
+        else:
+            raise StartError(f"server.socket {path}: a server is listening there already")
+
+
+def _why_not(listen: str) -> str:
+    """Say why an address cannot be bound; gRPC tells only that."""
+    host, port = split_address(listen)
+    try:
+        family, kind, protocol, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as attempt:
+            attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            attempt.bind(resolved)
+    except OSError as error:
+        return f"cannot listen there: {error.strerror}; free the address or set another"
+    return "cannot listen there; are the TLS files a certificate chain, its key and authorities in PEM?"
+
+
+@contextlib.contextmanager
+def _umask(mask: int) -> Iterator[None]:
+    """Have files made with `mask`: the socket is never open to others, not even between bind and chmod."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,153 @@
+"""How much memory the process takes, how much it may take, and whether a call's needs are within what is left.
+
+Theory. A process that runs out of memory does not fail in one place: Python raises MemoryError wherever it stands, some
+native code crashes, and in a container the kernel kills it, which loses every run. So a prompt is refused before any
+work is done, by an estimate of what it may need against what is left: of the configured limit, else of the container's
+(cgroup), and of the process's address space (RLIMIT_AS). Calls in flight reserve their estimates, since
+what they are about to take is not in the kernel's figure yet. Where there is no limit, nothing is read and nobody is
+refused.
+
+The estimate is of the worst kind of prompt with so many bytes, all of it new: bytes are copied as they are received,
+lifted, sliced, kept, returned and sent, and each message becomes a record. Memory within the heap that is free again
+counts as taken, so the estimate errs on the safe side; what is idle is given back to the system every half minute.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.run.totals import ProcessMemory
+
+COPIES: Final = 10
+"""Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
+before they are compressed, the returned slices, the joined answer, and two more while gRPC sends it."""
+MESSAGE_BYTES: Final = 4_000
+"""What a new message takes beside its bytes, while its decoded form is still there."""
+CALL_BYTES: Final = 2_097_152
+"""What any call takes beside that."""
+LEAST_MESSAGE: Final = 25
+"""Bytes of the smallest message, with its comma: `{"role":"user"}` and some."""
+
+BASELINE_BYTES: Final = 150_000_000
+"""What a process takes before any run: 146 MB with the extra `fast`, 112 without."""
+RESERVE: Final = 1.25
+"""Times that a process takes what its figures explain, at most; the bench holds it to that."""
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_CGROUPS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Of the container that the process is in: cgroup v2, v1."""
+_NO_LIMIT: Final = 1 << 60
+"""A cgroup limit from which on it says that there is none."""
+
+
+def container_limit(files: tuple[Path, ...] = _CGROUPS) -> int:
+    """Bytes that the container may take; 0: it has no limit, or none is told."""
+    for file in files:
+        with suppress(OSError, ValueError):
+            limit = int(file.read_text(encoding="ascii"))  # cgroup v2 says "max" where there is none
+            return limit if limit < _NO_LIMIT else 0
+    return 0
+
+
+def sizing(limits: Limits, container: int) -> str:
+    """What to say where all that may be kept does not fit the container; empty where it does or there is no limit."""
+    need = int((BASELINE_BYTES + limits.stash_bytes + limits.memory_bytes) * RESERVE)
+    if not container or need <= container:
+        return ""
+    return (
+        f"the process may take {container:,} bytes, and may come to {need:,}: limits.stash_bytes, limits.memory_bytes "
+        f"and {BASELINE_BYTES:,} of its own, with a quarter in reserve; lower them, or prompts will be refused"
+    )
+
+
+class MemoryGate:
+    """Admits prompts while there is memory for them. Thread-safe.
+
+    `most` is bytes that the process may take; 0: the container's limit, if it has one.
+    """
+
+    def __init__(self, most: int = 0, read: Callable[[], tuple[int, int]] | None = None) -> None:
+        self._read = read or _Statm()
+        self.limit = most or container_limit()
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        self._address_limit = 0 if soft == resource.RLIM_INFINITY else soft
+        self._lock = threading.Lock()
+        self._reserved = 0
+        self._baseline = 0
+
+    def settle(self) -> None:
+        """The process is ready: what it takes now is its baseline."""
+        self._baseline = self._read()[1]
+
+    def figures(self) -> ProcessMemory:
+        """What the process takes, as the kernel says."""
+        return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit)
+
+    @contextmanager
+    def admit(self, raw: bytes) -> Iterator[None]:
+        """Reserve what a prompt of these bytes may need until it is answered.
+
+        Raises:
+            TooLarge: it may need more than is left; nothing was done.
+        """
+        if not self.limit and not self._address_limit:
+            yield
+            return
+        need = CALL_BYTES + COPIES * len(raw)
+        left = self._left()
+        # Only where the worst would not fit, the messages are looked for: each begins with a brace.
+        most_messages = len(raw) // LEAST_MESSAGE
+        if need + MESSAGE_BYTES * most_messages > left:
+            most_messages = min(most_messages, raw.count(b"{"))
+        need += MESSAGE_BYTES * most_messages
+        with self._lock:
+            if need + self._reserved > left:
+                raise TooLarge(
+                    f"this prompt may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
+                    "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)",
+                    bound="limits.process_bytes",
+                )
+            self._reserved += need
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved -= need
+
+    def _left(self) -> int:
+        address, resident = self._read()
+        lefts = []
+        if self.limit:
+            lefts.append(self.limit - resident)
+        if self._address_limit:
+            lefts.append(self._address_limit - address)
+        return min(lefts)
+
+
+class _Statm:
+    """Reads the process's address space and resident memory, bytes; zeros where the system does not tell."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        with suppress(OSError):
+            self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __call__(self) -> tuple[int, int]:
+        try:
+            size, resident, *_ = os.pread(self._file, 128, 0).split()
+        except (OSError, ValueError):
+            return 0, 0
+        return int(size) * _PAGE, int(resident) * _PAGE
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            with suppress(OSError):
+                os.close(self._file)

@@ -1,0 +1,112 @@
+"""Where calls run: thread pools that tell what waits for them, and the count of calls in flight.
+
+Health has threads of its own: a busy sidecar must not look like a dead one. Which calls come here, and how many, is
+decided in `prompt_sidecar.server.reception`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+
+
+class Arrival(threading.local):
+    """When the call that the current thread serves arrived."""
+
+    at = 0.0
+    """By `perf_counter`."""
+
+
+ARRIVAL = Arrival()
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _ignored(_: float) -> None:
+    pass
+
+
+class InFlight:
+    """How many calls are waiting, running or still being answered; tells when there are none."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self) -> None:
+        """One more."""
+        with self._changed:
+            self._count += 1
+
+    def remove(self) -> None:
+        """One less."""
+        with self._changed:
+            self._count -= 1
+            if self._count == 0:
+                self._changed.notify_all()
+
+    @property
+    def count(self) -> int:
+        """How many there are now."""
+        return self._count
+
+    def wait_for_none(self, timeout: float) -> bool:
+        """Wait until there are none, at most `timeout` seconds; return whether there are none."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, timeout)
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads that tell how much runs or waits."""
+
+    def __init__(self, workers: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
+        """`waited` is told the seconds that each call waited for its thread, in that thread."""
+        super().__init__(workers, thread_name_prefix=name)
+        self._waited = waited or _ignored
+        self.workers = workers
+        """Threads."""
+        self._lock = threading.Lock()
+        self._pending = 0
+
+    @property
+    def pending(self) -> int:
+        """What runs or waits."""
+        return self._pending
+
+    def warm(self, function: Callable[[], None]) -> None:
+        """Start every thread and run `function` once in each."""
+        together = threading.Barrier(self.workers)
+
+        def run() -> None:
+            function()
+            together.wait()
+
+        for future in [self.submit(run) for _ in range(self.workers)]:
+            future.result()
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `function` in a thread."""
+        arrived = perf_counter()
+
+        def run() -> T:
+            ARRIVAL.at = arrived
+            self._waited(perf_counter() - arrived)
+            return function(*args, **kwargs)
+
+        with self._lock:
+            self._pending += 1
+        try:
+            future = super().submit(run)
+        except BaseException:
+            self._done(None)
+            raise
+        future.add_done_callback(self._done)
+        return future
+
+    def _done(self, _: object) -> None:
+        with self._lock:
+            self._pending -= 1

@@ -1,0 +1,114 @@
+"""Asking a server for its health, and saying at once why there is no answer.
+
+gRPC says UNAVAILABLE of a closed port, a missing socket and a port that speaks TLS alike, or waits in the hope that
+they come up. Who probes wants to know which. So the address is first connected to without gRPC, and where gRPC then
+gets no answer, a TLS handshake is tried.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+SERVICE = "prompt_sidecar.v1.SidecarService"
+_UNIX = "unix:"
+_WHY = {
+    errno.ECONNREFUSED: "connection refused: nothing listens there",
+    errno.EACCES: "permission denied: the socket is its owner's alone, so probe as the user that serves",
+    errno.ENOENT: "there is no such socket; has the server started?",
+    errno.ENOTDIR: "there is no such socket; its folder is none",
+    errno.ENAMETOOLONG: "that path is too long for a socket",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a probe found: what to print, and whether the server serves."""
+
+    told: str
+    answered: bool = False
+    serves: bool = False
+
+
+def probe(address: str, timeout: float) -> Found:
+    """Ask the server at an address in gRPC's spelling; `timeout` in seconds for all of it."""
+    if (why := _unreachable(address, timeout)) is not None:
+        return Found(f"no answer from a sidecar: {why}")
+    with grpc.insecure_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=SERVICE), timeout=timeout)
+        except grpc.RpcError as error:
+            call: Any = error  # what a stub raises is a Call as well, which the types do not say
+            return Found(f"no answer from a sidecar ({call.code().name}): {_why(call, address, timeout)}")
+    serves = answer.status == health_pb2.HealthCheckResponse.SERVING
+    return Found(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status), answered=True, serves=serves)
+
+
+def _unreachable(address: str, timeout: float) -> str | None:
+    """Why nothing can be connected to there; None: something can, or only gRPC can tell."""
+    try:
+        _connected(address, timeout).close()
+    except TimeoutError:
+        return f"it did not take a connection within {timeout:g} s"
+    except socket.gaierror as error:
+        return f"the host's name is not known ({error.strerror})"
+    except OSError as error:
+        if error.errno in _WHY:
+            return _WHY[error.errno]
+        return os.strerror(error.errno) if error.errno else str(error)
+    except ValueError:
+        return None
+    return None
+
+
+def _why(call: Any, address: str, timeout: float) -> str:
+    """What a server that can be connected to is, if it gave no answer."""
+    if call.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return (
+            f"something listens there, but gave no answer within {timeout:g} s: it is starting, busy, or no gRPC server"
+        )
+    if call.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return "it is a gRPC server without the health service"
+    if call.code() is grpc.StatusCode.NOT_FOUND:
+        return "it is a gRPC server, but no sidecar"
+    if call.code() is grpc.StatusCode.UNAVAILABLE and _speaks_tls(address, timeout):
+        return "it speaks TLS there, and the probe does not; give the server a unix socket too and probe that"
+    return "something listens there, but it is no gRPC server"
+
+
+def _speaks_tls(address: str, timeout: float) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: does it speak TLS at all?
+    context.set_alpn_protocols(["h2"])
+    try:
+        with _connected(address, timeout) as raw, context.wrap_socket(raw) as wrapped:
+            return wrapped.version() is not None
+    except ssl.SSLError as error:
+        return error.reason not in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # an alert is TLS too
+    except (OSError, ValueError):
+        return False
+
+
+def _connected(address: str, timeout: float) -> socket.socket:
+    """A connection. ValueError: the address is in a spelling that only gRPC knows."""
+    if address.startswith(_UNIX):
+        made = socket.socket(socket.AF_UNIX)
+        with contextlib.ExitStack() as failing:
+            failing.callback(made.close)
+            made.settimeout(timeout)
+            made.connect(address.removeprefix(_UNIX).removeprefix("//"))
+            failing.pop_all()
+        return made
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ValueError(address)
+    return socket.create_connection((host.strip("[]"), int(port)), timeout)

@@ -1,0 +1,440 @@
+"""Where calls wait for their message: without a thread, for a bounded time, and nobody in everybody's way.
+
+gRPC's Python server reads a request in the thread that will serve it. So a caller that sends headers and never a
+message holds a thread, and as many of them as there are threads hold up everybody. Here a call is admitted, and its
+caller known, before anything of its message is read; then the message is awaited by gRPC's own event loop, and only a
+call whose message has come whole is given a thread.
+
+What a call costs while it waits is memory, as gRPC keeps what has come of a message. So messages are read only a little
+ahead of the threads that take them, and at most half of these for one connection. One that takes longer than
+`SLOW_AFTER` to come no longer holds back those behind it, but of these there may be only so many, and none may take
+longer than the options say. Where somebody has to give way, it is the connection with the most calls, with its oldest:
+a caller that sends little is not crowded out by one that sends much. An answer that its caller does not take is bounded
+in the same way.
+
+    submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
+                              └─ too slow, or in the way: refused ──┘
+
+`concurrent.futures.Executor` is the seam: gRPC hands every call to the executor of its method; see
+`prompt_sidecar.server.handed`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from math import inf
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
+from prompt_sidecar.server.handed import Handed
+from prompt_sidecar.server.pool import ARRIVAL, InFlight, Pool
+
+SLOW_AFTER: Final = 0.1
+"""Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
+TICK: Final = 0.05
+"""Seconds between looks at what waits."""
+_LATEST: Final = 1.5 * TICK
+"""Seconds that count, of those between two looks."""
+REFUSALS: Final = 256
+"""Refusals that may wait for a thread; past it a call is cut off without a status. A refusal takes 0.1 ms."""
+_AHEAD: Final = 2
+"""Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
+
+_FIRST_SECONDS: Final = 1.0
+"""Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
+
+
+class _Phase(Enum):
+    WAITING = auto()
+    READING = auto()
+    READY = auto()
+    RUNNING = auto()
+    ANSWERING = auto()
+    """Answered or refused, and not yet taken."""
+    CUT = auto()
+    """Cut off, and gRPC has yet to see to it."""
+
+
+class _Call:
+    """One call, and where it stands. The lock of its reception guards it."""
+
+    __slots__ = ("arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
+
+    def __init__(self, handed: Handed) -> None:
+        self.handed = handed
+        self.streams: bool = handed.behaviour.streams
+        self.lasts: bool = handed.behaviour.lasts
+        self.peer = ""
+        self.arrived = perf_counter()
+        self.phase = _Phase.WAITING
+        self.since = 0.0
+        """When its phase began, by `monotonic`."""
+        self.pace = 0.0
+        """When its message was first waited for, by the time that was looked at."""
+        self.slow = False
+        self.over = False
+        """Whether its caller has all that it will get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What may wait in one reception."""
+
+    calls: int
+    """Calls that wait or run, and as many whose answers are not taken yet."""
+    bound: str
+    """The name that `calls` has in the settings."""
+    slow: int
+    """Calls whose message is slow."""
+    message_seconds: float
+    answer_seconds: float
+
+
+class Reception(ThreadPoolExecutor):
+    """Takes the calls of some methods and has `pool` run them. It has no thread of its own but for the `Clerk`'s.
+
+    A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read; raises
+    to refuse), `refused` (makes the behaviour that tells an error), `streams` (whether it takes a stream of messages,
+    which it reads by itself; such a call is ended after `message_seconds`) and `lasts` (whether its answer is a stream
+    that may stay open).
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        refusals: Pool,
+        bounds: Bounds,
+        in_flight: InFlight | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`refusals` tells refusals; `reached` is told the name of a bound where no status tells it."""
+        super().__init__(1)
+        self._pool = pool
+        self._refusals = refusals
+        self._bounds = bounds
+        self._in_flight = in_flight or InFlight()
+        self._reached = reached
+        self._lock = threading.Lock()
+        self._ahead = _AHEAD * pool.workers
+        self._share = max(1, self._ahead // 2)
+        self._pace = self._looked = 0.0
+        self._closing = False
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to look at now and then."""
+        self._waiting: OrderedDict[_Call, None] = OrderedDict()
+        self._reading: OrderedDict[_Call, None] = OrderedDict()
+        self._streaming: OrderedDict[_Call, None] = OrderedDict()
+        """Those of the running calls whose caller their thread may wait for."""
+        self._answering: OrderedDict[_Call, None] = OrderedDict()
+        self._slow = 0
+        self._ready = 0
+        self._running = 0
+
+    @property
+    def active(self) -> int:
+        """Calls that wait, run, or are being answered."""
+        return self._pending + len(self._answering)
+
+    @property
+    def _pending(self) -> int:
+        return len(self._waiting) + len(self._reading) + self._ready + self._running
+
+    def close(self) -> None:
+        """The server stops: a call whose message is slow is not waited for any more."""
+        self._closing = True
+        self.wake()
+
+    # -- what gRPC calls, on its event loop ----------------------------------------------------------------------------
+
+    def submit(self, run: Any, /, *handed: Any, **_: Any) -> Future[Any]:
+        """Take a call. Runs on gRPC's event loop, which holds the call's condition."""
+        call = _Call(Handed(run, handed))
+        try:
+            context = call.handed.context()
+            call.peer = context.peer()
+            call.handed.enter(call.handed.behaviour.admit, context)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
+            self._tell(call, error)
+        else:
+            self._admit(call, context)
+        return _TAKEN
+
+    def _admit(self, call: _Call, context: Any) -> None:
+        """Give the call a place, if there is one or another one gives way."""
+        with self._lock:
+            victim = self._in_the_way(call) if self._pending >= self._bounds.calls else None
+            full = self._pending >= self._bounds.calls and victim is None
+            if victim is not None:
+                self._end(victim)
+            if not full:
+                self._in_flight.add()
+                call.since = monotonic()
+                self._waiting[call] = None
+                context.add_callback(lambda: self._over(call))
+        if victim is not None:
+            self._tell(victim, self._too_many())
+        if full:
+            self._tell(call, self._too_many())
+        else:
+            self._read_on()
+
+    def _read_on(self) -> None:
+        """Ask for as many messages as may be read now."""
+        while True:
+            with self._lock:
+                if not self._waiting or len(self._reading) - self._slow + self._ready >= self._ahead:
+                    break
+                call = self._next()
+                if call is None:
+                    break
+                del self._waiting[call]
+                if call.streams:
+                    call.phase = _Phase.READY
+                    self._ready += 1
+                else:
+                    call.phase, call.since, call.pace = _Phase.READING, monotonic(), self._pace
+                    self._reading[call] = None
+            if call.streams:
+                self._hand_over(call)
+            else:
+                call.handed.ask(partial(self._received, call))
+        self.wake()
+
+    def _next(self) -> _Call | None:
+        """Of the calls that wait the first of a connection of which the fewest are being read.
+
+        None: one connection has its share of what is read, half of all, and nobody else waits.
+        """
+        if len(self._waiting) == 1 and len(self._reading) - self._slow < self._share:
+            return next(iter(self._waiting))
+        reading: dict[str, int] = {}
+        for call in self._reading:
+            if not call.slow:
+                reading[call.peer] = reading.get(call.peer, 0) + 1
+        found = min(self._waiting, key=lambda call: reading.get(call.peer, 0))
+        return found if reading.get(found.peer, 0) < self._share else None
+
+    def _received(self, call: _Call) -> None:
+        """The call's message has come, or will not come any more."""
+        with self._lock:
+            if call.phase is not _Phase.READING:
+                return
+            self._unread(call)
+            call.phase = _Phase.READY
+            self._ready += 1
+        self._hand_over(call)
+
+    def _over(self, call: _Call) -> None:
+        """Its caller has all that it gets, or has gone."""
+        with self._lock:
+            call.over = True
+            if call.phase is _Phase.WAITING:
+                del self._waiting[call]
+            elif call.phase is _Phase.ANSWERING:
+                del self._answering[call]
+            elif call.phase is not _Phase.CUT:
+                return  # who has it now sees to it
+        self._in_flight.remove()
+
+    # -- in a thread of the pool ---------------------------------------------------------------------------------------
+
+    def _hand_over(self, call: _Call) -> None:
+        try:
+            self._pool.submit(self._work, call)
+        except RuntimeError:  # the pool has ended: so has the server
+            call.handed.cut_off()
+
+    def _work(self, call: _Call) -> None:
+        ARRIVAL.at = call.arrived
+        with self._lock:
+            self._ready -= 1
+            self._running += 1
+            call.phase, call.since = _Phase.RUNNING, monotonic()
+            if call.streams or call.lasts:
+                self._streaming[call] = None
+        self._read_on()
+        try:
+            call.handed.serve()
+        finally:
+            with self._lock:
+                self._running -= 1
+                over = call.over
+                self._streaming.pop(call, None)
+                dropped = None if over else self._answered(call)
+            if over:
+                self._in_flight.remove()
+            if dropped is not None:
+                self._cut_off(dropped, self._bounds.bound)
+
+    def _answered(self, call: _Call) -> _Call | None:
+        """The call waits for its answer to be taken; returns the one that gives way, if there are too many."""
+        call.phase, call.since = _Phase.ANSWERING, monotonic()
+        self._answering[call] = None
+        if len(self._answering) <= self._bounds.calls:
+            return None
+        victim = self._of_largest(self._answering)
+        self._cut(victim)
+        return victim
+
+    # -- in the clerk's thread -----------------------------------------------------------------------------------------
+
+    def look(self) -> bool:
+        """End what has waited for too long; whether anything waits still."""
+        now, bounds = monotonic(), self._bounds
+        ended: list[tuple[_Call, SidecarError]] = []
+        with self._lock:
+            # A sidecar that is busy looks late; what its clients have sent by then is not theirs to answer for.
+            self._pace += min(now - self._looked, _LATEST)
+            self._looked = now
+            for call in [each for each in self._reading if not each.slow]:
+                if self._pace - call.pace < SLOW_AFTER:
+                    break  # the others came later
+                call.slow = True
+                self._slow += 1
+            for call in [each for each in self._reading if each.slow]:
+                if self._closing:
+                    error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
+                elif now - call.since >= bounds.message_seconds:
+                    error = MessageLate(
+                        f"the call's message did not come within {bounds.message_seconds:g} s (server.message_timeout)",
+                        bound="server.message_timeout",
+                    )
+                else:
+                    continue
+                self._end(call)
+                ended.append((call, error))
+            while self._slow > bounds.slow:
+                call = self._of_largest(OrderedDict((each, None) for each in self._reading if each.slow))
+                self._end(call)
+                ended.append((call, TooLarge(_SLOW, bound="server.slow_messages")))
+            late = [
+                each
+                for each in self._streaming
+                if now - each.since >= (bounds.message_seconds if each.streams else _FIRST_SECONDS)
+            ]
+            untaken = [each for each in self._answering if now - each.since >= bounds.answer_seconds]
+            untaken = [each for each in untaken if not each.lasts]
+            for call in late:
+                call.since = inf  # once is enough
+            for call in untaken:
+                self._cut(call)
+            waits = bool(self._waiting or self._reading or self._streaming or self._answering)
+        for call, error in ended:
+            self._tell(call, error)
+        for call in late:
+            self._cut_off(call, "server.message_timeout")
+        for call in untaken:
+            self._cut_off(call, "server.answer_timeout")
+        self._read_on()
+        return waits
+
+    # -- who gives way; under the lock ---------------------------------------------------------------------------------
+
+    def _in_the_way(self, new: _Call) -> _Call | None:
+        """The call that gives way to a new one, if one should: of whose connection more wait, or that is slow."""
+        waiting = OrderedDict((*self._reading.items(), *self._waiting.items()))
+        if not waiting:
+            return None
+        victim = self._of_largest(waiting)
+        more = sum(call.peer == victim.peer for call in waiting) > 1 + sum(call.peer == new.peer for call in waiting)
+        return victim if victim.slow or (more and victim.peer != new.peer) else None
+
+    @staticmethod
+    def _of_largest(calls: OrderedDict[_Call, None]) -> _Call:
+        """The oldest call of the connection that has the most."""
+        count: dict[str, int] = {}
+        for call in calls:
+            count[call.peer] = count.get(call.peer, 0) + 1
+        largest = max(count.values())
+        return next(call for call in calls if count[call.peer] == largest)
+
+    def _unread(self, call: _Call) -> None:
+        del self._reading[call]
+        if call.slow:
+            self._slow -= 1
+
+    def _end(self, call: _Call) -> None:
+        """Take a call out that waits; it must be told why."""
+        if call.phase is _Phase.READING:
+            self._unread(call)
+        else:
+            del self._waiting[call]
+        call.phase, call.since = _Phase.ANSWERING, monotonic()
+        self._answering[call] = None
+
+    def _cut(self, call: _Call) -> None:
+        """Wait no more for its answer to be taken; it must be cut off."""
+        del self._answering[call]
+        call.phase = _Phase.CUT
+
+    # -- how a call ends that is not run -------------------------------------------------------------------------------
+
+    def _tell(self, call: _Call, error: Exception) -> None:
+        """Refuse a call: nothing of its message is read, or no more of it."""
+        if self._refusals.pending >= REFUSALS:
+            self._cut_off(call)
+            return
+
+        def refuse() -> None:
+            ARRIVAL.at = call.arrived
+            call.handed.refuse(error)
+
+        try:
+            self._refusals.submit(refuse)
+        except RuntimeError:
+            call.handed.cut_off()
+
+    def _cut_off(self, call: _Call, bound: str = "") -> None:
+        if bound:
+            self._reached(bound)
+        call.handed.cut_off()
+
+    def _too_many(self) -> SidecarError:
+        bound = self._bounds.bound
+        return TooLarge(f"as many calls run or wait as {bound} allows; retry a little later", bound=bound)
+
+
+_SLOW = (
+    "more messages take long to come than server.slow_messages allows, and this call's connection has the most of them "
+    "or this one has waited for longest; retry"
+)
+_TAKEN: Future[Any] = Future()
+"""gRPC counts running calls by these; they are counted here."""
+_TAKEN.set_result(None)
+
+
+class Clerk:
+    """The thread that looks at some receptions while anything waits there."""
+
+    def __init__(self, *receptions: Reception) -> None:
+        self._receptions = receptions
+        self._woken, self._ended = threading.Event(), threading.Event()
+        for reception in receptions:
+            reception.wake = self._wake
+        self._thread = threading.Thread(target=self._run, name="reception", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._woken.set()
+
+    def _wake(self) -> None:
+        if not self._woken.is_set():
+            self._woken.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._woken.wait()
+            self._ended.wait(TICK)
+            self._woken.clear()
+            for reception in self._receptions:
+                if reception.look():
+                    self._woken.set()

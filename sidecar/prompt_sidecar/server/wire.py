@@ -1,0 +1,178 @@
+"""The request as the server reads it: typed messages stay slices of bytes.
+
+In protobuf's encoding, a field of repeated messages and a field of repeated bytes look the same. So the requests are
+read with a twin of TrimPromptRequest in which `Conversation.messages` is declared `repeated bytes`: a message comes out
+as the very bytes that were sent, unknown fields and odd encodings included, and a message that was seen before is never
+parsed. The twin is made from the generated descriptor, so it follows every change of the proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, cast
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.v1 import conversation_pb2, policy_pb2, trim_pb2
+
+MOST_FIELDS = 200_000
+"""Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
+before the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
+FIELDS_BOUND = "request.annotations"
+
+
+class Slices(Protocol):
+    """A Conversation whose messages are bytes."""
+
+    messages: Sequence[bytes]
+
+
+class WireEnum(Protocol):
+    """A generated enum: its values by name."""
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Name and number of each value."""
+
+    def Value(self, name: str) -> Any:  # noqa: N802  # the name is protobuf's
+        """Number of the value that has this name; ValueError if none has."""
+
+
+def read_request(raw: bytes) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes] | None]:
+    """Parse a TrimPromptRequest; return it with its typed messages as slices, None if its prompt is not typed.
+
+    The `conversation` of the request returned must not be read.
+
+    Raises:
+        DecodeError: the bytes are not a request.
+    """
+    if raw.count(_MESSAGE_TAG) > MOST_FIELDS:  # a line feed is the same byte, so most of them may be text
+        _check_messages(raw)
+    request = cast(trim_pb2.TrimPromptRequest, _REQUEST.FromString(raw))
+    if request.WhichOneof("prompt") != "conversation":
+        return request, None
+    return request, tuple(cast(Slices, request.conversation).messages)
+
+
+def lift_body(raw: bytes) -> tuple[bytes, bytes]:
+    """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest. Raises TooLarge.
+
+    A parse copies the body twice, once into the message and once out of it; this copies it once. Where the request is
+    not of the ordinary form, with one `json` that has one `body`, nothing is taken and the parse sees to it.
+    """
+    outer = _only(raw, 0, len(raw), trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER)
+    inner = _only(raw, outer[1], outer[2], trim_pb2.JsonPrompt.BODY_FIELD_NUMBER) if outer is not None else None
+    if outer is None or inner is None:
+        return b"", raw
+    tag, start, end = outer
+    rest_of_json = raw[start : inner[0]] + raw[inner[2] : end]
+    rest = b"".join(
+        (raw[:tag], *length_delimited(trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER, rest_of_json), raw[end:])
+    )
+    return raw[inner[1] : inner[2]], rest
+
+
+def _only(raw: bytes, at: int, end: int, number: int) -> tuple[int, int, int] | None:
+    """Where the only length-delimited field with this number stands: its tag, its content and the end of that.
+
+    None if it is missing, comes twice, or anything is not as expected. Raises TooLarge as `_fields` does.
+    """
+    found = [field for field in _fields(raw, at, end) if field[0] in (number, 0)]
+    return found[0][1:] if len(found) == 1 and found[0][0] == number else None
+
+
+def _fields(raw: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Walk over the fields of a message; of each that is length-delimited number, tag, content and the end of that.
+
+    A group, and whatever is no message, yields a field with the number 0, which none has: the parse will tell.
+
+    Raises:
+        TooLarge: there are more fields than any request has.
+    """
+    count = 0
+    while at < end:
+        count += 1
+        if count > MOST_FIELDS:
+            raise TooLarge(
+                f"the request has over {MOST_FIELDS:,} annotations or messages", field="annotations", bound=FIELDS_BOUND
+            )
+        tag_at = at
+        tag, at = _read_varint(raw, at, end)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, at = _read_varint(raw, at, end)
+        elif kind == _LENGTH_DELIMITED:
+            size, at = _read_varint(raw, at, end)
+            yield tag >> 3, tag_at, at, at + size
+            at += size
+        elif kind in _FIXED:
+            at += _FIXED[kind]
+        else:
+            yield 0, tag_at, at, at
+    if at > end:
+        yield 0, end, end, at
+
+
+def _check_messages(raw: bytes) -> None:
+    for number, _, start, end in _fields(raw, 0, len(raw)):
+        if number == trim_pb2.TrimPromptRequest.CONVERSATION_FIELD_NUMBER:
+            for _ in _fields(raw, start, min(end, len(raw))):
+                pass
+
+
+def _read_varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
+    """A varint's value and where it ends; past `end` if it is cut off or longer than any."""
+    value = shift = 0
+    while at < end and shift < _VARINT_BITS:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < _CONTINUES:
+            return value, at
+        shift += 7
+    return 0, end + 1
+
+
+def write_slices(messages: Sequence[bytes]) -> bytes:
+    """Return the encoding of a Conversation whose messages have the encodings `messages`."""
+    return _SLICES(messages=messages).SerializeToString()
+
+
+def length_delimited(number: int, *pieces: bytes) -> list[bytes]:
+    """Return the pieces of a length-delimited field's encoding, `number` up to 15, without copying them."""
+    return [bytes((number << 3 | 2,)) + _varint(sum(map(len, pieces))), *pieces]
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _twin() -> tuple[type[Message], type[Message]]:
+    pool = descriptor_pool.DescriptorPool()
+    for generated in (conversation_pb2, policy_pb2, trim_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        generated.DESCRIPTOR.CopyToProto(file)
+        for message in file.message_type:
+            for field in message.field:
+                if (message.name, field.name) == ("Conversation", "messages"):
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+                    field.ClearField("type_name")
+        pool.Add(file)
+    request, conversation = (pool.FindMessageTypeByName(f"prompt_sidecar.v1.{name}") for name in _TWINS)
+    return message_factory.GetMessageClass(request), message_factory.GetMessageClass(conversation)
+
+
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED = {1: 8, 5: 4}
+"""Protobuf's wire types; of those of fixed size the bytes."""
+_MESSAGE_TAG = bytes((conversation_pb2.Conversation.MESSAGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
+_VARINT_BITS = 70
+_CONTINUES = 0x80
+_TWINS = ("TrimPromptRequest", "Conversation")
+_REQUEST, _SLICES = _twin()

@@ -1,0 +1,415 @@
+"""Every instrument, as a row: what it counts, in which unit, under which labels, and what each label may say.
+
+This is the one place that knows a metric's name. The instruments are made from it, the dashboards and rules are
+generated from it, and the tests hold both against what a running sidecar exposes.
+
+Label sets are closed: each label names every value that it can have, so that every series exists from the start (a rate
+over a series that begins at 1 misses its first event) and nothing that a caller sends can add one. The one open label
+is the model: those of an allow-list as they are, all else `other`.
+
+Names follow OpenTelemetry's rules: no unit and no `total` in a name, the unit beside it (`s`, `By`, `{token}`).
+Prometheus shows `prompt_sidecar.prompt.tokens` as `prompt_sidecar_prompt_tokens_total`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+from typing import Final
+
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.recall.found import SearchOutcome
+from prompt_sidecar.recall.holding import Cause
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.run.calls import NoFit
+from prompt_sidecar.run.recall_calls import ToolOutcome
+from prompt_sidecar.run.size_facts import SizeKind
+from prompt_sidecar.run.usage_calls import CacheUse, Calibrated, UsageOutcome
+from prompt_sidecar.trim.entries import Action, Reason
+
+OTHER: Final = "other"
+"""What a label says of a value that is not among its own."""
+
+
+class Kind(StrEnum):
+    """What an instrument is. A COUNTER only grows; a GAUGE is read when it is asked for."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One instrument."""
+
+    name: str
+    kind: Kind
+    unit: str
+    """UCUM, as OpenTelemetry writes it."""
+    description: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Label → every value that it may have. Empty values: an open set, bounded elsewhere (`model`)."""
+    boundaries: tuple[float, ...] = ()
+    """Of a histogram's buckets."""
+
+    def series(self) -> list[dict[str, str]]:
+        """Every combination of label values that exists from the start; open labels say `other`."""
+        names = list(self.labels)
+        return [
+            dict(zip(names, values, strict=True)) for values in product(*(v or (OTHER,) for v in self.labels.values()))
+        ]
+
+
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""From half a warm call to the longest that anybody waits for."""
+_TOKENS: Final = (1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
+"""Windows of common models, and what lies between."""
+_SHARES: Final = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.5, 2.0, 4.0)
+"""Parts of a limit; the marks that are told stand among them."""
+_AROUND_ONE: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1, 1.25, 1.5, 2.0)
+"""Parts of the truth; within 3 % is what five reports should reach. A ratio, as histograms take nothing below 0."""
+
+_FORMATS: Final = tuple(FORMATS)
+_MODEL: Final = {"model": ()}
+_VIA: Final = ("rpc", "tool")
+_TOOLS: Final = ("recall_elided_content", "search_conversation_history", "create_tasks", "update_task", OTHER)
+
+BOUNDS: Final = (
+    "server.max_calls",
+    "server.side_calls",
+    "server.slow_messages",
+    "server.message_timeout",
+    "server.answer_timeout",
+    "telemetry.scrapes",
+    "telemetry.scrape_timeout",
+    "accept_bytes",
+    "limits.run_messages",
+    "limits.run_items",
+    "limits.runs",
+    "limits.stash_bytes",
+    "limits.run_stash_bytes",
+    "limits.run_entries",
+    "limits.total_entries",
+    "limits.tombstones",
+    "limits.recorded_items",
+    "limits.process_bytes",
+    "limits.memory_bytes",
+    "limits.revision_bytes",
+    "json.decoded_bytes",
+    "json.member_name",
+    "message.parts",
+    "request.annotations",
+    "run.drafts",
+    "own_text.registry",
+    "recall.repeats",
+    "recall.pattern_work",
+    "search.index_bytes",
+    "search.query_bytes",
+    "search.query_terms",
+    "search.total_tokens",
+    "tasks.count",
+    "tasks.characters",
+)
+"""Every bound of the program that can bite, by the name that its error or its setting has."""
+
+RPC_DURATION: Final = Metric(
+    "rpc.server.call.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time from the arrival of a call to its answer, by method and status.",
+    {"rpc.system.name": ("grpc",), "rpc.method": (), "rpc.response.status_code": ()},
+    _SECONDS,
+)
+CALLS_ACTIVE: Final = Metric(
+    "prompt_sidecar.calls.active", Kind.GAUGE, "{call}", "Calls of the service that wait, run or are being answered."
+)
+QUEUE_WAIT: Final = Metric(
+    "prompt_sidecar.queue.wait", Kind.HISTOGRAM, "s", "Time that a call waited for a thread.", {}, _SECONDS
+)
+SCHEDULER_LAG: Final = Metric(
+    "prompt_sidecar.scheduler.lag",
+    Kind.HISTOGRAM,
+    "s",
+    "How late a timer of the sidecar woke up: how long a thread waits for the interpreter.",
+    {},
+    _SECONDS,
+)
+BOUND_HITS: Final = Metric(
+    "prompt_sidecar.bound.hits",
+    Kind.COUNTER,
+    "{hit}",
+    "Times that a bound of the sidecar was reached.",
+    {"bound": BOUNDS},
+)
+
+PROMPTS: Final = Metric(
+    "prompt_sidecar.prompts",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts taken: trimmed, untouched, over_budget (answered, but too large still) or refused with an error.",
+    {"outcome": ("trimmed", "untouched", "over_budget", "refused"), "format": (*_FORMATS, OTHER), **_MODEL},
+)
+PROMPTS_ASIDE: Final = Metric(
+    "prompt_sidecar.prompts.aside",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts that changed nothing: dry runs and side calls. No other metric counts them.",
+    {"mode": ("dry_run", "side_call")},
+)
+PROMPT_TOKENS: Final = Metric(
+    "prompt_sidecar.prompt.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens of all prompts, before trimming and after.",
+    {"state": ("before", "after"), "format": _FORMATS, **_MODEL},
+)
+PROMPT_SIZE: Final = Metric(
+    "prompt_sidecar.prompt.size",
+    Kind.HISTOGRAM,
+    "{token}",
+    "Estimated tokens of a prompt, before trimming and after.",
+    {"state": ("before", "after")},
+    _TOKENS,
+)
+HISTORY_TOKENS: Final = Metric(
+    "prompt_sidecar.history.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens of all prompts by what they are spent on, before trimming and after.",
+    {"state": ("before", "after"), "kind": tuple(kind.value for kind in SizeKind)},
+)
+WINDOW_SHARE: Final = Metric(
+    "prompt_sidecar.window.share",
+    Kind.HISTOGRAM,
+    "1",
+    "Part of its limit that a returned prompt takes; above 1 it does not fit.",
+    {},
+    _SHARES,
+)
+WINDOW_CROSSINGS: Final = Metric(
+    "prompt_sidecar.window.crossings",
+    Kind.COUNTER,
+    "{crossing}",
+    "Runs whose prompts reached this per cent of their limit for the first time.",
+    {"mark": ("50", "80", "95")},
+)
+TRIMS: Final = Metric(
+    "prompt_sidecar.trims",
+    Kind.COUNTER,
+    "{item}",
+    "Items newly trimmed, or trimmed further.",
+    {
+        "action": tuple(action.value for action in Action),
+        "reason": tuple(reason.value for reason in Reason),
+        "kind": tuple(kind.value for kind in ItemKind),
+    },
+)
+TRIMMED_TOKENS: Final = Metric(
+    "prompt_sidecar.trimmed.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens that new trims took out, once each: later prompts without them are not counted again.",
+    {"action": tuple(action.value for action in Action), "reason": tuple(reason.value for reason in Reason)},
+)
+UNFIT: Final = Metric(
+    "prompt_sidecar.unfit",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts that stayed over their limit, by what kept them there.",
+    {"reason": tuple(reason.value for reason in NoFit)},
+)
+OWN_TEXT_TOKENS: Final = Metric(
+    "prompt_sidecar.own_text.tokens", Kind.COUNTER, "{token}", "Tokens of the sidecar's own text in all prompts."
+)
+PREFIX_TOKENS: Final = Metric(
+    "prompt_sidecar.prefix.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Tokens of returned prompts: kept since the prompt before, which a provider reads from its cache, or rewritten.",
+    {"state": ("kept", "rewritten")},
+)
+CACHE_BREAKS: Final = Metric(
+    "prompt_sidecar.cache.breaks",
+    Kind.COUNTER,
+    "{break}",
+    "Prompts whose beginning is not that of the prompt before: the sidecar cut a batch, or the agent changed its "
+    "history.",
+    {"cause": ("batch_point", "agent")},
+)
+WINDOWS_ASSUMED: Final = Metric(
+    "prompt_sidecar.windows.assumed",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts whose window nobody said: the request named none and the model is not known, so the configured one held.",
+    {"format": _FORMATS},
+)
+AMBIGUOUS_MESSAGES: Final = Metric(
+    "prompt_sidecar.messages.ambiguous",
+    Kind.COUNTER,
+    "{message}",
+    "New messages that two parsers may read differently, by half a character or a key twice: they pass untrimmed.",
+)
+TRIM_TIME: Final = Metric(
+    "prompt_sidecar.trim.time",
+    Kind.COUNTER,
+    "s",
+    "Time spent in the phases of TrimPrompt.",
+    {"phase": ("scan", "count", "trim", "encode")},
+)
+REPEATED_CALLS: Final = Metric(
+    "prompt_sidecar.repeated_calls",
+    Kind.COUNTER,
+    "{call}",
+    "Tool calls that repeat an earlier one, result included, by whether that result was still in the prompt.",
+    {"older": ("whole", "trimmed")},
+)
+
+ADVERTISED: Final = Metric(
+    "prompt_sidecar.recall.advertised",
+    Kind.COUNTER,
+    "{id}",
+    "Stash ids newly shown to models in markers and registry: the start of the recall funnel.",
+)
+RETRIEVALS: Final = Metric(
+    "prompt_sidecar.retrievals",
+    Kind.COUNTER,
+    "{retrieval}",
+    "Originals asked for by id, by what came of it.",
+    {"outcome": tuple(outcome.value for outcome in Outcome), "via": _VIA},
+)
+SEARCHES: Final = Metric(
+    "prompt_sidecar.searches",
+    Kind.COUNTER,
+    "{search}",
+    "Searches of histories, by what came of it.",
+    {"outcome": tuple(outcome.value for outcome in SearchOutcome), "via": _VIA},
+)
+SEARCH_DURATION: Final = Metric(
+    "prompt_sidecar.search.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time of a search, indexing of what waited included.",
+    {},
+    _SECONDS,
+)
+SEARCH_SNIPPETS: Final = Metric(
+    "prompt_sidecar.search.snippets", Kind.COUNTER, "{snippet}", "Snippets that searches returned.", {"via": _VIA}
+)
+TOOL_CALLS: Final = Metric(
+    "prompt_sidecar.tool_calls",
+    Kind.COUNTER,
+    "{call}",
+    "Calls that models made of the sidecar's tools.",
+    {"tool": _TOOLS, "outcome": tuple(outcome.value for outcome in ToolOutcome)},
+)
+TASKS: Final = Metric(
+    "prompt_sidecar.tasks", Kind.COUNTER, "{task}", "Tasks created and completed.", {"event": ("created", "completed")}
+)
+
+USAGE_REPORTS: Final = Metric(
+    "prompt_sidecar.usage.reports",
+    Kind.COUNTER,
+    "{report}",
+    "Reports of what a model call took, by what became of them.",
+    {"outcome": tuple(outcome.value for outcome in UsageOutcome)},
+)
+CALIBRATIONS: Final = Metric(
+    "prompt_sidecar.calibrations",
+    Kind.COUNTER,
+    "{report}",
+    "Reports by whether they corrected the estimate.",
+    {"outcome": tuple(outcome.value for outcome in Calibrated)},
+)
+ESTIMATE_RATIO: Final = Metric(
+    "prompt_sidecar.estimate.ratio",
+    Kind.HISTOGRAM,
+    "1",
+    "Estimated tokens, as a part of the real ones.",
+    _MODEL,
+    _AROUND_ONE,
+)
+REPORTED_TOKENS: Final = Metric(
+    "prompt_sidecar.reported.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Tokens that agents reported: input (cached ones included), cached, cache_expected (what the kept prefix "
+    "promised), output.",
+    {"kind": ("input", "cached", "cache_expected", "output")},
+)
+PROVIDER_CACHE: Final = Metric(
+    "prompt_sidecar.provider_cache",
+    Kind.COUNTER,
+    "{report}",
+    "Reports by what the provider's cache made of the kept prefix.",
+    {"outcome": tuple(use.value for use in CacheUse)},
+)
+PROVIDER_REFUSALS: Final = Metric(
+    "prompt_sidecar.provider.refusals",
+    Kind.COUNTER,
+    "{refusal}",
+    "Prompts that a provider refused as too long, by whether it named its limit.",
+    {"limit": ("named", "unnamed")},
+)
+
+STASH_ENTRIES: Final = Metric("prompt_sidecar.stash.entries", Kind.GAUGE, "{entry}", "Originals in the stash.")
+STASH_SIZE: Final = Metric(
+    "prompt_sidecar.stash.size",
+    Kind.GAUGE,
+    "By",
+    "Bytes of the originals: held, as the budget counts them, and original, before compression.",
+    {"state": ("held", "original")},
+)
+STASH_LIMIT: Final = Metric("prompt_sidecar.stash.limit", Kind.GAUGE, "By", "Bytes that the stash may hold.")
+STASH_LOSSES: Final = Metric(
+    "prompt_sidecar.stash.losses",
+    Kind.COUNTER,
+    "{entry}",
+    "Originals that are gone: their time to live ended, or a budget evicted them.",
+    {"cause": tuple(cause.value for cause in Cause)},
+)
+RUNS_ACTIVE: Final = Metric("prompt_sidecar.runs.active", Kind.GAUGE, "{run}", "Runs that the sidecar remembers.")
+RUNS_STARTED: Final = Metric("prompt_sidecar.runs.started", Kind.COUNTER, "{run}", "Runs first seen.")
+RUNS_FORGOTTEN: Final = Metric(
+    "prompt_sidecar.runs.forgotten",
+    Kind.COUNTER,
+    "{run}",
+    "Runs that are gone: ended by the agent, idle, or one too many.",
+    {"cause": ("ended", "idle", "too_many")},
+)
+UNFINISHED_TASKS: Final = Metric(
+    "prompt_sidecar.tasks.unfinished", Kind.COUNTER, "{task}", "Tasks that were unfinished when their run ended."
+)
+MEMORY_SIZE: Final = Metric(
+    "prompt_sidecar.memory.size",
+    Kind.GAUGE,
+    "By",
+    "Bytes, estimated, that runs keep beside their originals: last prompts, ledgers, indexes, records of histories.",
+)
+PROCESS_MEMORY: Final = Metric(
+    "prompt_sidecar.process.memory",
+    Kind.GAUGE,
+    "By",
+    "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
+    "(0: there is no limit). Baseline, stash (held) and memory explain what is resident.",
+    {"state": ("resident", "baseline", "limit")},
+)
+MEMORY_LIMIT: Final = Metric(
+    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep beside their originals."
+)
+HISTORY_SIZE: Final = Metric(
+    "prompt_sidecar.history.size", Kind.GAUGE, "By", "Bytes of originals recorded in all histories, before compression."
+)
+INDEX_SIZE: Final = Metric("prompt_sidecar.index.size", Kind.GAUGE, "By", "Bytes, estimated, of all indexes.")
+INDEX_WAITING: Final = Metric(
+    "prompt_sidecar.index.waiting", Kind.GAUGE, "By", "Bytes of originals that wait to be indexed."
+)
+BUILD_INFO: Final = Metric(
+    "prompt_sidecar.build.info", Kind.GAUGE, "", "Always 1; its labels say what runs.", {"version": (), "python": ()}
+)
+
+CATALOG: Final[tuple[Metric, ...]] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All of them, in the order of this file."""

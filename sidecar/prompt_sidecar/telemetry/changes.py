@@ -1,0 +1,156 @@
+"""Facts to figures: what each answer of the core adds to which counter. Pure; the words are the catalogue's.
+
+What an answer told the agent is what is counted, in the same tokens, so that the sums agree with what agents saw. Dry
+runs and side calls changed nothing and are only counted as such.
+"""
+
+from __future__ import annotations
+
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.recall.found import Found
+from prompt_sidecar.run.calls import RetrieveAnswer, TrimAnswer, TrimCall
+from prompt_sidecar.run.recall_calls import ToolAnswer, ToolOutcome
+from prompt_sidecar.run.tool_texts import RECALL, SEARCH, TOOLS
+from prompt_sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import OTHER
+from prompt_sidecar.telemetry.tallies import Change
+
+RPC = "rpc"
+TOOL = "tool"
+
+
+def aside(call: TrimCall) -> str:
+    """The mode of a prompt that changes nothing; empty for one that does."""
+    return "dry_run" if call.dry_run else "side_call" if call.side_call else ""
+
+
+def outcome(answer: TrimAnswer) -> str:
+    """What became of a prompt, in one word."""
+    if not answer.fits:
+        return "over_budget"
+    return "trimmed" if answer.trims else "untouched"
+
+
+def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
+    """A prompt was answered; `model` is the label of its model."""
+    mode = aside(call)
+    if mode:
+        return [(catalog.PROMPTS_ASIDE, (mode,), 1)]
+    tokens, phases = answer.tokens, answer.phases
+    changes: list[Change] = [
+        (catalog.PROMPTS, (outcome(answer), call.format, model), 1),
+        (catalog.PROMPT_TOKENS, ("before", call.format, model), tokens.before),
+        (catalog.PROMPT_TOKENS, ("after", call.format, model), tokens.after),
+        (catalog.TRIM_TIME, ("scan",), phases.scan),
+        (catalog.TRIM_TIME, ("count",), phases.count),
+        (catalog.TRIM_TIME, ("trim",), phases.trim),
+        (catalog.TRIM_TIME, ("encode",), phases.encode),
+    ]
+    if tokens.window_assumed:
+        changes.append((catalog.WINDOWS_ASSUMED, (call.format,), 1))
+    if answer.no_fit is not None:
+        changes.append((catalog.UNFIT, (answer.no_fit.value,), 1))
+    if answer.size is not None:  # else it is a single result, which has no prefix and no text of ours
+        changes += [
+            (catalog.OWN_TEXT_TOKENS, (), tokens.own_text),
+            (catalog.PREFIX_TOKENS, ("kept",), answer.cache.kept),
+            (catalog.PREFIX_TOKENS, ("rewritten",), answer.cache.rewritten),
+        ]
+        for kind, size in answer.size.by_kind.items():
+            if size.tokens_sent or size.tokens_returned:
+                changes.append((catalog.HISTORY_TOKENS, ("before", kind.value), size.tokens_sent))
+                changes.append((catalog.HISTORY_TOKENS, ("after", kind.value), size.tokens_returned))
+    changes += [(catalog.WINDOW_CROSSINGS, (str(mark),), 1) for mark in answer.crossed]
+    return changes + _news(answer)
+
+
+def _news(answer: TrimAnswer) -> list[Change]:
+    """What no earlier answer has told."""
+    news = answer.news
+    changes: list[Change] = []
+    for trim in news.trims:
+        action, reason = trim.action.value, trim.reason.value
+        changes.append((catalog.TRIMS, (action, reason, trim.kind.value), 1))
+        changes.append((catalog.TRIMMED_TOKENS, (action, reason), trim.tokens_saved))
+    if news.advertised:
+        changes.append((catalog.ADVERTISED, (), news.advertised))
+    if news.cache_break is not None:
+        changes.append((catalog.CACHE_BREAKS, (news.cache_break.value,), 1))
+    if news.repeated_whole:
+        changes.append((catalog.REPEATED_CALLS, ("whole",), news.repeated_whole))
+    if news.repeated_trimmed:
+        changes.append((catalog.REPEATED_CALLS, ("trimmed",), news.repeated_trimmed))
+    if news.ambiguous:
+        changes.append((catalog.AMBIGUOUS_MESSAGES, (), news.ambiguous))
+    if news.registry_cut:
+        changes.append((catalog.BOUND_HITS, ("own_text.registry",), 1))
+    return changes
+
+
+def refused(call: TrimCall | None, model: str) -> list[Change]:
+    """A prompt got an error; None: it was not even a request."""
+    mode = aside(call) if call is not None else ""
+    if mode:
+        return [(catalog.PROMPTS_ASIDE, (mode,), 1)]
+    format_ = call.format if call is not None and call.format in FORMATS else OTHER
+    return [(catalog.PROMPTS, ("refused", format_, model), 1)]
+
+
+def retrieval(answer: RetrieveAnswer, via: str) -> list[Change]:
+    """An original was asked for."""
+    return [(catalog.RETRIEVALS, (answer.outcome.value, via), 1)]
+
+
+def search(found: Found, via: str) -> list[Change]:
+    """A history was searched."""
+    changes: list[Change] = [
+        (catalog.SEARCHES, (found.outcome.value, via), 1),
+        (catalog.SEARCH_SNIPPETS, (via,), len(found.snippets)),
+    ]
+    if found.terms_left_out:
+        changes.append(bound("search.query_terms"))
+    if found.shortened:
+        changes.append(bound("search.total_tokens"))
+    return changes
+
+
+def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
+    """A model called one of our tools."""
+    changes: list[Change] = [(catalog.TOOL_CALLS, (name if name in TOOLS else OTHER, answer.outcome.value), 1)]
+    if answer.recalled is not None:
+        changes += retrieval(answer.recalled, TOOL)
+    if answer.found is not None:
+        changes += search(answer.found, TOOL)
+    if answer.outcome is ToolOutcome.RUN_UNKNOWN and name == RECALL:
+        changes.append((catalog.RETRIEVALS, (ToolOutcome.RUN_UNKNOWN.value, TOOL), 1))
+    if answer.outcome is ToolOutcome.RUN_UNKNOWN and name == SEARCH:
+        changes.append((catalog.SEARCHES, (ToolOutcome.RUN_UNKNOWN.value, TOOL), 1))
+    if answer.outcome is ToolOutcome.REPEATED:
+        changes.append(bound("recall.repeats"))
+    if answer.bound:
+        changes.append(bound(answer.bound))
+    return changes
+
+
+def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
+    """An agent reported on a model call. Only what was recorded teaches anything; a refusal used no tokens."""
+    changes: list[Change] = [(catalog.USAGE_REPORTS, (answer.outcome.value,), 1)]
+    if answer.outcome is not UsageOutcome.RECORDED:
+        return changes
+    if answer.limit_named is not None:
+        return [*changes, (catalog.PROVIDER_REFUSALS, ("named" if answer.limit_named else "unnamed",), 1)]
+    return [
+        *changes,
+        (catalog.CALIBRATIONS, (answer.calibrated.value,), 1),
+        (catalog.PROVIDER_CACHE, (answer.cache.value,), 1),
+        (catalog.REPORTED_TOKENS, ("input",), answer.real_tokens),
+        (catalog.REPORTED_TOKENS, ("cached",), answer.cached_tokens),
+        (catalog.REPORTED_TOKENS, ("cache_expected",), answer.cached_expected),
+        (catalog.REPORTED_TOKENS, ("output",), call.output_tokens or 0),
+    ]
+
+
+def bound(name: str) -> Change:
+    """A bound was reached."""
+    return (catalog.BOUND_HITS, (name,), 1)

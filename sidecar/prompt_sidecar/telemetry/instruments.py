@@ -1,0 +1,96 @@
+"""The catalogue's rows as OpenTelemetry instruments.
+
+Counters and gauges are observable: they read numbers that are kept anyway. Histograms are recorded as calls happen, a
+few for each. All instruments of one collection read the same totals, which are fetched when the first of them is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+from opentelemetry.util.types import AttributeValue
+
+from prompt_sidecar.run.totals import ProcessMemory, Totals
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.readings import Series, build_info, figures, process
+from prompt_sidecar.telemetry.tallies import Tallies, Values
+
+Attributes = Mapping[str, AttributeValue]
+
+FIRST: Final = catalog.BUILD_INFO
+"""The instrument that is made, and so asked, before all others: it fetches what they tell."""
+
+
+class Instruments:
+    """All instruments. `totals` and `active` are asked once a collection, once `watch` has said whom to ask."""
+
+    def __init__(self, meter: Meter, tallies: Tallies) -> None:
+        self._tallies = tallies
+        self._totals: Callable[[], Totals] | None = None
+        self._active: Callable[[], int] = int
+        self._memory: Callable[[], ProcessMemory] | None = None
+        self._told: dict[str, Series] = {}
+        self._attributes: dict[tuple[str, Values], Attributes] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in sorted(CATALOG, key=lambda metric: metric is not FIRST):
+            self._make(meter, metric)
+
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
+        """Tell what these return: what the core holds, how many calls are at work, what the process takes."""
+        self._totals, self._active, self._memory = totals, active, memory
+
+    def record(self, metric: Metric, value: float, values: Values = ()) -> None:
+        """Record into a histogram."""
+        self._histograms[metric.name].record(value, self._named(metric, values))
+
+    def _make(self, meter: Meter, metric: Metric) -> None:
+        if metric.kind is Kind.HISTOGRAM:
+            self._histograms[metric.name] = meter.create_histogram(
+                metric.name,
+                metric.unit,
+                metric.description,
+                explicit_bucket_boundaries_advisory=metric.boundaries,
+            )
+            return
+        make = meter.create_observable_counter if metric.kind is Kind.COUNTER else meter.create_observable_gauge
+
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            if metric is FIRST:
+                self._fetch()
+            return [Observation(value, self._named(metric, values)) for values, value in self._read(metric).items()]
+
+        make(metric.name, [observe], metric.unit, metric.description)
+
+    def _fetch(self) -> None:
+        told = figures(self._totals()) if self._totals is not None else {}
+        told[catalog.CALLS_ACTIVE.name] = {(): self._active()}
+        if self._memory is not None:
+            told[catalog.PROCESS_MEMORY.name] = process(self._memory())
+        told[FIRST.name] = build_info()
+        self._told = told
+
+    def _read(self, metric: Metric) -> Series:
+        """A counter's or gauge's series. Some are told in part by calls and in part by the core."""
+        told = self._told.get(metric.name, {})
+        if metric.kind is Kind.GAUGE:
+            return told
+        series = self._tallies.read(metric)
+        for values, value in told.items():
+            series[values] = series.get(values, 0) + value
+        return series
+
+    def _named(self, metric: Metric, values: Values) -> Attributes:
+        """A series' labels as attributes, made once: there are few series and many readings."""
+        known = self._attributes.get((metric.name, values))
+        if known is None:
+            known = dict(zip(metric.labels, values, strict=True))
+            self._attributes[metric.name, values] = known
+        return known

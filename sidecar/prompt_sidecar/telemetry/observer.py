@@ -1,0 +1,242 @@
+"""What the server tells about its calls: one method a kind of event, each with the core's own facts.
+
+`Observer` hears nothing: a server without telemetry tells it all the same, and pays for a call of an empty method.
+`Telemetry` turns what it hears into figures and spans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import wraps
+from hashlib import sha256
+from time import perf_counter
+from typing import Any, Final, ParamSpec
+
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.recall.found import Found
+from prompt_sidecar.run.calls import RetrieveAnswer, RetrieveCall, TrimAnswer, TrimCall
+from prompt_sidecar.run.recall_calls import ToolAnswer, ToolCall
+from prompt_sidecar.run.totals import ProcessMemory, Totals
+from prompt_sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
+from prompt_sidecar.telemetry import catalog, changes
+from prompt_sidecar.telemetry.catalog import OTHER, Kind
+from prompt_sidecar.telemetry.instruments import Instruments
+from prompt_sidecar.telemetry.lag import LagMeter
+from prompt_sidecar.telemetry.model_names import ModelNames
+from prompt_sidecar.telemetry.spans import Spans
+from prompt_sidecar.telemetry.tallies import Change, Tallies
+
+Metadata = Iterable[Any]
+"""A call's metadata, as gRPC gives it: pairs of key and value."""
+
+P = ParamSpec("P")
+
+_log = logging.getLogger("prompt_sidecar.window")
+_failures = logging.getLogger(__name__)
+
+_RUN_DIGITS: Final = 8
+"""Of a digest of the run's id, which tells runs in a log apart. The id itself is the agent's data and stays out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A call that has begun."""
+
+    method: str
+    """As `package.Service/Method`; empty: one that is not served."""
+    arrived: float
+    """By `perf_counter`."""
+    span: object = None
+
+
+class Observer:
+    """Hears nothing."""
+
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
+        """The server serves: these tell what it holds, how many calls are at work, and what the process takes."""
+
+    def begun(
+        self,
+        method: str,
+        arrived: float,
+        metadata: Callable[[], Metadata],  # noqa: ARG002 - who hears more looks at it
+        *,
+        traced: bool,  # noqa: ARG002 - as above
+    ) -> Called:
+        """A call has got its thread; `traced`: it is one that traces are about. `ended` must follow."""
+        return Called(method, arrived)
+
+    def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
+        """A call has come to its status, in the same thread."""
+
+    def waited(self, seconds: float) -> None:
+        """A call of the service waited so long for a thread."""
+
+    def reached(self, bound: str) -> None:
+        """A bound of the server was reached where no call's status tells it."""
+
+    def late(self, seconds: float) -> None:
+        """A timer woke up so much too late."""
+
+    def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
+        """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
+
+    def refused(self, call: TrimCall | None) -> None:
+        """A prompt got an error; None: it was not even a request."""
+
+    def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
+        """An original was asked for by a program."""
+
+    def searched(self, run_id: str, found: Found, began: int) -> None:
+        """A history was searched by a program."""
+
+    def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
+        """A model called one of our tools."""
+
+    def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
+        """An agent reported on a model call."""
+
+
+def _harmless(tell: Callable[P, None]) -> Callable[P, None]:
+    """A mistake of ours in telling must not cost a caller the answer that is ready."""
+
+    @wraps(tell)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            tell(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            _failures.error("telemetry failed to tell %s: %s", tell.__name__, type(error).__name__)
+
+    return run
+
+
+class Telemetry(Observer):
+    """Turns what the server tells into figures and spans. Thread-safe."""
+
+    def __init__(self, instruments: Instruments, tallies: Tallies, spans: Spans, models: ModelNames) -> None:
+        self._instruments = instruments
+        self._tallies = tallies
+        self._spans = spans
+        self._models = models
+        self.lag = LagMeter(self.late)
+
+    def watch(
+        self,
+        totals: Callable[[], Totals],
+        active: Callable[[], int],
+        memory: Callable[[], ProcessMemory] | None = None,
+    ) -> None:
+        """Read these whenever figures are collected, and begin to look for lag."""
+        self._instruments.watch(totals, active, memory)
+        self.lag.begin()
+
+    def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:
+        """Begin the server's span of a call, if there are spans."""
+        span = self._spans.begin(method, metadata(), perf_counter() - arrived) if traced and self._spans.on else None
+        return Called(method, arrived, span)
+
+    @_harmless
+    def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
+        """Count a call, and end its span."""
+        if isinstance(error, SidecarError) and error.bound:
+            self._tallies.add([changes.bound(error.bound)])
+        took = perf_counter() - called.arrived
+        self._instruments.record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
+        if called.span is not None:
+            self._spans.end(called.span, code)
+
+    @_harmless
+    def waited(self, seconds: float) -> None:
+        """Record how long a call waited."""
+        self._instruments.record(catalog.QUEUE_WAIT, seconds)
+
+    @_harmless
+    def reached(self, bound: str) -> None:
+        """Count a bound."""
+        self._tallies.add([changes.bound(bound)])
+
+    @_harmless
+    def late(self, seconds: float) -> None:
+        """Record how late a timer was."""
+        self._instruments.record(catalog.SCHEDULER_LAG, seconds)
+
+    @_harmless
+    def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
+        """Count a prompt."""
+        model = self._models.label(answer.model)
+        self._tallies.add(changes.prompt(call, answer, model))
+        if self._spans.on:
+            self._spans.trimmed(call, answer, model, began)
+        if changes.aside(call):
+            return
+        instruments, tokens = self._instruments, answer.tokens
+        instruments.record(catalog.PROMPT_SIZE, tokens.before, ("before",))
+        instruments.record(catalog.PROMPT_SIZE, tokens.after, ("after",))
+        if answer.size is not None:
+            instruments.record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
+        if answer.crossed:
+            _log.info(
+                "run %s: its prompts have reached %d %% of their limit of %s tokens",
+                _shown(call.run_id),
+                max(answer.crossed),
+                f"{tokens.limit:,}",
+            )
+
+    @_harmless
+    def refused(self, call: TrimCall | None) -> None:
+        """Count a prompt that got an error. The body may name a model too, but nobody has read it."""
+        self._tallies.add(changes.refused(call, self._models.label(call.model) if call is not None else OTHER))
+
+    @_harmless
+    def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
+        """Count a retrieval."""
+        self._tallies.add(changes.retrieval(answer, changes.RPC))
+        if self._spans.on:
+            self._spans.retrieved(call.run_id, call.stash_id, answer, changes.RPC, began)
+
+    @_harmless
+    def searched(self, run_id: str, found: Found, began: int) -> None:
+        """Count a search."""
+        self._search(run_id, found, changes.search(found, changes.RPC), changes.RPC, began)
+
+    @_harmless
+    def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
+        """Count a tool call, and what it did."""
+        counted = changes.tool_call(call.name, answer)
+        if answer.found is not None:
+            self._search(call.run_id, answer.found, counted, changes.TOOL, began)
+            return
+        self._tallies.add(counted)
+        if answer.recalled is not None and self._spans.on:
+            self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
+
+    @_harmless
+    def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
+        """Count a report."""
+        self._tallies.add(changes.report(call, answer))
+        if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
+            ratio = answer.estimated_tokens / answer.real_tokens
+            self._instruments.record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))
+
+    def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
+        self._tallies.add(counted)
+        if found.seconds:  # else nothing was searched, as the run is not known
+            self._instruments.record(catalog.SEARCH_DURATION, found.seconds)
+        if self._spans.on:
+            self._spans.searched(run_id, found, via, began)
+
+
+def counters() -> Tallies:
+    """The numbers of all counters, at zero."""
+    return Tallies(metric for metric in catalog.CATALOG if metric.kind is Kind.COUNTER)
+
+
+def _shown(run_id: str) -> str:
+    return sha256(run_id.encode("utf-8", "surrogatepass")).hexdigest()[:_RUN_DIGITS]

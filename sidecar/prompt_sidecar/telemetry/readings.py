@@ -1,0 +1,58 @@
+"""What the process holds, as the figures that are read when somebody asks."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+
+from prompt_sidecar.run.totals import Event, ProcessMemory, Totals
+from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.catalog import Metric
+from prompt_sidecar.telemetry.tallies import Values
+
+Series = Mapping[Values, float]
+
+_FORGOTTEN = {"ended": Event.RUN_ENDED, "idle": Event.RUN_IDLE, "too_many": Event.RUN_TOO_MANY}
+_TASKS = {"created": Event.TASK_CREATED, "completed": Event.TASK_COMPLETED}
+
+
+def figures(totals: Totals) -> dict[str, Series]:
+    """Every figure that the core's totals tell, by the metric's name."""
+    stash, events = totals.stash, totals.events
+    told: list[tuple[Metric, Series]] = [
+        (catalog.STASH_ENTRIES, {(): stash.entries}),
+        (catalog.STASH_SIZE, {("held",): stash.held_bytes, ("original",): stash.original_bytes}),
+        (catalog.STASH_LIMIT, {(): totals.stash_limit}),
+        (catalog.STASH_LOSSES, {(cause.value,): lost for cause, lost in stash.lost.items()}),
+        (catalog.RUNS_ACTIVE, {(): totals.runs}),
+        (catalog.RUNS_STARTED, {(): events.get(Event.RUN_STARTED, 0)}),
+        (catalog.RUNS_FORGOTTEN, {(cause,): events.get(event, 0) for cause, event in _FORGOTTEN.items()}),
+        (catalog.TASKS, {(word,): events.get(event, 0) for word, event in _TASKS.items()}),
+        (catalog.UNFINISHED_TASKS, {(): events.get(Event.TASK_UNFINISHED, 0)}),
+        (catalog.MEMORY_SIZE, {(): totals.memory_bytes}),
+        (catalog.MEMORY_LIMIT, {(): totals.memory_limit}),
+        (catalog.HISTORY_SIZE, {(): totals.history_bytes}),
+        (catalog.INDEX_SIZE, {(): totals.index_bytes}),
+        (catalog.INDEX_WAITING, {(): totals.index_waiting}),
+        (catalog.BOUND_HITS, {(name,): times for name, times in totals.bounds.items()}),
+    ]
+    return {metric.name: series for metric, series in told}
+
+
+def process(memory: ProcessMemory) -> Series:
+    """What the process takes."""
+    return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
+
+
+def build_info() -> Series:
+    """What runs."""
+    return {(version(), platform.python_version()): 1}
+
+
+def version() -> str:
+    """The installed version of this package."""
+    try:
+        return metadata.version("prompt-sidecar")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,173 @@
+"""Spans: one for each call of the service, within the agent's trace, and one inside for what the call did.
+
+They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt, nor anything that a
+model wrote. The outer span follows OpenTelemetry's conventions for RPC; its status is an error only where the server is
+at fault, as they say. The inner ones are written when their work is done, from the core's facts.
+
+Without an exporter there are no spans at all: `on` says so, and nobody then pays for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from opentelemetry import context, trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from prompt_sidecar.recall.found import Found
+from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, TrimAnswer, TrimCall
+from prompt_sidecar.telemetry import changes
+from prompt_sidecar.telemetry.catalog import OTHER
+
+FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
+"""Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
+UNKNOWN_METHOD: Final = "_OTHER"
+"""What the conventions call a method that is not served; its span is then named after the system."""
+BATCH: Final = "prompt_sidecar.batch"
+"""The event of a batch of trims."""
+MOST_IDS: Final = 64
+"""Stash ids that one event lists: more than the registry does."""
+_MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
+"""Outcomes of ids that were ours. What else is asked for may be any text."""
+_CARRIED: Final = frozenset({"traceparent", "tracestate"})
+
+_propagator: Final = TraceContextTextMapPropagator()
+
+_Token = Any
+"""What `context.attach` returns."""
+Attributes = Mapping[str, AttributeValue]
+
+
+class Spans:
+    """Writes spans with a tracer; None: writes none. Thread-safe."""
+
+    def __init__(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
+
+    @property
+    def on(self) -> bool:
+        """Whether anybody gets the spans."""
+        return self._tracer is not None
+
+    def begin(self, method: str, metadata: Iterable[Any], ago: float) -> object:
+        """Begin a call's span in its agent's trace, and make it the thread's current one.
+
+        Args:
+            method: `package.Service/Method`; empty: one that is not served.
+            metadata: the call's.
+            ago: seconds since the call arrived.
+        """
+        assert self._tracer is not None
+        span = self._tracer.start_span(
+            method or "grpc",
+            _remote(metadata),
+            SpanKind.SERVER,
+            {"rpc.system.name": "grpc", "rpc.method": method or UNKNOWN_METHOD},
+            start_time=time.time_ns() - int(ago * 1e9),
+        )
+        return span, context.attach(trace.set_span_in_context(span))
+
+    @staticmethod
+    def end(begun: object, code: str) -> None:
+        """End it with the call's status."""
+        assert isinstance(begun, tuple)
+        span: Span = begun[0]
+        token: _Token = begun[1]
+        span.set_attribute("rpc.response.status_code", code)
+        if code != "OK":
+            span.set_attribute("error.type", code)
+        if code in FAULTS:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        context.detach(token)
+
+    def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str, began: int) -> None:
+        """Write the span of a prompt."""
+        tokens, cache, news = answer.tokens, answer.cache, answer.news
+        attributes: dict[str, AttributeValue] = {
+            "prompt_sidecar.run.id": call.run_id,
+            "prompt_sidecar.prompt.format": call.format,
+            "prompt_sidecar.prompt.outcome": changes.aside(call) or changes.outcome(answer),
+            "prompt_sidecar.prompt.iteration": answer.iteration,
+            "prompt_sidecar.prompt.tokens.before": tokens.before,
+            "prompt_sidecar.prompt.tokens.after": tokens.after,
+            "prompt_sidecar.prompt.tokens.limit": tokens.limit,
+            "prompt_sidecar.own_text.tokens": tokens.own_text,
+            "prompt_sidecar.prefix.tokens.kept": cache.kept,
+            "prompt_sidecar.prefix.tokens.rewritten": cache.rewritten,
+            "prompt_sidecar.trims": len(answer.trims),
+            "prompt_sidecar.trims.new": len(news.trims),
+        }
+        if model != OTHER:
+            attributes["gen_ai.request.model"] = model
+        if answer.no_fit is not None:
+            attributes["prompt_sidecar.unfit.reason"] = answer.no_fit.value
+        if news.cache_break is not None:
+            attributes["prompt_sidecar.cache.break.cause"] = news.cache_break.value
+        span = self._start("trim", began, attributes)
+        if news.trims:
+            ids = [trim.stash_id for trim in news.trims[:MOST_IDS] if trim.stash_id]
+            removed = sum(trim.tokens_saved for trim in news.trims)
+            span.add_event(
+                BATCH,
+                {
+                    "prompt_sidecar.batch.items": len(news.trims),
+                    "prompt_sidecar.batch.tokens": removed,
+                    "prompt_sidecar.batch.batch_point": cache.batch_point,
+                    "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in news.trims}),
+                    "prompt_sidecar.stash.ids": ids,
+                },
+            )
+        span.end()
+
+    def retrieved(self, run_id: str, stash_id: str, answer: RetrieveAnswer, via: str, began: int) -> None:
+        """Write the span of a retrieval."""
+        attributes: dict[str, AttributeValue] = {
+            "prompt_sidecar.run.id": run_id,
+            "prompt_sidecar.retrieval.outcome": answer.outcome.value,
+            "prompt_sidecar.via": via,
+            "prompt_sidecar.retrieval.bytes": len(answer.content),
+            "prompt_sidecar.retrieval.total_bytes": answer.total_bytes,
+            "prompt_sidecar.retrieval.tokens": answer.content_tokens,
+            "prompt_sidecar.retrieval.more": answer.more,
+        }
+        if stash_id and answer.outcome in _MINTED:
+            attributes["prompt_sidecar.stash.id"] = stash_id
+        self._start("retrieve", began, attributes).end()
+
+    def searched(self, run_id: str, found: Found, via: str, began: int) -> None:
+        """Write the span of a search."""
+        attributes: dict[str, AttributeValue] = {
+            "prompt_sidecar.run.id": run_id,
+            "prompt_sidecar.search.outcome": found.outcome.value,
+            "prompt_sidecar.via": via,
+            "prompt_sidecar.search.snippets": len(found.snippets),
+            "prompt_sidecar.search.matching_items": found.matching_items,
+            "prompt_sidecar.search.tokens": found.rendered_tokens,
+            "prompt_sidecar.search.gone_items": found.gone_items,
+            "prompt_sidecar.stash.ids": [snippet.item.stash_id for snippet in found.snippets],
+        }
+        self._start("search", began, attributes).end()
+
+    def _start(self, name: str, began: int, attributes: Attributes) -> Span:
+        assert self._tracer is not None
+        return self._tracer.start_span(name, attributes=attributes, start_time=began)
+
+
+def current_ids() -> tuple[str, str] | None:
+    """The trace and span that the current thread works for, in hex; None: none."""
+    found = trace.get_current_span().get_span_context()
+    if not found.is_valid:
+        return None
+    return f"{found.trace_id:032x}", f"{found.span_id:016x}"
+
+
+def _remote(metadata: Iterable[Any]) -> Context:
+    """The agent's trace, from its call's metadata."""
+    carrier = {key: value for key, value in metadata if key in _CARRIED and isinstance(value, str)}
+    return _propagator.extract(carrier, Context())

@@ -1,0 +1,169 @@
+"""Elision: head and tail of a text kept, the middle replaced by a marker; and the placeholders of clipped content.
+
+An elision is two numbers, the bytes of head and of tail that are kept. A later, tighter one is made from what the
+earlier one kept: the cut looks for a line end only inside that. An elided text holds it as the whole one does. So a
+tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same
+bytes.
+
+Markers and placeholders are inert labels. They state the bytes removed and an id that means nothing without the
+registry; they hold no instruction and name no tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.prompt.items import SNAPSHOT_CLOSING, SNAPSHOT_OPENING, ItemKind
+
+_CLIPPED: Final = {
+    ItemKind.IMAGE: "screenshot clipped for brevity",
+    ItemKind.SNAPSHOT: "page clipped for brevity",
+    ItemKind.REASONING: "reasoning removed",
+}
+_NEAR: Final = 8
+"""A line end is near if it is within an eighth of what is kept on that side: at most 12 % of a side is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Bytes of an original's UTF-8 that an elision keeps."""
+
+    head: int
+    tail: int
+
+
+def marker(stash_id: str, removed: int) -> str:
+    """The label that stands for an elided middle. Without an id where the model has nothing to recall with."""
+    label = f"id={stash_id}, " if stash_id else ""
+    return f"[content elided to fit context window — {label}{removed:,} bytes]"
+
+
+def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
+    """The label that stands for clipped content; None for arguments, which become empty arguments."""
+    if kind is ItemKind.ARGUMENTS:
+        return None
+    label = f"id={stash_id}, " if stash_id else ""
+    return f"[{_CLIPPED.get(kind, 'content clipped')} — {label}{size:,} bytes]"
+
+
+def carrier(label: str, dropped: int) -> str:
+    """A clipped item's label that counts the iterations dropped beside its own as well."""
+    if not dropped or not label.endswith("]"):
+        return label
+    return f"{label[:-1]}; {dropped:,} other iteration{'' if dropped == 1 else 's'} dropped]"
+
+
+def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
+    """A user's text with what stands between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest stay.
+
+    Linear in the text. What is clipped already stays as it is. Without tags, where the agent said that the text is a
+    snapshot, the whole becomes the label.
+    """
+    label = placeholder(ItemKind.SNAPSHOT, stash_id, size) or ""
+    pieces: list[str] = []
+    at = 0
+    while (opening := text.find(SNAPSHOT_OPENING, at)) >= 0:
+        body = text.find(">", opening) + 1
+        closing = text.find(SNAPSHOT_CLOSING, body) if body else -1
+        if closing < 0:
+            break
+        pieces += [text[at:body], f"\n{label}\n", SNAPSHOT_CLOSING]
+        at = closing + len(SNAPSHOT_CLOSING)
+    return "".join((*pieces, text[at:])) if pieces else label
+
+
+def collapsed(counts: Sequence[int]) -> str:
+    """The label that stands for a stretch of old feedback: how many of each kind, in the order of `Feedback`."""
+    total = sum(counts)
+    kinds = ", ".join(_plural(number, kind) for number, kind in zip(counts, FEEDBACK_NAMES, strict=True) if number)
+    return f"[{total:,} earlier feedback message{'' if total == 1 else 's'} clipped: {kinds}]"
+
+
+COLLAPSED: Final = "[feedback clipped]"
+"""What a feedback message becomes that its stretch's label counts, where it cannot go altogether."""
+FEEDBACK_NAMES: Final = ("validation rejection", "step error", "repetition warning")
+
+
+def repeated(stash_id: str, size: int, iteration: int) -> str:
+    """The label that stands for a result that came again, unchanged, in a later iteration."""
+    label = f"id={stash_id}, " if stash_id else ""
+    return f"[content clipped, the same again in iteration {iteration} — {label}{size:,} bytes]"
+
+
+def _plural(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> Kept | None:
+    """Choose what to keep of a text so that the elided text takes at most `budget` bytes, marker included.
+
+    Args:
+        head: the text's first bytes: all of it, or what an earlier elision kept.
+        tail: its last bytes, likewise.
+        size: bytes of the whole original.
+        budget: bytes that the result may take.
+        head_share: share of the kept bytes that goes to the head.
+        stash_id: the id that the marker will show.
+
+    Returns:
+        What to keep, or None if the budget holds no more than the marker.
+    """
+    room = budget - len(marker(stash_id, size).encode()) - 2  # two line breaks around the marker
+    if room <= 0:
+        return None
+    want_head = int(room * head_share)
+    want_tail = room - want_head
+    kept = Kept(_cut_head(head, want_head), _cut_tail(tail, want_tail))
+    return kept if kept.head + kept.tail < size else None
+
+
+def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> str:
+    """Render an elision. `head` and `tail` as for `cut`."""
+    first = head[: kept.head].decode(errors="replace")
+    last = tail[len(tail) - kept.tail :].decode(errors="replace")
+    before = "" if not first or first.endswith("\n") else "\n"
+    after = "" if not last or last.startswith("\n") else "\n"
+    return f"{first}{before}{marker(stash_id, size - kept.head - kept.tail)}{after}{last}"
+
+
+def water_level(sizes: list[int], budget: int) -> int:
+    """The level to which the larger sizes must come down so that all together fit the budget."""
+    left = budget
+    for position, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - position)
+        if size > share:
+            return share
+        left -= size
+    return budget
+
+
+def _cut_head(head: bytes, want: int) -> int:
+    """Move a cut after `want` bytes back to a line end if one is near, else to the start of a character."""
+    if want >= len(head):
+        return len(head)
+    near = head.rfind(b"\n", want - want // _NEAR, want)
+    if near >= 0:
+        return near + 1
+    while want > 0 and _continues(head[want]):
+        want -= 1
+    return want
+
+
+def _cut_tail(tail: bytes, want: int) -> int:
+    """Move a cut before the last `want` bytes on to a line start if one is near, else to the start of a character."""
+    if want >= len(tail):
+        return len(tail)
+    start = len(tail) - want
+    near = tail.find(b"\n", start, start + want // _NEAR)
+    if near >= 0:
+        return len(tail) - near - 1
+    while start < len(tail) and _continues(tail[start]):
+        start += 1
+    return len(tail) - start
+
+
+def _continues(byte: int) -> bool:
+    """Whether a byte of UTF-8 continues a character."""
+    return byte & 0xC0 == 0x80

@@ -1,0 +1,237 @@
+"""Revisions: the state of the decisions as bytes that an agent can carry to a process that has not seen the run.
+
+A fresh process that is sent the untrimmed history under constant inputs decides the same anyway. Where inputs changed
+on the way, or the agent branched, it could not; so a revision states what was decided about each item, not how. It is
+opaque to the agent and signed: a process takes it only for the run and the history that it was made for.
+
+    tag (16 bytes, keyed)  version (1)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
+
+A revision of another version is not read: the run's decisions are then made anew, as for one that does not match.
+
+The state is a list of JSON numbers, deflated: a run with 500 trimmed items takes about 2 kB.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Final
+
+import msgspec
+
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.elide import Kept
+from prompt_sidecar.trim.entries import Action, Ageing, Feedback, Reason
+from prompt_sidecar.trim.ids import sign
+from prompt_sidecar.trim.ledger import Ledger
+
+_TAG: Final = 16
+VERSION: Final = 2
+"""Of what a revision holds; 1 had no byte that said so."""
+DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
+"""The directives that a run can be given, none included; a revision names one by its place here."""
+_ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
+_REASONS: Final = tuple(Reason)
+_MARKS: Final = (None, *Feedback)
+"""What an annotation says of an item: None, that it is a snapshot."""
+_ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
+_REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(_REASONS)}
+MAX_STATE_BYTES: Final = 8_388_608
+"""Bytes of a state once inflated; a signed revision cannot be a bomb, and this says so to the inflater as well."""
+
+
+class EntryState(msgspec.Struct, frozen=True, array_like=True):
+    """What was decided about one item."""
+
+    message: int
+    item: int
+    action: int
+    head: int
+    tail: int
+    tokens: int
+    reason: int
+    decided: int
+    first: int
+    advertised: bool
+    counts: list[int]
+    again: int
+
+
+class State(msgspec.Struct, frozen=True, array_like=True):
+    """A ledger's decisions."""
+
+    entries: list[EntryState]
+    dropped: list[tuple[int, int, int, int]]
+    """First record, the one after the last, the iteration in which they were dropped, and why."""
+    done: list[int]
+    """How far clipping has passed each queue, in the order of `Ageing`."""
+    drop_done: int
+    held: int
+    carrier: tuple[int, int]
+    """Message and item of the ledger's carrier; (-1, -1): there is none."""
+    listed: int
+    batch_end: int
+    batch_group: int
+    batches: int
+    pins: list[int]
+    """Messages that the agent pinned, which it may have said once and long ago; likewise the next."""
+    marks: list[tuple[int, int, int]]
+    """Message, item, and what the agent said that it is: a place in `_MARKS`."""
+    mid_block: int
+    stuck: int = 0
+
+
+class Revision(msgspec.Struct, frozen=True, array_like=True):
+    """A revision, opened."""
+
+    run: bytes
+    length: int
+    """Records of the untrimmed history; the last evaluation saw all of them."""
+    chain: bytes
+    own: list[bytes]
+    """Identities of our own messages in the prompt that this revision came with."""
+    state: bytes
+    directives: int = 0
+    """Which of `DIRECTIVES` the run was given; later inputs do not change it."""
+    registry_room: int = 0
+    """Tokens that the registry might take when it was written last."""
+    closing_room: int = 0
+    """Tokens that what the registry ends with might take then."""
+    factor: float = 1.0
+    """The factor of token counts that was in force."""
+    opaque_factor: float = 1.0
+    """That of encrypted text."""
+    bound: bool = False
+    """Whether reasoning was taken to be bound to its prompt."""
+    learned_limit: int = 0
+    """The limit that refusals had taught; 0: none."""
+
+
+def run_digest(of_run: bytes) -> bytes:
+    """What a revision says of its run: nothing that its id could be told from."""
+    return sha256(of_run).digest()[:8]
+
+
+def pack_state(ledger: Ledger) -> bytes:
+    """Encode the decisions, as a `State` of `EntryState`s; tuples of the same fields are made faster."""
+    entries = [
+        (
+            entry.message,
+            entry.item,
+            _ACTION_NUMBERS[entry.action],
+            entry.kept.head if entry.kept is not None else 0,
+            entry.kept.tail if entry.kept is not None else 0,
+            entry.tokens,
+            _REASON_NUMBERS[entry.reason or Reason.FIT],
+            entry.decided,
+            entry.first,
+            entry.advertised,
+            entry.counts,
+            entry.again,
+        )
+        for record in ledger.records
+        if record.touched
+        for entry in record.entries
+        if entry.action is not None
+    ]
+    dropped: list[tuple[int, int, int, int]] = []
+    for index, record in enumerate(ledger.records):
+        if not record.dropped:
+            continue
+        how = record.dropped_in, _REASON_NUMBERS[record.dropped_for]
+        if dropped and dropped[-1][1:] == (index, *how):
+            dropped[-1] = (dropped[-1][0], index + 1, *how)
+        else:
+            dropped.append((index, index + 1, *how))
+    state = (
+        entries,
+        dropped,
+        [ledger.queues[ageing].done for ageing in Ageing],
+        ledger.drop_done,
+        ledger.held,
+        (ledger.carrier.message, ledger.carrier.item) if ledger.carrier is not None else (-1, -1),
+        ledger.listed,
+        ledger.batch_end,
+        ledger.batch_group,
+        ledger.batches,
+        [index for index, record in enumerate(ledger.records) if record.pinned],
+        [
+            (entry.message, entry.item, _MARKS.index(entry.feedback))
+            for record in ledger.records
+            for entry in record.entries
+            if entry.annotated
+        ],
+        ledger.mid_block,
+        ledger.stuck,
+    )
+    return zlib.compress(msgspec.msgpack.encode(state), 1)
+
+
+def seal(key: bytes, revision: Revision) -> bytes:
+    """Encode and sign."""
+    content = bytes([VERSION]) + msgspec.msgpack.encode(revision)
+    return sign(key, content) + content
+
+
+def unseal(key: bytes, sealed: bytes) -> Revision | None:
+    """Open a revision; None if this key did not sign it, or it is of another version."""
+    tag, content = sealed[:_TAG], sealed[_TAG:]
+    if len(tag) < _TAG or not compare_digest(sign(key, content), tag) or content[:1] != bytes([VERSION]):
+        return None
+    return msgspec.msgpack.decode(content[1:], type=Revision)
+
+
+def apply_state(ledger: Ledger, packed: bytes) -> bool:
+    """Write a revision's decisions into a ledger that holds the same history and no decision; False if it cannot."""
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(packed, MAX_STATE_BYTES)
+    if inflater.unconsumed_tail:
+        return False
+    state = msgspec.msgpack.decode(plain, type=State)
+    for message, item, mark in state.marks:
+        ledger.annotate(ledger.records[message].entries[item], _MARKS[mark])
+    for index in state.pins:
+        ledger.pin(index)
+    if state.marks or state.pins:
+        ledger.requeue()
+    for was in state.entries:
+        entry = ledger.records[was.message].entries[was.item]
+        action = _ACTIONS[was.action]
+        if action is None:
+            continue
+        kept = Kept(was.head, was.tail) if action is Action.ELIDED else None
+        if entry.kind is ItemKind.REASONING:
+            ledger.remove_reasoning(entry, was.tokens, drop=False)
+        else:
+            ledger.set_entry(entry, action, kept, was.tokens, _REASONS[was.reason])
+        entry.decided = was.decided
+        entry.first = was.first
+        entry.advertised = was.advertised
+        entry.counts = tuple(was.counts)
+        entry.again = was.again
+    for first, end, iteration, reason in state.dropped:
+        for index in range(first, end):
+            ledger.drop_record(index, iteration, _REASONS[reason])
+    for ageing, done in zip(Ageing, state.done, strict=True):
+        ledger.queues[ageing].done = done
+    ledger.drop_done = state.drop_done
+    ledger.held = state.held
+    message, item = state.carrier
+    if message >= 0:
+        ledger.carrier = ledger.records[message].entries[item]
+        ledger.carrier.counts = ()  # the next evaluation counts
+    ledger.listed = state.listed
+    ledger.mid_block = state.mid_block
+    ledger.reasoning = deque(entry for entry in ledger.reasoning if entry.action is None)
+    ledger.count_gone()
+    ledger.batch_end = state.batch_end
+    ledger.batch_group = state.batch_group
+    ledger.batches = state.batches
+    ledger.stuck = state.stuck
+    ledger.evaluated = len(ledger)
+    ledger.rebuild_largest()
+    ledger.gather_stretches()
+    return True
