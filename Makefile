@@ -34,7 +34,7 @@ help: ## Show this list
 
 .PHONY: demo
 demo: $(READY) ## See it work: a scripted agent sends a long run through a real server
-	@$(BIN)/python -m tests.demo
+	@$(BIN)/python -m tests.programs.demo
 
 .PHONY: test
 test: $(READY) ## Run the tests, one worker a core
@@ -42,23 +42,27 @@ test: $(READY) ## Run the tests, one worker a core
 
 .PHONY: fuzz
 fuzz: $(READY) ## Send odd input of every format to every RPC for some minutes: none may give INTERNAL
-	@$(BIN)/python -m tests.fuzz $(FUZZ)
+	@$(BIN)/python -m tests.programs.fuzz $(FUZZ)
 
 .PHONY: bench
 bench: $(READY) ## Measure the time of a call, by phase, beside the floor
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.programs.bench
+
+.PHONY: conformance
+conformance: $(READY) ## Trim recorded requests under every preset, and judge what comes back by each provider's rules
+	@$(BIN)/python -m tests.programs.conformance
 
 .PHONY: bench-peers
 bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them
-	@$(BIN)/python -m tests.peers
+	@$(BIN)/python -m tests.programs.peers
 
 .PHONY: eval
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
-	@$(BIN)/python -m tests.eval $(EVAL)
+	@$(BIN)/python -m tests.programs.eval $(EVAL)
 
 .PHONY: observe
 observe: $(READY) ## Paint every dashboard from a live Prometheus under a load of agents; needs Node.js and Chromium
-	@$(BIN)/python -m tests.observe $(OBSERVE)
+	@$(BIN)/python -m tests.programs.observe $(OBSERVE)
 
 .PHONY: check
 check: check-style check-types check-imports check-protos check-dashboards check-portable ## Run every check: style, types, layers, protos, dashboards, portability

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.trim.entries import Action
-from tests.conformance.case import Case
-from tests.conformance.table import CASES
+from tests.programs.conformance.case import Case
+from tests.programs.conformance.table import CASES
 from tests.promises.played import WAYS, complaints, instability, plays, resent
 
 formats = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.observe.components import Missing
+from tests.programs.observe.components import Missing
 
 
 def need(component: Callable[[], Path]) -> Path:

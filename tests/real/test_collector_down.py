@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.observe import stack
-from tests.observe.processes import Programs, free_port
+from tests.programs.observe import stack
+from tests.programs.observe.processes import Programs, free_port
 from tests.server.serving import request
 
 PROMISED_SECONDS = 3.0

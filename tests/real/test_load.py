@@ -18,11 +18,11 @@ import yaml
 from dashboards.generate import names
 from prompt_sidecar.server.servicer import METHODS
 from prompt_sidecar.telemetry.catalog import OTHER, RPC_DURATION
-from tests.observe import components, dashboards, stack
-from tests.observe.dashboards import Dashboard, Moment, Panel, Target, substitute
-from tests.observe.load import SETTINGS, Load, Pace
-from tests.observe.processes import Programs, free_port
-from tests.observe.prometheus import Prometheus, QueryFailed
+from tests.programs.observe import components, dashboards, stack
+from tests.programs.observe.dashboards import Dashboard, Moment, Panel, Target, substitute
+from tests.programs.observe.load import SETTINGS, Load, Pace
+from tests.programs.observe.processes import Programs, free_port
+from tests.programs.observe.prometheus import Prometheus, QueryFailed
 from tests.real.needing import need
 from tests.real.selectors import selectors
 

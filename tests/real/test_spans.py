@@ -30,8 +30,8 @@ from prompt_sidecar.v1 import (
     trim_pb2,
     usage_pb2,
 )
-from tests.observe import components, stack
-from tests.observe.processes import Programs
+from tests.programs.observe import components, stack
+from tests.programs.observe.processes import Programs
 from tests.real.needing import need
 from tests.real.otlp import Sink, Span, sink
 from tests.server.serving import LATE, Gate, failure, outlasted, runs

@@ -13,7 +13,7 @@ from time import thread_time
 import pytest
 
 from prompt_sidecar.recall.index import Index
-from tests.bench.synthetic import Writer
+from tests.programs.bench.synthetic import Writer
 
 
 def split(original: bytes, _content_type: str) -> list[str]:

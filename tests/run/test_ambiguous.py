@@ -11,7 +11,7 @@ import pytest
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.run.calls import TrimAnswer
-from tests.conformance.table import CASES
+from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
 from tests.run.making import ANTHROPIC_MESSAGES, OPENAI_CHAT, body, history
 

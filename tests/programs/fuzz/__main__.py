@@ -1,0 +1,72 @@
+"""`python -m tests.programs.fuzz`: fuzz for some minutes, print what was tried and what was found."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.programs.fuzz.requests import JSON_FORMATS, sweep, swept
+from tests.programs.fuzz.spoiling import Place
+from tests.programs.fuzz.target import Findings, chance_case, in_process, quiet, sweep_case
+
+_SHOWN = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; 1 if anything was found."""
+    parser = argparse.ArgumentParser(
+        prog="make fuzz FUZZ=...",
+        description="Send odd requests of every RPC, and odd prompts of every format, to the servicer. No input may "
+        "give INTERNAL or UNKNOWN, and every returned body is JSON.",
+    )
+    parser.add_argument("--minutes", type=float, default=3.0, help="how long, the sweep included; default 3")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="of the chance cases; default: another each time, printed"
+    )
+    parser.add_argument("--case", type=int, default=None, help="run this one case only, and show where it fails")
+    parser.add_argument(
+        "--sweep", choices=JSON_FORMATS, default=None, help="with --case: a case of this format's sweep"
+    )
+    parser.add_argument("--no-sweep", action="store_true", help="chance cases only")
+    asked = parser.parse_args(arguments)
+    seed = secrets.randbelow(1_000_000) if asked.seed is None else asked.seed
+    found = Findings()
+    if asked.case is not None:
+        if asked.sweep:
+            _sweep(asked.sweep, asked.case, list(sweep(asked.sweep))[asked.case], found)
+        else:
+            chance_case(in_process(), seed, asked.case, found)
+        return _told(found, seed)
+    quiet()
+    end = time.monotonic() + 60 * asked.minutes
+    for format in () if asked.no_sweep else JSON_FORMATS:
+        for number, case in enumerate(sweep(format)):
+            if time.monotonic() > end:
+                break
+            _sweep(format, number, case, found)
+    number = 0
+    while time.monotonic() < end:
+        chance_case(in_process(), seed, number, found)
+        number += 1
+    print(f"{number:,} chance cases with --seed {seed}")
+    return _told(found, seed)
+
+
+def _sweep(format: str, number: int, case: tuple[int, Place, Any], found: Findings) -> None:
+    sweep_case(in_process(), f"--sweep {format} --case {number}", swept(format, case), found)
+
+
+def _told(found: Findings, seed: int) -> int:
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(found.statuses.items()))
+    print(f"{found.calls:,} calls: {statuses}; seed {seed}; {len(found.faults)} faults")
+    for fault in found.faults[:_SHOWN]:
+        print(f"  {fault}")
+    return 1 if found.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""How well search finds: `python -m tests.programs.retrieval` prints it."""
