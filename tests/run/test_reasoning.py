@@ -134,6 +134,23 @@ def test_a_new_process_sends_no_invalid_thinking(with_revision: bool) -> None:
     assert [] == judge.invalid(sent)
 
 
+@pytest.mark.parametrize("lasting", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_limits_that_change_between_calls(lasting: bool, data: st.DataObject) -> None:
+    """A limit that comes down cuts what the model said under the old one with all before it, in any process."""
+    engine, judge, messages = Engine(limit=LIMIT), Judge(), history(20)
+    revision = b""
+    for length in prompts(messages):
+        window = data.draw(st.integers(LIMIT // 3, LIMIT))
+        answer, sent = trim(engine, messages[:length], revision=revision, context_window=window)
+        assert [] == judge.invalid(sent)
+        judge.answered(sent, messages[length])
+        revision = answer.revision
+        if not lasting and data.draw(st.booleans()):
+            engine = Engine(limit=LIMIT)
+
+
 def test_what_came_of_other_prompts_goes() -> None:
     """The revision says up to where the agent had our prompts; the thinking of what the model said since is removed."""
     engine, judge, messages = Engine(limit=LIMIT), Judge(), history(30)

@@ -398,7 +398,9 @@ class Memory:
             repeated.setdefault(again.message, []).append(again)
         for record in pending:
             waiting = sealed is not None and not applied
-            if record.role is Role.ASSISTANT and len(ledger) and not waiting:
+            # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
+            # has come down since may change it only together with what the model said.
+            if record.role is Role.ASSISTANT and len(ledger) > ledger.evaluated and not waiting:
                 evaluation.run()
             ledger.append(record)
             for again in reversed(repeated.get(len(ledger) - 1, ())):
