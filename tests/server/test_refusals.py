@@ -8,7 +8,10 @@ import pytest
 
 from prompt_sidecar.errors import InvalidRequest, TooLarge
 from prompt_sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
+from prompt_sidecar.server.servicer import METHODS, SERVICE
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
 from tests.promises.engine import Clock
+from tests.server.serving import PATIENCE, failure, serving
 
 PEER = "ipv4:127.0.0.1:5"
 
@@ -62,3 +65,31 @@ def test_a_budget_of_nothing_still_counts() -> None:
     assert 0 == budget.taken_over()
     clock.now += 60
     assert 1 == budget.taken_over()
+
+
+SECRET = "text of a prompt"
+WRONG = {
+    "TrimPrompt": (trim_pb2.TrimPromptRequest(run_id="r"), "prompt"),
+    "RetrieveContent": (retrieve_pb2.RetrieveContentRequest(run_id="r", stash_id="s", page_tokens=-1), "page_tokens"),
+    "SearchHistory": (search_pb2.SearchHistoryRequest(run_id="r", query=SECRET, max_snippets=-1), "max_snippets"),
+    "CreateTasks": (task_pb2.CreateTasksRequest(run_id="r", items=[SECRET, ""]), "items[1]"),
+    "UpdateTask": (task_pb2.UpdateTaskRequest(run_id="r", id=1), "status"),
+    "ListTasks": (task_pb2.ListTasksRequest(run_id=""), "run_id"),
+    "ListTools": (tool_pb2.ListToolsRequest(names=[SECRET]), "names"),
+    "CallTool": (tool_pb2.CallToolRequest(run_id="", name=SECRET, arguments_json=SECRET), "run_id"),
+    "ReportUsage": (usage_pb2.ReportUsageRequest(run_id="r", input_tokens=-1), "input_tokens"),
+    "GetRun": (run_pb2.GetRunRequest(run_id="r"), "run_id"),
+    "EndRun": (run_pb2.EndRunRequest(run_id="x" * 10_000), "run_id"),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_its_line(method: str, caplog: pytest.LogCaptureFixture) -> None:
+    """One for each refused call, with reason and field, and no text of it."""
+    wrong, field = WRONG[method]
+    with serving() as served, caplog.at_level(logging.WARNING):
+        refused = failure(lambda: getattr(served.stub, method)(wrong, timeout=PATIENCE))
+    told = [record.getMessage() for record in caplog.records if record.name == "prompt_sidecar.refused"]
+    assert 1 == len(told)
+    assert told[0].startswith(f"{SERVICE}/{method} refused: {refused.code} {refused.reason}, field {field}, from ipv4:")
+    assert SECRET not in caplog.text

@@ -137,6 +137,55 @@ def test_a_prompt_that_stays_too_large() -> None:
     assert {"protected_text": 1} == _told(figures, catalog.UNFIT, "reason")
 
 
+def test_windows_that_nobody_said() -> None:
+    """Each prompt counts whose answer says that its window was assumed; not one whose window or model is known."""
+    with watched() as server:
+        answers = [
+            server.served.stub.TrimPrompt(prompt(2, run_id=model or "none", model=model, context_window=window))
+            for model, window in (
+                ("a-new-model", 0),
+                ("a-new-model", 0),
+                ("", 0),
+                ("a-new-model", 8_000),
+                ("gpt-4o", 0),
+            )
+        ]
+        server.served.stub.TrimPrompt(prompt(2, model="a-new-model", context_window=0, dry_run=True))
+        figures = server.scrape()
+    assert [True, True, True, False, False] == [answer.tokens.window_assumed for answer in answers]
+    assert 3 == figures.of(catalog.WINDOWS_ASSUMED)
+    assert {"openai_chat": 3} == _told(figures, catalog.WINDOWS_ASSUMED, "format")
+
+
+def test_messages_that_parsers_read_differently_count_once() -> None:
+    """Half a character, or a key twice, counts when its message is new, and not in every later prompt."""
+    twice = '{"role":"user","content":"a","content":"b"}'
+    half = '{"role":"user","content":"cut \\ud83d"}'
+    plain = '{"role":"user","content":"more"}'
+    with watched() as server:
+        for sent in ([twice], [twice, half], [twice, half, plain]):
+            request = prompt_of([])
+            request.json.body = f"[{','.join(sent)}]".encode()
+            answer = server.served.stub.TrimPrompt(request)
+            assert all(each.encode() in answer.json_body for each in sent)
+        figures = server.scrape()
+    assert 2 == figures.of(catalog.AMBIGUOUS_MESSAGES)
+
+
+def test_time_and_memory_are_counted() -> None:
+    """The phases of a prompt, its wait for a thread, and what its run keeps beside its originals."""
+    with watched() as server:
+        before = server.scrape()
+        server.served.stub.TrimPrompt(prompt(40))
+        server.served.stub.SearchHistory(search_pb2.SearchHistoryRequest(run_id="run", query="log"))
+        figures = server.scrape()
+    assert set(catalog.TRIM_TIME.labels["phase"]) == set(_told(figures, catalog.TRIM_TIME, "phase"))
+    assert figures.of(catalog.QUEUE_WAIT) > before.of(catalog.QUEUE_WAIT)
+    for metric in (catalog.MEMORY_SIZE, catalog.HISTORY_SIZE, catalog.INDEX_SIZE):
+        assert figures.of(metric) > before.of(metric)
+    assert Limits().memory_bytes == figures.of(catalog.MEMORY_LIMIT)
+
+
 def test_retrievals_and_searches_by_whoever_asked() -> None:
     """Programs and models are told apart; what was not there counts too."""
     with watched() as server:
