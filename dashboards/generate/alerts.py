@@ -28,12 +28,17 @@ JOB: Final = "prompt-sidecar"
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
     "limits.tombstones",
+    "own_text.recognised",
     "own_text.registry",
+    "recall.answers",
+    "recall.contents",
+    "recall.ranges",
     "recall.repeats",
     "search.query_terms",
     "search.total_tokens",
+    "server.answer_parts",
 )
-"""Bounds that are reached in ordinary work, and that the answer then tells: no reason to call anybody."""
+"""Bounds that are reached in ordinary work, and cost little: no reason to call anybody."""
 FEW: Final = 20
 """Events in half an hour below which a ratio says nothing."""
 

@@ -343,7 +343,8 @@ PROCESS: Final = Row(
                 Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "resident"}), "resident"),
                 Query(
                     f"{PANEL.value(catalog.PROCESS_MEMORY, where={'state': 'baseline'})}"
-                    f" + {PANEL.value(STASH_SIZE, where={'state': 'held'})} + {PANEL.value(MEMORY_SIZE)}",
+                    f" + {PANEL.value(STASH_SIZE, where={'state': 'held'})} + {PANEL.value(MEMORY_SIZE)}"
+                    f" + {PANEL.value(catalog.BUFFERS_SIZE)}",
                     "explained by what it keeps",
                 ),
                 Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "limit"}), "may take (0: no limit)"),

@@ -97,6 +97,7 @@ _SERVER: Mapping[str, tuple[Reader, str]] = {
     ),
     "message_timeout": (seconds(0.1, 3_600), "Time in which a call's message must have come; past it the call ends."),
     "answer_timeout": (seconds(1, 3_600), "Time in which a caller must have taken its answer; past it the call ends."),
+    "untaken_bytes": (byte_count(1 * KIB, 64 * GIB), "Bytes of answers that their callers have yet to take, in all."),
     "max_connections": (whole(8, 100_000), "Connections of each listener; past it new ones are closed."),
     "max_streams": (whole(1, 100_000), "Calls that one connection may have open."),
     "connection_idle": (seconds(1, 30 * 86_400), "How long a connection without calls stays open."),

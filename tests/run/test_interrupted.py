@@ -205,9 +205,12 @@ def test_drafts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])
     monkeypatch.setattr(drafts, "DRAFT_BYTES", 3 * len(raw))
     engines = Engine(limit=LIMIT)
+    assert 0 == engines.runs.totals().draft_bytes
     for run_id in ("one", "two"):
         with pytest.raises(DeadlinePassed):
             trim(engines, OPENAI_CHAT, raw, Late(40), run_id=run_id)
     assert 1 == engines.runs.totals().bounds["run.drafts"]
+    assert len(raw) <= engines.runs.totals().draft_bytes <= 3 * len(raw)
     for run_id in ("one", "two"):
         assert trim(engines, OPENAI_CHAT, raw, never, run_id=run_id).fits
+    assert 0 == engines.runs.totals().draft_bytes

@@ -147,10 +147,12 @@ def test_kept_answers_are_bounded_in_number() -> None:
 
 def test_kept_answers_are_bounded_in_bytes() -> None:
     """Long ones go sooner; the last is always kept, and once they are gone there is room again."""
-    repeats = Repeats(RecallLimits())
+    reached: list[str] = []
+    repeats = Repeats(RecallLimits(), reached.append)
     for number in range(6):
         repeats.keep(str(number), ToolAnswer(ToolOutcome.OK, "x" * (CALLS_BYTES // 4)))
     assert [False, False, True, True, True, True] == [repeats.answered(str(number)) is not None for number in range(6)]
+    assert ["recall.answers"] * 2 == reached
     repeats.keep("huge", ToolAnswer(ToolOutcome.OK, "x" * 2 * CALLS_BYTES))
     assert [False, True] == [repeats.answered(name) is not None for name in ("5", "huge")]
     for number in range(CALLS):
@@ -166,15 +168,18 @@ def test_without_a_request_id_nothing_is_kept() -> None:
 
 
 def test_memory_of_ranges_and_contents_is_bounded() -> None:
-    """What was asked for longest ago is forgotten; a content's bytes are remembered longer than its ranges."""
-    repeats = Repeats(RecallLimits(repeats=1))
+    """What was asked for longest ago is forgotten, and counted; a content's bytes outlast its ranges."""
+    reached: list[str] = []
+    repeats = Repeats(RecallLimits(repeats=1), reached.append)
     for at in range(RANGES + 1):
         repeats.show(("a", ByteRange(at, 0), 0), 1, RANGES // MOST_TIMES_OVER)
     assert [False, True] == [repeats.had(("a", ByteRange(at, 0), 0)) for at in (0, 1)]
+    assert ["recall.ranges"] == reached
     assert repeats.spent("a")
     for at in range(CONTENTS):
         repeats.show((str(at), None, 0), 1, 1)
     assert not repeats.spent("a")
+    assert 1 == reached.count("recall.contents")
 
 
 SELECTIONS: st.SearchStrategy[Selection] = st.one_of(st.none(), st.builds(LineRange, st.integers(1, 3), st.just(0)))

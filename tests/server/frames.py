@@ -60,6 +60,10 @@ class Peer:
         self.socket.sendall(frames)
         return stream
 
+    def take(self, stream: int, size: int) -> None:
+        """Take so many more bytes of an answer."""
+        self.socket.sendall(frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size)))
+
     def frames(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Kind, flags, stream and payload of what comes, until the server ends the connection."""
         while True:

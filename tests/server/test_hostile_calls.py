@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -40,6 +40,10 @@ class Bounds(Observer):
     def __init__(self) -> None:
         self.seen: list[str] = []
         self.told = threading.Semaphore(0)
+
+    def watch(self, *_: Any, buffers: Callable[[], Mapping[str, int]] | None = None) -> None:
+        """What the server keeps is asked for by tests."""
+        self.buffers = buffers
 
     def reached(self, bound: str) -> None:
         """One was."""
@@ -211,6 +215,30 @@ def test_answers_that_are_not_taken_are_bounded(stack: ExitStack) -> None:
             assert _fits(served)
         reader.ended(*streams[:8])
         assert {"server.max_calls"} == set(bounds.seen)
+
+
+def test_bytes_of_answers_that_are_not_taken_are_bounded(stack: ExitStack) -> None:
+    """The connection that has most of them loses its oldest; a single answer may be larger than all may be."""
+    bounds = Bounds()
+    text = b"0" * 10_000
+    sent = request(body=b'[{"role":"user","content":"%s"}]' % text).SerializeToString()
+    with serving(replace(OPTIONS, untaken_bytes=35_000), bounds) as served:
+        small, large = (stack.enter_context(peer(served.address, window=0)) for _ in range(2))
+        kept = small.call(TRIM, message(request().SerializeToString()), end=True)
+        assert _fits(served)
+        streams = []
+        for _ in range(8):
+            streams.append(large.call(TRIM, message(sent), end=True))
+            assert _fits(served)
+        large.ended(*streams[:5])
+        assert {"server.untaken_bytes"} == set(bounds.seen)
+        assert bounds.buffers is not None
+        assert 20_000 < bounds.buffers()["untaken_answers"] < 35_000
+        small.take(kept, 10_000)
+        assert b"hello" in small.ended(kept)
+    with serving(replace(OPTIONS, untaken_bytes=1_024)) as served:
+        answer = served.stub.TrimPrompt(request(body=b'[{"role":"user","content":"%s"}]' % text), timeout=PATIENCE)
+        assert text in answer.json_body
 
 
 def test_health_watches_are_bounded(stack: ExitStack) -> None:

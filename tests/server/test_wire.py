@@ -153,6 +153,22 @@ def test_kept_pieces_follow_the_facts(answer: TrimAnswer, later: list[Trim], reg
         assert whole(answer) == trim_pb2.TrimPromptResponse.FromString(writer.write("c", "r", answer))
 
 
+@given(answers)
+def test_pieces_of_other_runs_go_where_there_is_no_room(answer: TrimAnswer) -> None:
+    """That is counted, and what is kept is told; of one run alone nothing goes."""
+    reached: list[str] = []
+    trim = Trim(0, 0, ItemKind.RESULT, Action.CLIPPED, Reason.AGE, 7, "abcdefghij", 1)
+    answers_of = {run: replace(answer, trims=[trim], stash_entries=()) for run in ("one", "two")}
+    writer = TrimAnswers(600, reached.append)
+    for _ in range(2):
+        writer.write("c", "one", answers_of["one"])
+    assert [] == reached
+    assert 400 < writer.kept_bytes <= 600
+    writer.write("c", "two", answers_of["two"])
+    assert ["server.answer_parts"] == reached
+    assert 400 < writer.kept_bytes <= 600
+
+
 def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     """The slow twin: one message built field by field."""
     response = trim_pb2.TrimPromptResponse(

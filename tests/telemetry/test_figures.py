@@ -7,7 +7,9 @@ from collections import Counter
 from typing import Any
 
 import grpc
+import pytest
 
+from prompt_sidecar.run import own_state
 from prompt_sidecar.run.limits import Limits
 from prompt_sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
 from prompt_sidecar.telemetry import catalog
@@ -184,6 +186,27 @@ def test_time_and_memory_are_counted() -> None:
     for metric in (catalog.MEMORY_SIZE, catalog.HISTORY_SIZE, catalog.INDEX_SIZE):
         assert figures.of(metric) > before.of(metric)
     assert Limits().memory_bytes == figures.of(catalog.MEMORY_LIMIT)
+
+
+def test_what_is_kept_beside_runs() -> None:
+    """What is kept of answers for the next ones, and of reports; each buffer has its series from the start."""
+    with watched() as server:
+        before = server.scrape()
+        answer = server.served.stub.TrimPrompt(prompt(40))
+        told = usage_pb2.ReportUsageRequest(run_id="run", model="m", input_tokens=answer.tokens.after)
+        server.served.stub.ReportUsage(told)
+        figures = server.scrape()
+    assert {} == _told(before, catalog.BUFFERS_SIZE, "buffer")
+    assert {"answer_parts", "calibration"} == set(_told(figures, catalog.BUFFERS_SIZE, "buffer"))
+
+
+def test_texts_of_ours_that_are_forgotten_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past so many the oldest passes as ordinary text when it comes back."""
+    monkeypatch.setattr(own_state, "OWN_TEXTS_REMEMBERED", 4)
+    with watched() as server:
+        for iterations in range(1, 30):
+            server.served.stub.TrimPrompt(prompt(iterations))
+        assert server.scrape().of(catalog.BOUND_HITS, bound="own_text.recognised") > 3
 
 
 def test_retrievals_and_searches_by_whoever_asked() -> None:

@@ -137,16 +137,19 @@ def test_callers_models_and_formats_are_apart() -> None:
 
 def test_keys_are_bounded() -> None:
     """A caller who makes up models forgets his own factors; with too many callers the idle ones' go."""
-    calibration = Calibration(most_keys=100)
+    reached: list[str] = []
+    calibration = Calibration(100, reached.append)
     reported(calibration, [(1_000, 1_300)] * 5)
     for number in range(CALLER_KEYS + 10):
         calibration.report("flood", f"model-{number}", "openai_chat", Counted(1_000, 0, 1_200))
     assert CALLER_KEYS + 1 == len(calibration)
+    assert ["calibration.factors"] * 10 == reached
     assert 1.3 == pytest.approx(calibration.factor(*KEY))
     for number in range(200):
         calibration.report(f"caller-{number}", "model", "openai_chat", Counted(1_000, 0, 1_200))
     assert (100, 1.0) == (len(calibration), calibration.factor(*KEY))
     assert 0 == calibration.reports("flood", "model-0", "openai_chat")
+    assert 0 < calibration.kept_bytes <= 100 * 2_000
 
 
 def test_asking_and_nonsense_keep_nothing() -> None:

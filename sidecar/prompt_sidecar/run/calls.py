@@ -211,6 +211,8 @@ class News:
     """Such calls where it was trimmed."""
     registry_cut: bool = False
     """Whether the registry was written anew and had no room for all entries."""
+    texts_forgotten: int = 0
+    """Texts of ours that the run recognises no more when they come back, as there are too many."""
     ambiguous: int = 0
     """Messages that two parsers may read differently, and that therefore pass as they are."""
 

@@ -25,6 +25,12 @@ class Drafts:
         self._kept: OrderedDict[Run, int] = OrderedDict()
         """Runs that were given a draft, oldest first, and the bytes of it."""
 
+    @property
+    def bytes(self) -> int:
+        """What all drafts take."""
+        with self._lock:
+            return sum(size for run, size in self._kept.items() if run.draft is not None)
+
     def keep(self, run: Run, draft: Draft) -> None:
         """Keep a draft of a run, under the run's lock, in place of the oldest ones if there is no room."""
         with self._lock:

@@ -522,7 +522,7 @@ class Memory:
             is_own_text=own.is_own_text,
             drop_invalid=work.inputs.policy.reasoning_drop_invalid,
         )
-        own.remember(work.format, framed.own)
+        self.gathered.texts_forgotten += own.remember(work.format, framed.own)
         first, kept = self.prefix.compare(
             work.split,
             framed.sent_system,

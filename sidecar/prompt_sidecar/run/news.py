@@ -33,6 +33,7 @@ class Gathered:
     whole: int = 0
     trimmed: int = 0
     registry_cut: bool = False
+    texts_forgotten: int = 0
     ambiguous: int = 0
 
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
@@ -91,6 +92,7 @@ class Gathered:
             repeated_whole=self.whole,
             repeated_trimmed=self.trimmed,
             registry_cut=self.registry_cut,
+            texts_forgotten=self.texts_forgotten,
             ambiguous=self.ambiguous,
         )
 

@@ -72,7 +72,7 @@ class Run:
         self.carried_factors: tuple[str, Factors] | None = None
         """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
         known. None: neither has come."""
-        self.repeats = Repeats(recall)
+        self.repeats = Repeats(recall, bounds.add)
         self.draft: Draft | None = None
         """What a call has read of a prompt before it had to end."""
         self.form: Format | None = None

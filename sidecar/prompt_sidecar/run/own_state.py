@@ -151,8 +151,9 @@ class OwnState:
         """Digests of all texts of ours that are recognised, and identities of the messages that they were."""
         return [*self._known, *self._identities]
 
-    def remember(self, format_: Format, written: Sequence[OwnText]) -> None:
-        """Recognise what was written when the agent sends it back."""
+    def remember(self, format_: Format, written: Sequence[OwnText]) -> int:
+        """Recognise what was written when the agent sends it back; returns how many older texts give way to it."""
+        forgotten = 0
         for piece in written:
             of_text = digest(piece.text.encode())
             if self._known.get(of_text):
@@ -165,6 +166,8 @@ class OwnState:
             self._identities.add(identity)
         while len(self._known) > OWN_TEXTS_REMEMBERED:
             self._identities.discard(self._known.pop(next(iter(self._known))))
+            forgotten += 1
+        return forgotten
 
     def identities(self) -> list[bytes]:
         """What of the present texts a later process should recognise."""

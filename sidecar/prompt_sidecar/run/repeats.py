@@ -11,6 +11,7 @@ A call that is retried is no repetition: its answer is kept for a while and give
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,8 +54,10 @@ class Repeats:
     Each method takes constant time.
     """
 
-    def __init__(self, limits: RecallLimits) -> None:
+    def __init__(self, limits: RecallLimits, reached: Callable[[str], None] = lambda _: None) -> None:
+        """`reached` is told the name of a bound for which something is forgotten."""
         self.limits = limits
+        self._reached = reached
         self._ranges: OrderedDict[Range, int] = OrderedDict()
         self._contents: OrderedDict[str, _Shown] = OrderedDict()
         self._calls: OrderedDict[str, ToolAnswer] = OrderedDict()
@@ -87,8 +90,10 @@ class Repeats:
         self._contents[stash_id] = _Shown((before.shown if before else 0) + shown, total)
         if len(self._ranges) > RANGES:
             self._ranges.popitem(last=False)
+            self._reached("recall.ranges")
         if len(self._contents) > CONTENTS:
             self._contents.popitem(last=False)
+            self._reached("recall.contents")
 
     def answered(self, request_id: str) -> ToolAnswer | None:
         """The answer that was given to the call of that request id; None for the empty id, and if it is not kept."""
@@ -102,6 +107,7 @@ class Repeats:
         self._calls_bytes += _size(answer)
         while len(self._calls) > CALLS or (self._calls_bytes > CALLS_BYTES and len(self._calls) > 1):
             self._calls_bytes -= _size(self._calls.popitem(last=False)[1])
+            self._reached("recall.answers")
 
 
 def _size(answer: ToolAnswer) -> int:

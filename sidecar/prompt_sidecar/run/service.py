@@ -119,7 +119,6 @@ class Runs:
         self._key_lasts = key_lasts
         self._counter = counter
         self._clock, self._wall = clock, wall or clock
-        self._calibration = Calibration()
         self._lane = Lane(perf_counter)
         self._policy = policy
         self._limits = limits
@@ -128,6 +127,7 @@ class Runs:
         search, recall = search or SearchLimits(), recall or RecallLimits()
         self._table = RunTable(key, clock, limits, search=search, recall=recall)
         self._drafts = Drafts(self._table.bounds)
+        self._calibration = Calibration(reached=self._table.bounds.add)
         self._recalling = Recalling(self._table, counter, nonce or _nonce, search=search, recall=recall)
 
     @property
@@ -537,7 +537,9 @@ class Runs:
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
-        return self._table.totals()
+        return replace(
+            self._table.totals(), draft_bytes=self._drafts.bytes, calibration_bytes=self._calibration.kept_bytes
+        )
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""

@@ -35,6 +35,10 @@ class Totals:
     memory_bytes: int
     """Estimated, of what runs keep beside the stash."""
     memory_limit: int
+    draft_bytes: int
+    """Of what calls had read of prompts before they had to end."""
+    calibration_bytes: int
+    """Of calibration factors, estimated."""
     history_bytes: int
     """Of the originals that histories know, before compression."""
     index_bytes: int

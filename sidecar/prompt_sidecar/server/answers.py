@@ -38,6 +38,7 @@ from prompt_sidecar.server.wire import length_delimited, write_slices
 from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.v1 import run_pb2, trim_pb2
 
+KEPT_BOUND = "server.answer_parts"
 KEPT_BYTES = 16 * 1024 * 1024
 """Encoded pieces kept for all runs together; a run with a thousand trims needs 440 KB."""
 BYTES_PER_TRIM = 400
@@ -73,7 +74,9 @@ class _Kept:
 class TrimAnswers:
     """Writes answers to TrimPrompt; keeps what it can from one to the next. Safe for threads."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = KEPT_BYTES, reached: Callable[[str], None] = lambda _: None) -> None:
+        """`reached` is told the name of the bound when what is kept of another run has to go."""
+        self._reached = reached
         self._lock = threading.Lock()
         self._kept: LRUCache[tuple[str, str], _Kept] = LRUCache(
             kept_bytes,
@@ -81,6 +84,11 @@ class TrimAnswers:
                 len(kept.trims_piece) + len(kept.entries_piece) + BYTES_PER_TRIM * len(kept.trims) + 1
             ),
         )
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, estimated."""
+        return int(self._kept.currsize)
 
     def write(self, caller: str, run_id: str, answer: TrimAnswer) -> bytes:
         """Return the encoded TrimPromptResponse."""
@@ -108,10 +116,15 @@ class TrimAnswers:
         kept = _Kept(answer.trims, trims, trim_pieces, answer.stash_entries, entries, entry_pieces)
         if kept.trims_piece or kept.entries_piece:
             with self._lock:
+                others = len(self._kept) - (key in self._kept)
                 try:
                     self._kept[key] = kept
+                    gave_way = len(self._kept) <= others
                 except ValueError:  # Larger than all that may be kept.
                     self._kept.pop(key, None)
+                    gave_way = True
+            if gave_way:
+                self._reached(KEPT_BOUND)
         return kept
 
 

@@ -132,6 +132,7 @@ class Guard(grpc.ServerInterceptor):
             except BaseException as error:
                 self._failed(called, context, error)
                 raise
+            ARRIVAL.answered = len(response) if isinstance(response, bytes) else 0
             self._observer.ended(called, _code(context))
             return response
 

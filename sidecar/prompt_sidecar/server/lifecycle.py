@@ -131,7 +131,12 @@ class Server:
         memory = MemoryGate(runs.limits.process_bytes)
         servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer, memory)
         methods = servicer.handlers()
-        self.observer.watch(runs.totals, lambda: self._own.active, memory.figures)
+        self.observer.watch(
+            runs.totals,
+            lambda: self._own.active,
+            memory.figures,
+            buffers=lambda: {"untaken_answers": self._own.untaken_bytes, "answer_parts": servicer.kept_bytes},
+        )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -207,6 +212,7 @@ class Server:
             slow=settings.slow_messages,
             message_seconds=settings.message_timeout,
             answer_seconds=settings.answer_timeout,
+            untaken_bytes=settings.untaken_bytes,
         )
         side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
         return Receptions(

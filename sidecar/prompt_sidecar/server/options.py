@@ -32,6 +32,9 @@ class ServerOptions:
     answer_timeout: float = 60.0
     """Seconds in which a caller must have taken its answer, which is kept in memory until then: thrice what an answer
     of 64 MiB takes at 30 Mbit/s, as the caller may be busy."""
+    untaken_bytes: int = 134_217_728
+    """Bytes of answers that wait to be taken: a megabyte for each of max_calls, or two of the largest that are allowed.
+    Callers on loopback take theirs within milliseconds."""
     max_connections: int = 1_000
     """Connections of each listener; past it new ones are closed. Each takes a file descriptor, and some 30 kB."""
     max_streams: int = 100

@@ -14,10 +14,12 @@ from typing import ParamSpec, TypeVar
 
 
 class Arrival(threading.local):
-    """When the call that the current thread serves arrived."""
+    """When the call that the current thread serves arrived, and how large its answer is."""
 
     at = 0.0
     """By `perf_counter`."""
+    answered = 0
+    """Bytes of its answer; 0: there is none yet, or it is not known."""
 
 
 ARRIVAL = Arrival()

@@ -47,6 +47,7 @@ REFUSALS: Final = 256
 _AHEAD: Final = 2
 """Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
 
+UNTAKEN_BOUND: Final = "server.untaken_bytes"
 _FIRST_SECONDS: Final = 1.0
 """Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
 
@@ -65,7 +66,7 @@ class _Phase(Enum):
 class _Call:
     """One call, and where it stands. The lock of its reception guards it."""
 
-    __slots__ = ("arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
+    __slots__ = ("answered", "arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
 
     def __init__(self, handed: Handed) -> None:
         self.handed = handed
@@ -81,6 +82,8 @@ class _Call:
         self.slow = False
         self.over = False
         """Whether its caller has all that it will get."""
+        self.answered = 0
+        """Bytes of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class Bounds:
     """Calls whose message is slow."""
     message_seconds: float
     answer_seconds: float
+    untaken_bytes: int
+    """Of answers that their callers have yet to take."""
 
 
 class Reception(ThreadPoolExecutor):
@@ -133,6 +138,8 @@ class Reception(ThreadPoolExecutor):
         self._streaming: OrderedDict[_Call, None] = OrderedDict()
         """Those of the running calls whose caller their thread may wait for."""
         self._answering: OrderedDict[_Call, None] = OrderedDict()
+        self._untaken = 0
+        """Bytes of the answers that wait to be taken."""
         self._slow = 0
         self._ready = 0
         self._running = 0
@@ -141,6 +148,11 @@ class Reception(ThreadPoolExecutor):
     def active(self) -> int:
         """Calls that wait, run, or are being answered."""
         return self._pending + len(self._answering)
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Bytes of the answers that their callers have yet to take."""
+        return self._untaken
 
     @property
     def _pending(self) -> int:
@@ -238,7 +250,7 @@ class Reception(ThreadPoolExecutor):
             if call.phase is _Phase.WAITING:
                 del self._waiting[call]
             elif call.phase is _Phase.ANSWERING:
-                del self._answering[call]
+                self._taken(call)
             elif call.phase is not _Phase.CUT:
                 return  # who has it now sees to it
         self._in_flight.remove()
@@ -252,7 +264,7 @@ class Reception(ThreadPoolExecutor):
             call.handed.cut_off()
 
     def _work(self, call: _Call) -> None:
-        ARRIVAL.at = call.arrived
+        ARRIVAL.at, ARRIVAL.answered = call.arrived, 0
         with self._lock:
             self._ready -= 1
             self._running += 1
@@ -267,21 +279,37 @@ class Reception(ThreadPoolExecutor):
                 self._running -= 1
                 over = call.over
                 self._streaming.pop(call, None)
-                dropped = None if over else self._answered(call)
+                call.answered = ARRIVAL.answered
+                dropped = [] if over else self._answered(call)
             if over:
                 self._in_flight.remove()
-            if dropped is not None:
-                self._cut_off(dropped, self._bounds.bound)
+            for victim, bound in dropped:
+                self._cut_off(victim, bound)
 
-    def _answered(self, call: _Call) -> _Call | None:
-        """The call waits for its answer to be taken; returns the one that gives way, if there are too many."""
+    def _answered(self, call: _Call) -> list[tuple[_Call, str]]:
+        """The call waits for its answer to be taken; those that give way, if there is too much, with the bounds' names.
+
+        The last one that was answered stays: an answer may have as many bytes as the options say.
+        """
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
-        if len(self._answering) <= self._bounds.calls:
-            return None
-        victim = self._of_largest(self._answering)
-        self._cut(victim)
-        return victim
+        self._untaken += call.answered
+        dropped: list[tuple[_Call, str]] = []
+        if len(self._answering) > self._bounds.calls:
+            dropped.append((self._of_largest(self._answering), self._bounds.bound))
+            self._cut(dropped[-1][0])
+        while self._untaken > self._bounds.untaken_bytes:
+            others = OrderedDict((each, None) for each in self._answering if each.answered and each is not call)
+            if not others:
+                break
+            dropped.append((self._of_largest(others, lambda each: each.answered), UNTAKEN_BOUND))
+            self._cut(dropped[-1][0])
+        return dropped
+
+    def _taken(self, call: _Call) -> None:
+        """Wait no more for the answer to be taken."""
+        del self._answering[call]
+        self._untaken -= call.answered
 
     # -- in the clerk's thread -----------------------------------------------------------------------------------------
 
@@ -347,11 +375,11 @@ class Reception(ThreadPoolExecutor):
         return victim if victim.slow or (more and victim.peer != new.peer) else None
 
     @staticmethod
-    def _of_largest(calls: OrderedDict[_Call, None]) -> _Call:
-        """The oldest call of the connection that has the most."""
+    def _of_largest(calls: OrderedDict[_Call, None], size: Callable[[_Call], int] = lambda _: 1) -> _Call:
+        """The oldest call of the connection that has the most, by number or by the sum of a size."""
         count: dict[str, int] = {}
         for call in calls:
-            count[call.peer] = count.get(call.peer, 0) + 1
+            count[call.peer] = count.get(call.peer, 0) + size(call)
         largest = max(count.values())
         return next(call for call in calls if count[call.peer] == largest)
 
@@ -371,7 +399,7 @@ class Reception(ThreadPoolExecutor):
 
     def _cut(self, call: _Call) -> None:
         """Wait no more for its answer to be taken; it must be cut off."""
-        del self._answering[call]
+        self._taken(call)
         call.phase = _Phase.CUT
 
     # -- how a call ends that is not run -------------------------------------------------------------------------------

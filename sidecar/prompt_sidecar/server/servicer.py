@@ -72,8 +72,13 @@ class Servicer:
         self._observer = observer or Observer()
         self._most_bytes = most_bytes
         self._wake = wake
-        self._answers = TrimAnswers()
+        self._answers = TrimAnswers(reached=self._observer.reached)
         self._assumed = AssumedWindows()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept of answers for the next ones, estimated."""
+        return self._answers.kept_bytes
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
         """Return the handler of each method, by name."""

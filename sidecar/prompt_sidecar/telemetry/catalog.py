@@ -84,6 +84,8 @@ BOUNDS: Final = (
     "server.slow_messages",
     "server.message_timeout",
     "server.answer_timeout",
+    "server.untaken_bytes",
+    "server.answer_parts",
     "telemetry.scrapes",
     "telemetry.scrape_timeout",
     "accept_bytes",
@@ -104,8 +106,13 @@ BOUNDS: Final = (
     "message.parts",
     "request.annotations",
     "run.drafts",
+    "calibration.factors",
+    "own_text.recognised",
     "own_text.registry",
     "recall.repeats",
+    "recall.ranges",
+    "recall.contents",
+    "recall.answers",
     "recall.pattern_work",
     "search.index_bytes",
     "search.query_bytes",
@@ -389,12 +396,21 @@ MEMORY_SIZE: Final = Metric(
     "By",
     "Bytes, estimated, that runs keep beside their originals: last prompts, ledgers, indexes, records of histories.",
 )
+BUFFERS_SIZE: Final = Metric(
+    "prompt_sidecar.buffers.size",
+    Kind.GAUGE,
+    "By",
+    "Bytes, estimated, that are kept for a while beside runs, each kind within a bound of its own: drafts of prompts "
+    "whose calls had to end, answers that their callers have yet to take, encoded parts of answers, calibration "
+    "factors.",
+    {"buffer": ("drafts", "untaken_answers", "answer_parts", "calibration")},
+)
 PROCESS_MEMORY: Final = Metric(
     "prompt_sidecar.process.memory",
     Kind.GAUGE,
     "By",
     "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
-    "(0: there is no limit). Baseline, stash (held) and memory explain what is resident.",
+    "(0: there is no limit). Baseline, stash (held), memory and buffers explain what is resident.",
     {"state": ("resident", "baseline", "limit")},
 )
 MEMORY_LIMIT: Final = Metric(

@@ -84,7 +84,9 @@ def _news(answer: TrimAnswer) -> list[Change]:
     if news.ambiguous:
         changes.append((catalog.AMBIGUOUS_MESSAGES, (), news.ambiguous))
     if news.registry_cut:
-        changes.append((catalog.BOUND_HITS, ("own_text.registry",), 1))
+        changes.append(bound("own_text.registry"))
+    if news.texts_forgotten:
+        changes.append((catalog.BOUND_HITS, ("own_text.recognised",), news.texts_forgotten))
     return changes
 
 

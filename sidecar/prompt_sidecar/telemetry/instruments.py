@@ -32,6 +32,7 @@ class Instruments:
         self._totals: Callable[[], Totals] | None = None
         self._active: Callable[[], int] = int
         self._memory: Callable[[], ProcessMemory] | None = None
+        self._buffers: Callable[[], Mapping[str, int]] | None = None
         self._told: dict[str, Series] = {}
         self._attributes: dict[tuple[str, Values], Attributes] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -43,9 +44,10 @@ class Instruments:
         totals: Callable[[], Totals],
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
+        buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """Tell what these return: what the core holds, how many calls are at work, what the process takes."""
-        self._totals, self._active, self._memory = totals, active, memory
+        """Tell what these return: what the core holds, how many calls are at work, what process and answers take."""
+        self._totals, self._active, self._memory, self._buffers = totals, active, memory, buffers
 
     def record(self, metric: Metric, value: float, values: Values = ()) -> None:
         """Record into a histogram."""
@@ -74,6 +76,9 @@ class Instruments:
         told[catalog.CALLS_ACTIVE.name] = {(): self._active()}
         if self._memory is not None:
             told[catalog.PROCESS_MEMORY.name] = process(self._memory())
+        if self._buffers is not None:
+            core = told.get(catalog.BUFFERS_SIZE.name, {})
+            told[catalog.BUFFERS_SIZE.name] = {**core, **{(name,): size for name, size in self._buffers().items()}}
         told[FIRST.name] = build_info()
         self._told = told
 

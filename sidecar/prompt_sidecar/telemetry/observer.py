@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
@@ -59,8 +59,16 @@ class Observer:
         totals: Callable[[], Totals],
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
+        buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """The server serves: these tell what it holds, how many calls are at work, and what the process takes."""
+        """The server serves.
+
+        Args:
+            totals: what the core holds.
+            active: how many calls are at work.
+            memory: what the process takes.
+            buffers: what the server keeps beside, bytes by a value of the label of `catalog.BUFFERS_SIZE`.
+        """
 
     def begun(
         self,
@@ -132,9 +140,10 @@ class Telemetry(Observer):
         totals: Callable[[], Totals],
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
+        buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
         """Read these whenever figures are collected, and begin to look for lag."""
-        self._instruments.watch(totals, active, memory)
+        self._instruments.watch(totals, active, memory, buffers)
         self.lag.begin()
 
     def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:

@@ -32,6 +32,7 @@ def figures(totals: Totals) -> dict[str, Series]:
         (catalog.UNFINISHED_TASKS, {(): events.get(Event.TASK_UNFINISHED, 0)}),
         (catalog.MEMORY_SIZE, {(): totals.memory_bytes}),
         (catalog.MEMORY_LIMIT, {(): totals.memory_limit}),
+        (catalog.BUFFERS_SIZE, {("drafts",): totals.draft_bytes, ("calibration",): totals.calibration_bytes}),
         (catalog.HISTORY_SIZE, {(): totals.history_bytes}),
         (catalog.INDEX_SIZE, {(): totals.index_bytes}),
         (catalog.INDEX_WAITING, {(): totals.index_waiting}),

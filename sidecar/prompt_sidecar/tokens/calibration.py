@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 from threading import Lock
@@ -62,6 +63,10 @@ OPAQUE_WINDOW: Final = 3
 """Factors of encrypted text that the median is of: each cut tells one, and a false one does no harm to the next."""
 MOST_KEYS: Final = 4_096
 """Factors kept: a few models each for a thousand callers, in about 2 MB."""
+BOUND: Final = "calibration.factors"
+"""What both are counted as when one is reached."""
+KEY_BYTES: Final = 1_500
+"""What a factor takes with the reports that it was made from."""
 CALLER_KEYS: Final = 64
 """Factors kept for one caller, so that one who makes up names of models forgets his own factors and nobody else's."""
 
@@ -147,9 +152,13 @@ class _State:
 class Calibration:
     """The factors of all callers, kept for the process's life. Thread-safe; each call takes microseconds."""
 
-    def __init__(self, most_keys: int = MOST_KEYS) -> None:
-        """Begin with none; `most_keys` are kept, and of those the ones of the caller idle for longest go first."""
+    def __init__(self, most_keys: int = MOST_KEYS, reached: Callable[[str], None] = lambda _: None) -> None:
+        """Begin with none; `most_keys` are kept, and of those the ones of the caller idle for longest go first.
+
+        `reached` is told the name of the bound when one goes.
+        """
         self._most = most_keys
+        self._reached = reached
         self._lock = Lock()
         self._callers: OrderedDict[str, OrderedDict[tuple[str, str], _State]] = OrderedDict()
         self._keys = 0
@@ -157,6 +166,11 @@ class Calibration:
     def __len__(self) -> int:
         """Factors kept."""
         return self._keys
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the factors take, estimated."""
+        return KEY_BYTES * self._keys
 
     def factor(self, caller: str, model: str, format: str) -> float:
         """What to multiply our count with; 1.0 where nothing was reported."""
@@ -231,10 +245,12 @@ class Calibration:
         if len(keys) > CALLER_KEYS:
             keys.popitem(last=False)
             self._keys -= 1
+            self._reached(BOUND)
         while self._keys > self._most:
             idle, theirs = next(iter(self._callers.items()))
             theirs.popitem(last=False)
             self._keys -= 1
+            self._reached(BOUND)
             if not theirs:
                 del self._callers[idle]
         return state
