@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from prompt_sidecar.effective import warnings
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
 from prompt_sidecar.server.identity import StartError

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from prompt_sidecar.errors import InvalidPolicy
+from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import SearchLimits
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.recall_calls import RecallLimits
 from prompt_sidecar.server.options import ServerOptions, is_loopback
 from prompt_sidecar.settings_table import PREFIX, ROWS, LogSettings, Row, TokenSettings
 from prompt_sidecar.telemetry.options import TelemetryOptions

@@ -13,11 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.policy_knobs import groups, knob, reader
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.recall_calls import RecallLimits
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.refusals import LINES
 from prompt_sidecar.setting_readers import (

@@ -57,7 +57,7 @@ def test_light_commands_load_no_tokenizer() -> None:
     """Help, check-config and probe start without gRPC's server, the tokenizer or the core."""
     code = (
         "import sys; from prompt_sidecar.__main__ import main; main(['check-config']); main(['presets']);"
-        "print(sorted({'grpc', 'tiktoken', 'prompt_sidecar.run.service',"
+        "print(sorted({'grpc', 'tiktoken', 'prompt_sidecar.runs.service',"
         " 'prompt_sidecar.server.lifecycle'} & set(sys.modules)))"
     )
     ended = subprocess.run(

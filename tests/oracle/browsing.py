@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from prompt_sidecar.run.calls import Annotation, TrimAnswer
+from prompt_sidecar.facts.trim_calls import Annotation, TrimAnswer
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.runs import Run, body_of, dumps, turns
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, blocks_of, messages_of, role_of

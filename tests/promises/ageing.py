@@ -15,8 +15,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from hypothesis import strategies as st
 
+from prompt_sidecar.facts.trim_calls import Annotation, Trim, TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.run.calls import Annotation, Trim, TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.alignment import Alignment, may_stand_for

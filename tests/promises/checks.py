@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from hashlib import sha256
 
-from prompt_sidecar.run.calls import Outcome
+from prompt_sidecar.recall.outcome import Outcome
 from tests.oracle.runs import Run, body_of, turns
 from tests.promises.engine import Engine
 from tests.promises.judge import same_answer

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
-from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, RetrieveCall, RunFigures, TrimAnswer, TrimCall
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.recall_calls import RecallLimits, SearchCall, ToolAnswer, ToolCall
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
 from prompt_sidecar.trim.policy import preset

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from prompt_sidecar.run.calls import OwnTextKind, OwnTextPlace, Trim, TrimAnswer
+from prompt_sidecar.facts.trim_calls import OwnTextKind, OwnTextPlace, Trim, TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from tests.oracle.alignment import Alignment, alignment
 from tests.oracle.baselines import Entry, Sized

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
+from prompt_sidecar.facts.trim_calls import OwnTextPlace, TrimAnswer
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
-from prompt_sidecar.run.calls import OwnTextPlace, TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from prompt_sidecar.trim.policy import PRESETS
 from tests.programs.conformance.case import Body, Case

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from statistics import median
 
-from prompt_sidecar.run.calls import NoFit, TrimAnswer
+from prompt_sidecar.facts.trim_calls import NoFit, TrimAnswer
 from tests.oracle.baselines import Control, Entry, cost, cost_of, kept_prefix, trim_every_call
 from tests.oracle.runs import Run, body_of, recorded, turns
 from tests.oracle.tokens import count_prompt

@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 
-from prompt_sidecar.run.calls import TrimAnswer
+from prompt_sidecar.facts.trim_calls import TrimAnswer
 from tests.oracle.alignment import alignment
 from tests.oracle.respell import SPELLINGS
 from tests.oracle.runs import Run, body_of

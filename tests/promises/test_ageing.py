@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.run.calls import TrimAnswer
-from prompt_sidecar.run.size_facts import SizeKind
+from prompt_sidecar.facts.history_size import SizeKind
+from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.own_text import SHARE_OF_LIMIT
 from prompt_sidecar.trim.policy import AgeStage, preset
 from prompt_sidecar.trim.stages import ELIDE_FLOOR

@@ -13,8 +13,9 @@ from hashlib import sha256
 
 import pytest
 
-from prompt_sidecar.run.calls import Outcome, RevisionUse, TrimAnswer
-from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer
+from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, dumps, synthetic, turns
 from tests.oracle.shapes import FORMATS

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.run.calls import Outcome, TrimAnswer
+from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.trim.entries import Action
 from tests.oracle import data
 from tests.oracle.runs import body_of, dumps

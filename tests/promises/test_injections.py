@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.facts.recall_calls import RetrieveCall, SearchCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.recall.found import MOST_SNIPPETS, SearchQuery
-from prompt_sidecar.recall.outcome import describe
+from prompt_sidecar.recall.outcome import Outcome, describe
+from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
-from prompt_sidecar.run.calls import Outcome, PatternMatch, RetrieveCall, TrimAnswer
-from prompt_sidecar.run.recall_calls import SearchCall, ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.trim.ids import run_key
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS
 from prompt_sidecar.v1 import conversation_pb2 as pb

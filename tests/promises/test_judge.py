@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.run.calls import TrimAnswer
+from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from tests.oracle.runs import Run, Shape, body_of, synthetic, turns
 from tests.oracle.shapes import FORMATS, OPENAI_CHAT, role_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.run.calls import OwnTextPlace, TrimAnswer
+from prompt_sidecar.facts.trim_calls import OwnTextPlace, TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from tests.programs.conformance.gemini_contents import defects
 from tests.promises.engine import Engine

@@ -14,8 +14,8 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.telemetry.observer import Observer

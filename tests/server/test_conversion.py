@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.run.calls import ByteRange, LineRange, PatternMatch, Selection
+from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
 from prompt_sidecar.server.conversion import CLIENT_BYTES, retrieve_call, trim_call
 from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, trim_pb2
 from tests.server.serving import BODY, request

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.tokens import Counter, VocabularyError

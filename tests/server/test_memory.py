@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.server.memory import (
     CALL_BYTES,
     COPIES,
@@ -21,7 +21,7 @@ from prompt_sidecar.server.memory import (
     sizing,
 )
 from prompt_sidecar.v1 import retrieve_pb2
-from tests.run.making import LIMIT, OPENAI_CHAT, body, history
+from tests.runs.making import LIMIT, OPENAI_CHAT, body, history
 from tests.server.serving import PATIENCE, failure, request, serving
 
 PLAIN = b"x" * 10_000
@@ -115,7 +115,7 @@ def test_running_out_of_memory_loses_nothing(monkeypatch: pytest.MonkeyPatch) ->
             def runs_out(*_: object, **__: object) -> None:
                 raise MemoryError
 
-            patch.setattr("prompt_sidecar.run.memory.Memory._render", runs_out)
+            patch.setattr("prompt_sidecar.turn.memory.Memory._render", runs_out)
             refused = failure(partial(served.stub.TrimPrompt, sent[12], timeout=PATIENCE))
         assert ("RESOURCE_EXHAUSTED", "OUT_OF_MEMORY") == (refused.code, refused.reason)
         found = served.stub.TrimPrompt(sent[12], timeout=PATIENCE)

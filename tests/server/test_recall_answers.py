@@ -9,18 +9,15 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.facts.figures import HistoryFigures
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolDefinition, ToolOutcome
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.found import Found, SearchOutcome, Snippet
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, Stretch
-from prompt_sidecar.run.recall_calls import (
-    HistoryFigures,
-    TaskItem,
-    TaskStatus,
-    ToolAnswer,
-    ToolDefinition,
-    ToolOutcome,
-)
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.selection import Stretch
 from prompt_sidecar.server.recall_answers import (
     history_figures,
     retrieve_response,

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.recall_calls import SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolCall
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall.found import SearchQuery
-from prompt_sidecar.run.recall_calls import CreateTasksCall, SearchCall, TaskStatus, ToolCall, UpdateTaskCall
 from prompt_sidecar.server.recall_conversion import (
     create_tasks_call,
     search_call,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.run.usage_calls import (
+from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,

@@ -9,8 +9,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.run.calls import (
+from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
     Edit,
     EditOperation,
@@ -25,6 +24,7 @@ from prompt_sidecar.run.calls import (
     Trim,
     TrimAnswer,
 )
+from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.server.answers import TrimAnswers
 from prompt_sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
 from prompt_sidecar.trim.entries import Action, Reason

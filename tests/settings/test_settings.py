@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.recall_calls import RecallLimits
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.settings import Settings, SettingsError, load, table
 from prompt_sidecar.settings_table import ROWS, example

@@ -7,8 +7,8 @@ from functools import partial
 import grpc
 import pytest
 
-from prompt_sidecar.run.calls import TrimCall
-from prompt_sidecar.run.recall_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.model_names import ModelNames

@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
-from prompt_sidecar.run import own_state
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
+from prompt_sidecar.turn import own_state
 from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,

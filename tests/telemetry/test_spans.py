@@ -11,8 +11,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.tool_texts import RECALL
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
 from tests.server.serving import LATE, PATIENCE, failure, outlasted

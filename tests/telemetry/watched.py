@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.catalog import Kind, Metric

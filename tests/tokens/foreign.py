@@ -22,9 +22,9 @@ from typing import Any
 import tiktoken
 
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.run.weigh import weigh
 from prompt_sidecar.tokens import load
 from prompt_sidecar.tokens.calibration import Calibration, Counted
+from prompt_sidecar.tokens.weigh import weigh
 from tests.oracle import data
 from tests.oracle.runs import recorded, recorded_paths
 from tests.oracle.runs import turns as lengths

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from prompt_sidecar.run.limits import Limits
+from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.tokens.models import WINDOWS
 
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "windows.md"

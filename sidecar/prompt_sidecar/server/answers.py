@@ -16,21 +16,21 @@ from typing import TypeVar
 from cachetools import LRUCache
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.prompt.provider_edits import ProviderEdit
-from prompt_sidecar.run.calls import (
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
     EditOperation,
     NoFit,
     OwnTextKind,
     OwnTextPlace,
     RevisionUse,
-    RunFigures,
     StashEntry,
     TokenFigures,
     Trim,
     TrimAnswer,
 )
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.prompt.provider_edits import ProviderEdit
 from prompt_sidecar.server.fields import enum_numbers
 from prompt_sidecar.server.recall_answers import history_figures, task_items
 from prompt_sidecar.server.size_answers import add_figures, add_size

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.run.calls import Annotation, ByteRange, LineRange, PatternMatch, RetrieveCall, Selection, TrimCall
+from prompt_sidecar.facts.recall_calls import RetrieveCall
+from prompt_sidecar.facts.trim_calls import Annotation, TrimCall
+from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
 from prompt_sidecar.server.fields import NAME_BYTES, check_name, check_number, checked_run_id, enum_name
 from prompt_sidecar.server.wire import lift_body, read_request
 from prompt_sidecar.v1 import policy_pb2, retrieve_pb2, trim_pb2

@@ -28,7 +28,7 @@ from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import give_back
 from prompt_sidecar.server.callers import Callers, TokensError, read_tokens
 from prompt_sidecar.server.descriptors import TooFewDescriptors, connections

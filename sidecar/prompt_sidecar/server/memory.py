@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.totals import ProcessMemory
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.totals import ProcessMemory
 
 COPIES: Final = 10
 """Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals

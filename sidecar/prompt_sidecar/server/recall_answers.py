@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prompt_sidecar.facts.figures import HistoryFigures
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolDefinition, ToolOutcome
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.found import Found, SearchOutcome, Snippet
-from prompt_sidecar.run.calls import Outcome, RetrieveAnswer
-from prompt_sidecar.run.recall_calls import (
-    HistoryFigures,
-    TaskItem,
-    TaskStatus,
-    ToolAnswer,
-    ToolDefinition,
-    ToolOutcome,
-)
+from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.server.fields import enum_numbers
 from prompt_sidecar.trim.own_text import plain_name
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.recall_calls import SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolCall
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchQuery
-from prompt_sidecar.run.recall_calls import CreateTasksCall, SearchCall, TaskStatus, ToolCall, UpdateTaskCall
 from prompt_sidecar.server.fields import check_length, check_name, check_number, checked_run_id, enum_name
 from prompt_sidecar.v1 import conversation_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
 

@@ -14,8 +14,8 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.run.service import Runs
-from prompt_sidecar.run.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.answers import TrimAnswers, run_figures
 from prompt_sidecar.server.assumed import AssumedWindows
 from prompt_sidecar.server.callers import CALLER

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from prompt_sidecar.run.calls import RunFigures, TrimAnswer
-from prompt_sidecar.run.repeated import Repetition
-from prompt_sidecar.run.size_facts import HistorySize, SizeKind
-from prompt_sidecar.run.usage_calls import UsageFigures
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.history_size import HistorySize, SizeKind
+from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.facts.usage_calls import UsageFigures
 from prompt_sidecar.server.fields import enum_numbers
 from prompt_sidecar.trim.own_text import plain_name
+from prompt_sidecar.trim.repeated_calls import Repetition
 from prompt_sidecar.v1 import run_pb2, trim_pb2, usage_pb2
 
 _KIND = enum_numbers(trim_pb2.SizeKind, "SIZE_KIND_", SizeKind)

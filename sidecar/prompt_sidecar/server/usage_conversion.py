@@ -8,7 +8,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.run.usage_calls import (
+from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,

@@ -19,15 +19,15 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
+from prompt_sidecar.facts.history_size import SizeKind
+from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
+from prompt_sidecar.facts.trim_calls import NoFit
+from prompt_sidecar.facts.usage_calls import CacheUse, Calibrated, UsageOutcome
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.recall.found import SearchOutcome
 from prompt_sidecar.recall.holding import Cause
 from prompt_sidecar.recall.outcome import Outcome
-from prompt_sidecar.run.calls import NoFit
-from prompt_sidecar.run.recall_calls import ToolOutcome
-from prompt_sidecar.run.size_facts import SizeKind
-from prompt_sidecar.run.usage_calls import CacheUse, Calibrated, UsageOutcome
 from prompt_sidecar.trim.entries import Action, Reason
 
 OTHER: Final = "other"
@@ -76,7 +76,7 @@ _AROUND_ONE: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1
 _FORMATS: Final = tuple(FORMATS)
 _MODEL: Final = {"model": ()}
 _VIA: Final = ("rpc", "tool")
-_TOOLS: Final = ("recall_elided_content", "search_conversation_history", "create_tasks", "update_task", OTHER)
+_TOOLS: Final = (*TOOL_NAMES, OTHER)
 
 BOUNDS: Final = (
     "server.max_calls",

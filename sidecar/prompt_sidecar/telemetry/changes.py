@@ -6,12 +6,12 @@ runs and side calls changed nothing and are only counted as such.
 
 from __future__ import annotations
 
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.recall.found import Found
-from prompt_sidecar.run.calls import RetrieveAnswer, TrimAnswer, TrimCall
-from prompt_sidecar.run.recall_calls import ToolAnswer, ToolOutcome
-from prompt_sidecar.run.tool_texts import RECALL, SEARCH, TOOLS
-from prompt_sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.tallies import Change
@@ -119,7 +119,7 @@ def search(found: Found, via: str) -> list[Change]:
 
 def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
     """A model called one of our tools."""
-    changes: list[Change] = [(catalog.TOOL_CALLS, (name if name in TOOLS else OTHER, answer.outcome.value), 1)]
+    changes: list[Change] = [(catalog.TOOL_CALLS, (name if name in TOOL_NAMES else OTHER, answer.outcome.value), 1)]
     if answer.recalled is not None:
         changes += retrieval(answer.recalled, TOOL)
     if answer.found is not None:

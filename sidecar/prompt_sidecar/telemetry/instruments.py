@@ -12,7 +12,7 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
-from prompt_sidecar.run.totals import ProcessMemory, Totals
+from prompt_sidecar.facts.totals import ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
 from prompt_sidecar.telemetry.readings import Series, build_info, figures, process

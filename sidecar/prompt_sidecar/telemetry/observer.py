@@ -15,11 +15,12 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
+from prompt_sidecar.facts.totals import ProcessMemory, Totals
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
-from prompt_sidecar.run.calls import RetrieveAnswer, RetrieveCall, TrimAnswer, TrimCall
-from prompt_sidecar.run.recall_calls import ToolAnswer, ToolCall
-from prompt_sidecar.run.totals import ProcessMemory, Totals
-from prompt_sidecar.run.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.telemetry import catalog, changes
 from prompt_sidecar.telemetry.catalog import OTHER, Kind
 from prompt_sidecar.telemetry.instruments import Instruments

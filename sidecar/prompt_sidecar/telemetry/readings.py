@@ -6,7 +6,7 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 
-from prompt_sidecar.run.totals import Event, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import Event, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.tallies import Values

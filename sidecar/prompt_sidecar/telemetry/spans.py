@@ -19,8 +19,10 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.recall.found import Found
-from prompt_sidecar.run.calls import Outcome, RetrieveAnswer, TrimAnswer, TrimCall
+from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import changes
 from prompt_sidecar.telemetry.catalog import OTHER
 

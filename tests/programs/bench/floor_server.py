@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import grpc
 
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.tokens.count import Counter

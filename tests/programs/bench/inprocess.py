@@ -8,9 +8,9 @@ from hashlib import sha256
 from time import perf_counter, thread_time, time
 
 from prompt_sidecar.app import settle_collector
-from prompt_sidecar.run.calls import Phases, TrimAnswer, TrimCall
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server import conversion
 from prompt_sidecar.server.answers import TrimAnswers
 from prompt_sidecar.tokens.count import warm

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from prompt_sidecar.run.calls import TrimCall
+from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS
 from prompt_sidecar.v1 import trim_pb2
 from tests.oracle.runs import turns

@@ -38,7 +38,7 @@ from typing import Any
 
 import msgspec
 
-from prompt_sidecar.run.usage_calls import InputCounting, UsageCall
+from prompt_sidecar.facts.usage_calls import InputCounting, UsageCall
 from tests.oracle import data
 from tests.programs.bench.figures import percentile
 from tests.programs.conformance.conversations import MEMBER, SYSTEM, Conversation, Step, recorded, recorded_paths

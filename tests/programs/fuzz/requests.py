@@ -12,7 +12,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.run.tool_texts import TOOLS
+from prompt_sidecar.tools.definitions import TOOLS
 from prompt_sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
 from tests.programs.conformance.table import CASES
 from tests.programs.fuzz.spoiling import HALF, ODD, Place, at, places, replaced, spoiled, written

@@ -12,8 +12,8 @@ from typing import Any
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from prompt_sidecar.run.limits import Limits
-from prompt_sidecar.run.service import Runs
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.callers import CALLER
 from prompt_sidecar.server.servicer import Servicer
 from prompt_sidecar.server.status import status_of

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from prompt_sidecar.run.tool_texts import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
+from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
 from prompt_sidecar.v1 import (
     policy_pb2,
     retrieve_pb2,

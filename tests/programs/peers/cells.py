@@ -11,7 +11,7 @@ from math import prod
 from pathlib import Path
 from statistics import fmean
 
-from prompt_sidecar.run.weigh import PRIMING
+from prompt_sidecar.tokens.weigh import PRIMING
 from tests.programs.peers.accounting import Figures, figures
 from tests.programs.peers.contenders import CONTROL, NEVER, OURS, SLIDING, Outcome, control, never, ours, sliding
 from tests.programs.peers.environments import Environment, Unavailable, prepared, vocabularies

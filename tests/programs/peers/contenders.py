@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from prompt_sidecar.run.weigh import PRIMING
+from prompt_sidecar.tokens.weigh import PRIMING
 from tests.oracle.baselines import Control, Entry, Sized, trim_every_call
 from tests.oracle.runs import body_of
 from tests.programs.peers.material import Material, Turn

@@ -15,7 +15,7 @@ from typing import Any
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.run.weigh import PRIMING, count_opaque, weigh
+from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
 from tests.oracle.baselines import Sized
 from tests.oracle.runs import Run, dumps, turns
 from tests.oracle.shapes import blocks_of, results_of, role_of, texts_of, typed_blocks

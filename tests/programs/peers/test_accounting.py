@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.run.weigh import PRIMING
+from prompt_sidecar.tokens.weigh import PRIMING
 from tests.oracle.runs import Run
 from tests.oracle.shapes import ANTHROPIC_MESSAGES, OPENAI_CHAT
 from tests.programs.peers.accounting import figures

@@ -1,0 +1,66 @@
+"""A run's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
+from prompt_sidecar.facts.usage_calls import UsageFigures
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.trim.repeated_calls import RepeatedFigures
+
+
+@dataclass(frozen=True, slots=True)
+class StashFigures:
+    """What a run has in the stash."""
+
+    entries: int
+    held_bytes: int
+    original_bytes: int
+    expired: int
+    evicted: int
+    retrievals: Mapping[Outcome, int]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFigures:
+    """What a run has recorded, and how it was searched."""
+
+    items: int = 0
+    passages: int = 0
+    index_bytes: int = 0
+    waiting_bytes: int = 0
+    """Bytes of originals that wait to be indexed."""
+    first_iteration: int = 1
+    """First iteration that search covers."""
+    searches: int = 0
+    searches_found: int = 0
+    tool_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """A run's figures; times are seconds since the epoch."""
+
+    run_id: str
+    started: float
+    last_seen: float
+    calls: int
+    iteration: int
+    messages: int
+    tokens: TokenFigures | None
+    cache: CacheFigures | None
+    tokens_sent_total: int
+    tokens_returned_total: int
+    trimmed_items: int
+    stash: StashFigures
+    history: HistoryFigures
+    unfinished_tasks: Sequence[TaskItem]
+    size: HistorySize | None = None
+    """Of the last prompt's history."""
+    repeated: RepeatedFigures = field(default_factory=RepeatedFigures)
+    usage: UsageFigures = field(default_factory=UsageFigures)
+    """What the provider reported."""

@@ -1,0 +1,78 @@
+"""The size of a prompt's history: tokens by kind, as it came and as it is returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import accumulate
+from operator import sub
+
+
+class SizeKind(StrEnum):
+    """What tokens are spent on. Every token of a prompt belongs to exactly one kind."""
+
+    SYSTEM = "system"
+    TOOL_SCHEMAS = "tool_schemas"
+    USER = "user"
+    ASSISTANT_TEXT = "assistant_text"
+    CALLS = "calls"
+    RESULTS = "results"
+    MEDIA = "media"
+    OWN_TEXT = "own_text"
+    OTHER = "other"
+    REASONING = "reasoning"
+
+
+@dataclass(frozen=True, slots=True)
+class KindSize:
+    """One kind's share of a history."""
+
+    tokens_sent: int
+    """Untrimmed, as it first came."""
+    tokens_returned: int
+    """As it stands in the returned prompt."""
+    items: int
+    """Texts, calls, results, images; of OTHER messages with unknown blocks; dropped ones are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySize:
+    """The size of one prompt's history. Tokens are estimates in the encoding of the prompt's token figures."""
+
+    by_kind: Mapping[SizeKind, KindSize]
+    """Every kind, in the order of `SizeKind`."""
+    messages: int
+    """Of the untrimmed history, leading system messages included."""
+    messages_returned: int
+    """Of the returned prompt, our own included."""
+    tokens_sent: int
+    tokens_returned: int
+    share_of_limit: float
+    """Of the limit, by the returned prompt; above 1 it does not fit."""
+
+    def scaled(self, told: Callable[[int], int]) -> HistorySize:
+        """The size in the tokens that the agent is told of; kinds still add up to the totals.
+
+        The share of the limit stays: it was measured with the limit in the same tokens.
+
+        Args:
+            told: turns raw tokens into told ones as for the prompt's token figures; 0 stays, and more is not told less.
+        """
+        sent = _scaled([size.tokens_sent for size in self.by_kind.values()], told)
+        returned = _scaled([size.tokens_returned for size in self.by_kind.values()], told)
+        return replace(
+            self,
+            by_kind={
+                kind: KindSize(*tokens, size.items)
+                for (kind, size), tokens in zip(self.by_kind.items(), zip(sent, returned, strict=True), strict=True)
+            },
+            tokens_sent=sum(sent),
+            tokens_returned=sum(returned),
+        )
+
+
+def _scaled(tokens: Sequence[int], told: Callable[[int], int]) -> list[int]:
+    """Numbers in other tokens that add up to their total in these: each is turned together with those before it."""
+    sums = [told(total) for total in accumulate(tokens)]
+    return list(map(sub, sums, [0, *sums]))

@@ -1,0 +1,71 @@
+"""The tools that the model is given, the calls that it makes of them, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.recall.found import Found
+
+RECALL: Final = "recall_elided_content"
+SEARCH: Final = "search_conversation_history"
+CREATE_TASKS: Final = "create_tasks"
+UPDATE_TASK: Final = "update_task"
+TOOL_NAMES: Final = (RECALL, SEARCH, CREATE_TASKS, UPDATE_TASK)
+
+
+class ToolOutcome(StrEnum):
+    """What a tool call came to. See CallToolResponse."""
+
+    OK = "ok"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+    RUN_UNKNOWN = "run_unknown"
+    REPEATED = "repeated"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model made of one of our tools."""
+
+    caller: str
+    run_id: str
+    name: str
+    arguments: str
+    """As the model wrote them: JSON text of an object, or of a string that holds one; empty: none."""
+    request_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What to answer the model; at most one of `recalled`, `found` and `tasks` is set."""
+
+    outcome: ToolOutcome
+    content: str
+    content_tokens: int = 0
+    recalled: RetrieveAnswer | None = None
+    found: Found | None = None
+    tasks: Sequence[TaskItem] | None = None
+    bound: str = ""
+    """The bound of the sidecar that the arguments passed; empty if none."""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether to mark the result as an error, where the format can."""
+        return self.outcome not in (ToolOutcome.OK, ToolOutcome.REPEATED)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """One tool that a model can be given."""
+
+    name: str
+    description: str
+    parameters: str
+    """A JSON Schema, as JSON text."""
+    definition: bytes
+    """The whole definition in the format asked for, as JSON."""

@@ -1,0 +1,260 @@
+"""A prompt to trim, and the answer: the trimmed prompt, what was taken from it and why, and the figures.
+
+The servicer turns requests into these and these into answers; telemetry reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.prompt.provider_edits import ProviderEdit
+from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.repeated_calls import Repetition
+
+
+class Annotation(StrEnum):
+    """What an agent knows about one of its messages, beside that it is pinned."""
+
+    SNAPSHOT = "snapshot"
+    VALIDATION_FEEDBACK = "validation_feedback"
+    STEP_ERROR = "step_error"
+    REPETITION_WARNING = "repetition_warning"
+
+
+class NoFit(StrEnum):
+    """Why a prompt does not fit."""
+
+    PROTECTED_TEXT = "protected_text"
+    POLICY = "policy"
+    NOT_STASHABLE = "not_stashable"
+
+
+class OwnTextKind(StrEnum):
+    """The kinds of own text."""
+
+    DIRECTIVES = "directives"
+    REGISTRY = "registry"
+    NOTE = "note"
+    DROPPED = "dropped"
+
+
+class OwnTextPlace(StrEnum):
+    """Where a piece of own text stands."""
+
+    SYSTEM = "system"
+    HISTORY = "history"
+    TAIL = "tail"
+    CALLER = "caller"
+
+
+class RevisionUse(StrEnum):
+    """What became of the revision that was sent."""
+
+    NONE = "none"
+    NOT_NEEDED = "not_needed"
+    APPLIED = "applied"
+    MISMATCHED = "mismatched"
+
+
+class EditOperation(StrEnum):
+    """The kinds of edits."""
+
+    REPLACE = "replace"
+    INSERT = "insert"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class TrimCall:
+    """A prompt to trim. Exactly one of `body` and `messages` is given."""
+
+    caller: str
+    run_id: str
+    format: str
+    """A key of `prompt_sidecar.prompt.formats.FORMATS`, such as `openai_chat`; `conversation` goes with `messages`."""
+    body: bytes = b""
+    """The request body, UTF-8 JSON."""
+    messages: Sequence[bytes] | None = None
+    """Typed messages, each as its serialised bytes."""
+    model: str = ""
+    context_window: int = 0
+    """Tokens; 0: the model's known window, else the configured one."""
+    output_reserve: int | None = None
+    """Tokens; None: what the body asks for."""
+    preset: str = ""
+    """Empty: the configured policy."""
+    policy: Mapping[str, object] = field(default_factory=dict)
+    """Overrides, by field name of `Policy`."""
+    pinned: frozenset[int] = frozenset()
+    """Indices of pinned messages among those sent."""
+    annotations: Mapping[int, Annotation] = field(default_factory=dict)
+    """What else is known of messages, by their index among those sent; looked at when a message is first seen."""
+    recall_unavailable: bool = False
+    dry_run: bool = False
+    side_call: bool = False
+    base_revision: bytes = b""
+    revision: bytes = b""
+    edits: bool = False
+    """Answer with edits in place of the prompt."""
+    accept_bytes: int = 0
+    """Bytes that the caller can receive; 0: the default of gRPC clients, 4 MiB."""
+    served_iterations: int | None = None
+    """See TrimPromptRequest.served_iterations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """One item that is trimmed in a prompt. See TrimPromptResponse.trims."""
+
+    message_index: int
+    item_index: int
+    kind: ItemKind
+    action: Action
+    reason: Reason
+    tokens_saved: int
+    stash_id: str
+    decided_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class StashEntry:
+    """An entry of the registry; `arguments` is JSON-escaped and cut to 80 characters."""
+
+    stash_id: str
+    kind: ItemKind
+    tool: str
+    arguments: str
+    iteration: int
+    original_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Tokens of one prompt."""
+
+    before: int
+    after: int
+    limit: int
+    encoding: str
+    exact: bool
+    factor: float
+    own_text: int
+    window_assumed: bool = False
+    """Whether nobody said how large the window is: the limit follows from the configured one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """What became of the provider's prompt cache, against the prompt returned last. Tokens."""
+
+    first_changed: int
+    kept: int
+    rewritten: int
+    batch_point: bool
+    batch_points: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnText:
+    """A piece of the sidecar's own text; `message_index` is -1 where it is not a message."""
+
+    kind: OwnTextKind
+    place: OwnTextPlace
+    message_index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One edit of the sent body; `value` is JSON (for typed prompts a serialised message)."""
+
+    operation: EditOperation
+    pointer: str
+    value: bytes
+
+
+class CacheBreak(StrEnum):
+    """Why a prompt does not begin as the one before it."""
+
+    BATCH_POINT = "batch_point"
+    """The sidecar trimmed a batch."""
+    AGENT = "agent"
+    """The agent changed its history, system prompt or tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an answer tells that no earlier answer of the run did: each thing once, for whoever counts."""
+
+    trims: Sequence[Trim] = ()
+    """Items newly trimmed, or trimmed further; `tokens_saved` is what is saved beyond the last answer."""
+    advertised: int = 0
+    """Ids that a marker or the registry shows for the first time."""
+    cache_break: CacheBreak | None = None
+    repeated_whole: int = 0
+    """Calls that repeat an earlier one whose result was still whole in the last prompt."""
+    repeated_trimmed: int = 0
+    """Such calls where it was trimmed."""
+    registry_cut: bool = False
+    """Whether the registry was written anew and had no room for all entries."""
+    texts_forgotten: int = 0
+    """Texts of ours that the run recognises no more when they come back, as there are too many."""
+    ambiguous: int = 0
+    """Messages that two parsers may read differently, and that therefore pass as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds spent in the phases of one call."""
+
+    scan: float = 0.0
+    """Splitting the body, parsing and recognising what is new."""
+    count: float = 0.0
+    """Counting tokens of what is new."""
+    trim: float = 0.0
+    """Deciding, and stashing originals."""
+    encode: float = 0.0
+    """Writing the trimmed prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimAnswer:
+    """A trimmed prompt and the facts about it."""
+
+    body: bytes | None
+    """The body in the request's format; None for typed prompts and in edits mode."""
+    messages: Sequence[bytes] | None
+    """The typed messages, each serialised; None for JSON prompts and in edits mode."""
+    edits: Sequence[Edit]
+    trims: Sequence[Trim]
+    """The same object as in the answer before, unless a decision has changed: a converter may cache on its identity."""
+    stash_entries: Sequence[StashEntry]
+    """As `trims`."""
+    tokens: TokenFigures
+    fits: bool
+    no_fit: NoFit | None
+    revision: bytes
+    revision_use: RevisionUse
+    cache: CacheFigures
+    own_text: Sequence[OwnText]
+    compacted: bool
+    iteration: int
+    not_stashable: int
+    phases: Phases
+    size: HistorySize | None = None
+    """The history before the model call, by kind; None for a side call."""
+    crossed: Sequence[int] = ()
+    """Per cent of the limit that the returned prompt has reached for the first time in this run."""
+    repeated: Sequence[Repetition] = ()
+    """Calls among the new messages that repeat an earlier one, result included; the newest."""
+    news: News = field(default_factory=News)
+    model: str = ""
+    """The one that the prompt is for; empty: not told."""
+    thinking_invalid_from: int | None = None
+    """See TrimPromptResponse.thinking_invalid_from."""
+    provider_edits: Sequence[ProviderEdit] = ()
+    """What the body asks the provider to remove."""

@@ -1,1 +1,0 @@
-"""One run's memory and the use cases: no gRPC, no telemetry; clock and key are passed in."""

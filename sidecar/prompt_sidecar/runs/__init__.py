@@ -1,0 +1,1 @@
+"""What outlives a call: the runs that this process knows, their bounds, and the use cases."""

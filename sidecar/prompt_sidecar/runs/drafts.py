@@ -1,0 +1,45 @@
+"""Drafts: what calls have read of prompts before they had to end, for their retries, as far as there is room."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.runs.run import Run
+from prompt_sidecar.turn.received import Draft
+
+DRAFT_BYTES: Final = 67_108_864
+"""What drafts may keep: 64 MiB, as much as one body may have; a draft is gone once its call is tried again."""
+BOUND: Final = "run.drafts"
+
+
+class Drafts:
+    """Which runs have a draft. Thread-safe."""
+
+    def __init__(self, bounds: Counts[str]) -> None:
+        """`bounds` counts bounds that were reached."""
+        self._bounds = bounds
+        self._lock = Lock()
+        self._kept: OrderedDict[Run, int] = OrderedDict()
+        """Runs that were given a draft, oldest first, and the bytes of it."""
+
+    @property
+    def bytes(self) -> int:
+        """What all drafts take."""
+        with self._lock:
+            return sum(size for run, size in self._kept.items() if run.draft is not None)
+
+    def keep(self, run: Run, draft: Draft) -> None:
+        """Keep a draft of a run, under the run's lock, in place of the oldest ones if there is no room."""
+        with self._lock:
+            self._kept.pop(run, None)
+            self._kept[run] = draft.bytes
+            run.draft = draft
+            for other in [other for other in self._kept if other.draft is None]:
+                del self._kept[other]
+            while self._kept and sum(self._kept.values()) > DRAFT_BYTES:
+                oldest, _ = self._kept.popitem(last=False)
+                oldest.draft = None
+                self._bounds.add(BOUND)

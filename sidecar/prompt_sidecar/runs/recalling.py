@@ -1,0 +1,218 @@
+"""Recall: what a model lost sight of is found again, by id or by search, by programs or by the model's own tools.
+
+Recall of a run whose prompt this process has not seen is RUN_UNKNOWN, never NOT_FOUND: another process may have it, or
+this one had it before a restart; once the prompt has come again, the same question can be asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Final
+
+from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
+from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
+from prompt_sidecar.recall.retrieve import select
+from prompt_sidecar.recall.search import search
+from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
+from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.runs.pace import Pace
+from prompt_sidecar.runs.run import Run
+from prompt_sidecar.runs.table import RunTable
+from prompt_sidecar.tokens import Counter
+from prompt_sidecar.tools.calling import call_tool
+
+PAGE_ENCODING: Final = "o200k_base"
+"""What answers of recall are counted with, as no model is named there."""
+UNKNOWN_RUN: Final = "this process has not seen the run; send its prompt first"
+
+
+class Recalling:
+    """The use cases of recall and of tasks, on a table of runs."""
+
+    def __init__(
+        self,
+        table: RunTable,
+        counter: Counter,
+        nonce: Callable[[], str],
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+    ) -> None:
+        """Take the bounds of what is answered, and what gives the random part of a fence."""
+        self._table = table
+        self._counter = counter
+        self._recall = recall
+        self.nonce = nonce
+        self.search_limits = search
+
+    def retrieve(self, call: RetrieveCall, check: Callable[[], None]) -> RetrieveAnswer:
+        """See `Runs.retrieve`."""
+        run = self._seen(call.caller, call.run_id)
+        if run is None:
+            return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+        return self.page(run, call.stash_id, call.selection, call.offset, call.page_tokens, check=check)
+
+    def page(
+        self,
+        run: Run,
+        stash_id: str,
+        selection: Selection,
+        offset: int,
+        page_tokens: int = 0,
+        *,
+        check: Callable[[], None],
+    ) -> RetrieveAnswer:
+        """A page of an original of a run that was seen."""
+        held = self._table.stash.get(run.stash_key, stash_id)
+        if isinstance(held, Outcome):
+            outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
+            return RetrieveAnswer(outcome, describe(outcome))
+        page = select(
+            held.original,
+            held.content_type,
+            selection,
+            offset,
+            page_tokens or self._recall.page_tokens,
+            self.count,
+            check,
+        )
+        return page_answer(page, searched=isinstance(selection, PatternMatch))
+
+    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
+        """See `Runs.search`."""
+        run = self._seen(call.caller, call.run_id)
+        if run is None:
+            return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
+        return self.find(run, check, call.query)
+
+    def find(self, run: Run, check: Callable[[], None], query: SearchQuery) -> Found:
+        """What is found in the history of a run that was seen."""
+        began = perf_counter()
+        found = search(
+            run.history,
+            query,
+            self.search_limits,
+            last_iteration=max(run.memory.ledger.iteration, 1),
+            count=self.count,
+            nonce=self.nonce,
+            check=check,
+        )
+        self._table.weigh(run)
+        with run.lock:
+            run.searches += 1
+            run.searches_found += found.outcome is SearchOutcome.FOUND
+        return replace(found, seconds=perf_counter() - began)
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
+        """See `Runs.create_tasks`."""
+        with self._table.entered(call.caller, call.run_id) as run:
+            tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
+            self._table.keep(call.caller, call.run_id, run)
+        return tasks
+
+    def update_task(self, call: UpdateTaskCall) -> Sequence[TaskItem]:
+        """See `Runs.update_task`."""
+        run = self._known(call.caller, call.run_id)
+        with run.lock:
+            return run.tasks.update(call.id, call.status, request_id=call.request_id)
+
+    def list_tasks(self, caller: str, run_id: str) -> Sequence[TaskItem]:
+        """See `Runs.list_tasks`."""
+        run = self._known(caller, run_id)
+        with run.lock:
+            return tuple(run.tasks.items)
+
+    # -- the model's tools -------------------------------------------------------------------------------------------
+
+    def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
+        """See `Runs.call_tool`."""
+        run = self._table.begun(call.caller, call.run_id)
+        try:
+            with pace.holding(run.tools_lock):
+                answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
+                run.tool_calls += 1
+            with run.lock:
+                if run.tasks.items and not run.registered and not run.ended:
+                    self._table.keep(call.caller, call.run_id, run)  # its tasks began it
+        finally:
+            self._table.leave(call.caller, call.run_id, run)
+        self._table.weigh(run)
+        return answer
+
+    def _seen(self, caller: str, run_id: str) -> Run | None:
+        """A run whose prompt this process has seen."""
+        run = self._table.known(caller, run_id)
+        return run if run is not None and run.calls else None
+
+    def _known(self, caller: str, run_id: str) -> Run:
+        run = self._table.known(caller, run_id)
+        if run is None:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")
+        return run
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that recall answers."""
+        return self._counter.count(text, PAGE_ENCODING)
+
+
+def page_answer(page: Page, *, searched: bool) -> RetrieveAnswer:
+    """A page as the answer to a retrieval; `searched`: it answers a pattern."""
+    return RetrieveAnswer(
+        outcome=Outcome.HIT,
+        message=describe_page(page, searched=searched),
+        content=page.content,
+        content_type=page.content_type,
+        total_bytes=page.total_bytes,
+        total_lines=page.total_lines,
+        stretches=page.stretches,
+        more=page.more,
+        next_offset=page.next_offset,
+        matching_lines=page.matching_lines,
+        content_tokens=page.content_tokens,
+    )
+
+
+class _Backend:
+    """One run, as the model's tools use it. See `prompt_sidecar.tools.calling.Backend`."""
+
+    def __init__(self, recalling: Recalling, run: Run, check: Callable[[], None]) -> None:
+        self._recalling = recalling
+        self._run = run
+        self._check = check
+        self.search_limits = recalling.search_limits
+        self.count = recalling.count
+        self.nonce = recalling.nonce
+
+    def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
+        self._must_be_seen()
+        return self._recalling.page(self._run, stash_id, selection, offset, page_tokens, check=self._check)
+
+    def search(self, query: SearchQuery) -> Found:
+        self._must_be_seen()
+        return self._recalling.find(self._run, self._check, query)
+
+    def create_tasks(
+        self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
+    ) -> Sequence[TaskItem]:
+        with self._run.lock:
+            return self._run.tasks.create(items, append=append, request_id=request_id, statuses=statuses)
+
+    def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
+        with self._run.lock:
+            return self._run.tasks.update(id, status, request_id=request_id)
+
+    def answer(self, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
+        return tagged(self._run.key, kind, stash_id, headline, body)
+
+    def _must_be_seen(self) -> None:
+        if not self._run.calls:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")

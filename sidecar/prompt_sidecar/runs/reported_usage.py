@@ -1,0 +1,376 @@
+"""What the provider counted: one run's last prompts, and what the reports on them teach.
+
+A report is about a prompt that was returned. It teaches three things. The real input tokens correct the factor of
+caller, model and format (`tokens/calibration.py`). A refusal teaches the limit, for this run alone: one agent cannot
+lower another's. Cached tokens are held against the prefix that we said was kept.
+
+A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
+limit alone does not do that, as our count may be wrong by the very share that got the prompt refused. So a refusal also
+sets a *ceiling* in our own raw tokens, from what it proves:
+
+    limit and real size named    real / raw is this prompt's ratio: ceiling = limit / ratio, less `MARGIN`
+    limit alone                  unknown ratio: ceiling = limit / `UNKNOWN_FACTOR`, less `MARGIN`; limit / factor, less
+                                 `TRUSTED_MARGIN`, once the factor is trusted
+    neither                      0.9 of the raw tokens that were refused, then 0.75 of those refused again
+
+The ceiling from a named limit goes once the factor has taken in reports from after the refusal; the other stays, as
+nothing else knows the limit. What the provider accepts raises both: a limit that it passed is none.
+
+Providers cache prompts in blocks (OpenAI 128 tokens, others up to 1,024) and only from 1,024 tokens on; entries expire
+within minutes, and Anthropic's reach to the last mark that the agent set. So less than predicted is a suspicion, and
+only beyond `CACHE_SLACK`. After a refused prompt nothing is predicted, since it was never cached.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
+from prompt_sidecar.facts.usage_calls import (
+    CacheUse,
+    Calibrated,
+    InputCounting,
+    RefusalTold,
+    UsageAnswer,
+    UsageCall,
+    UsageFigures,
+    UsageOutcome,
+)
+from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors
+from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
+
+PROMPTS: Final = 8
+"""Prompts of a run that a report may still be about: a report follows its prompt by one model call, and few agents have
+more than some calls of one run open at once."""
+TAG_BYTES: Final = 16
+"""Bytes of a revision that tell it from the others: its signature, which comes first."""
+MARGIN: Final = 0.03
+"""Share that is kept below a limit reckoned from a ratio: the next prompt is another mixture, in the same framing."""
+UNKNOWN_FACTOR: Final = 1.4
+"""What our count may be short by where nothing is known of the model's tokenizer; the most measured is 1.33."""
+TRUSTED_MARGIN: Final = 0.1
+"""Share that is kept where the factor is trusted and yet the prompt was refused."""
+TRUSTED_REPORTS: Final = 3
+"""Reports from which a factor is trusted; see `tokens/calibration.py`."""
+STEPS: Final = (0.9, 0.75)
+"""What is left of a refused prompt's tokens at the first and each later refusal that names no limit."""
+CACHE_LEAST: Final = 1_024
+"""Tokens below which no provider caches a prompt."""
+CACHE_SLACK: Final = (1_024, 0.1)
+"""Tokens and share that the cache may fall short of the prediction: a block, and the estimate's error."""
+
+ROUNDING: Final = 1e-6
+"""Of a token: what a product of floats may be too large by, so that a whole number is not rounded up to the next."""
+
+WITHOUT_CACHED: Final = frozenset({"anthropic_messages", "bedrock_converse"})
+"""Formats whose provider counts tokens read from and written to the cache apart from the input; OpenAI and Gemini
+count them with it. Source: the providers' API references, usage of a message, a response, a `generateContent`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The limit of the next prompt."""
+
+    limit: int
+    """As the agent is told it: the provider's tokens, by the factor."""
+    raw: int
+    """As the fold uses it: our tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A prompt that was returned. Tokens are raw."""
+
+    model: str
+    format: str
+    tokens: int
+    kept: int
+    """Of the prefix that it shares with the prompt before."""
+    factor: float = 1.0
+    """What the figures of its answer were multiplied with."""
+    opaque: int = 0
+    """Tokens of encrypted text in it, as they were counted."""
+    opaque_factor: float = 1.0
+    """What those were multiplied with. `tokens` and `kept` hold them already in proportion to `factor`."""
+    limit: int = 0
+    """What windows and reserve left, without what this run has learned; the provider's tokens."""
+    reserve: int = 0
+    """Tokens of the window that were kept for the answer."""
+    media: bool = False
+    """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
+    exact: bool = False
+    """Whether the model's own vocabulary counted it."""
+    revision: bytes = b""
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """A returned prompt and what was reported on it."""
+
+    returned: Returned
+    kept: int
+    answer: UsageAnswer | None = None
+
+
+class Usage:
+    """What one run's reports taught. Not thread-safe: a run is used under its lock."""
+
+    def __init__(self) -> None:
+        self._prompts: OrderedDict[bytes, _Prompt] = OrderedDict()
+        self._limit: int | None = None
+        self._ceiling: int | None = None
+        self._ceiling_guessed = False
+        """Whether the ceiling comes from a refusal that named no limit."""
+        self._unnamed = 0
+        """Refusals in a row that named no limit."""
+        self._since_refusal = 0
+        """Reports since the last refusal that corrected the factor."""
+        self._refused_last = False
+        self._cache_seen = False
+        self._last: tuple[str, Counted] | None = None
+        """The prompt that was reported last, with its model."""
+        self._sums = UsageFigures()
+
+    @property
+    def learned_limit(self) -> int:
+        """Tokens, as the provider counts, that refusals left for a prompt of this run; 0: none named a limit."""
+        return self._limit or 0
+
+    def figures(self) -> UsageFigures:
+        """The run's sums."""
+        return replace(self._sums, learned_limit=self.learned_limit)
+
+    def in_force(self, limit: int, factor: float) -> InForce:
+        """The limit of the next prompt, given the one that windows and reserve leave, and the factor."""
+        if self._limit is not None:
+            limit = min(limit, self._limit)
+        raw = int(limit / factor)
+        if self._ceiling is not None and raw > self._ceiling:
+            raw = self._ceiling
+            limit = min(limit, told_tokens(raw, factor))
+        return InForce(limit, raw)
+
+    def carry(self, limit: int) -> None:
+        """Take over a limit that another process had learned for the run; 0: none."""
+        if limit and self._limit is None:
+            self._limit = max(limit, LEAST_TOKENS)
+
+    def prompt_returned(self, returned: Returned) -> None:
+        """Remember a prompt that changed the run; not a dry run's and not a side call's."""
+        tag = returned.revision[:TAG_BYTES]
+        self._prompts.pop(tag, None)
+        self._prompts[tag] = _Prompt(returned, 0 if self._refused_last else returned.kept)
+        self._refused_last = False
+        if len(self._prompts) > PROMPTS:
+            self._prompts.popitem(last=False)
+
+    def report(self, call: UsageCall, calibration: Calibration) -> UsageAnswer:
+        """Take a report. A second one on the same prompt changes nothing."""
+        prompt = self._find(call.revision)
+        if prompt is None:
+            return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
+        if prompt.answer is not None:
+            return replace(prompt.answer, outcome=UsageOutcome.REPEATED)
+        sent = prompt.returned
+        refusal = _refusal_of(call.refusal) if call.refusal is not None else None
+        real = _real_tokens(call, sent) if refusal is None else refusal.real_tokens or 0
+        calibrated, correction = self._correct(call, sent, prompt.kept, real, calibration)
+        if refusal is not None:
+            self._refused_last = prompt is next(reversed(self._prompts.values()))
+            self._learn(refusal, sent, calibration.reports(call.caller, sent.model, sent.format), correction)
+        elif real:
+            self._accepted(sent, real, used=calibrated is Calibrated.USED)
+        expected = int(prompt.kept * sent.factor) if prompt.kept * sent.factor >= CACHE_LEAST else 0
+        cache = self._cache_use(call, expected) if refusal is None else CacheUse.NOT_TOLD
+        cached = (call.cached_tokens or 0) if refusal is None else 0
+        self._count(call, real, cached, cache)
+        prompt.answer = UsageAnswer(
+            outcome=UsageOutcome.RECORDED,
+            estimated_tokens=told_tokens(sent.tokens, sent.factor),
+            real_tokens=real,
+            error=correction.error if real else 0.0,
+            factor_before=correction.factor_before,
+            factor_after=correction.factor_after,
+            calibrated=calibrated,
+            learned_limit=self.learned_limit,
+            next_limit=self.in_force(sent.limit, calibration.factor(call.caller, sent.model, sent.format)).limit,
+            cache=cache,
+            cached_expected=expected,
+            cached_tokens=cached,
+            cache_hit_share=min(1.0, cached / real) if real else 0.0,
+            model=sent.model,
+            limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
+        )
+        return prompt.answer
+
+    def _find(self, revision: bytes) -> _Prompt | None:
+        if revision:
+            return self._prompts.get(revision[:TAG_BYTES])
+        return next(reversed(self._prompts.values()), None)
+
+    def _correct(
+        self, call: UsageCall, sent: Returned, kept: int, real: int, calibration: Calibration
+    ) -> tuple[Calibrated, Correction]:
+        """Correct the factor of the model that answered, if the report tells about its tokenizer."""
+        model = sent.model if same_model(call.model, sent.model) else call.model
+        why = _not_telling(call, sent, kept, real)
+        if why is None:
+            counted = counted_of(sent, real)
+            before = self._last if self._last is not None and self._last[0] == model else None
+            self._last = (model, counted)
+            correction = calibration.report(
+                call.caller,
+                model,
+                sent.format,
+                counted,
+                before=before and before[1],
+                told_with=Factors(sent.factor, sent.opaque_factor),
+            )
+            return (Calibrated.USED if correction.used else Calibrated.IMPLAUSIBLE), correction
+        factor = calibration.factor(call.caller, model, sent.format)
+        error = sent.tokens * sent.factor / real - 1 if real else 0.0
+        return why, Correction(factor, factor, error, used=False, reports=0)
+
+    def _learn(self, refusal: Refusal, sent: Returned, reports: int, correction: Correction) -> None:
+        """Take from a refusal what it proves; see the module."""
+        self._since_refusal = 0
+        limit = refusal.input_limit(sent.reserve)
+        if limit is None:
+            ceiling = sent.tokens * STEPS[min(self._unnamed, len(STEPS) - 1)]
+            self._unnamed += 1
+            self._ceiling_guessed = True
+        else:
+            limit = max(limit, LEAST_TOKENS)
+            self._limit = min(self._limit or limit, limit)
+            if refusal.real_tokens is not None:
+                ceiling = limit * sent.tokens / refusal.real_tokens * (1 - MARGIN)
+            elif sent.exact or reports >= TRUSTED_REPORTS:
+                ceiling = limit / correction.factor_after * (1 - TRUSTED_MARGIN)
+            else:
+                ceiling = limit / max(UNKNOWN_FACTOR, correction.factor_after) * (1 - MARGIN)
+            ceiling = min(ceiling, sent.tokens * STEPS[0])  # whatever was meant, less must be sent than was refused
+            self._unnamed = 0
+            self._ceiling_guessed = False
+        lowest = max(LEAST_TOKENS, int(ceiling))
+        self._ceiling = min(self._ceiling or lowest, lowest)
+
+    def _accepted(self, sent: Returned, real: int, *, used: bool) -> None:
+        """Take from a prompt that was accepted that the limit is not below it."""
+        self._unnamed = 0
+        self._since_refusal += used
+        if self._limit is not None:
+            self._limit = max(self._limit, real)
+        if self._ceiling is not None:
+            self._ceiling = max(self._ceiling, sent.tokens)
+            if self._since_refusal >= TRUSTED_REPORTS and not self._ceiling_guessed:
+                self._ceiling = None
+
+    def _cache_use(self, call: UsageCall, expected: int) -> CacheUse:
+        seen = self._cache_seen
+        self._cache_seen = seen or bool(call.cached_tokens) or bool(call.cache_write_tokens)
+        if call.cached_tokens is None:
+            return CacheUse.NOT_TOLD
+        if not expected:
+            return CacheUse.NOTHING_EXPECTED
+        slack, share = CACHE_SLACK
+        if call.cached_tokens >= expected * (1 - share) - slack:
+            return CacheUse.AS_EXPECTED if call.cached_tokens else CacheUse.NOTHING_EXPECTED
+        return CacheUse.BREAK_SUSPECTED if seen or call.cached_tokens else CacheUse.NEVER_USED
+
+    def _count(self, call: UsageCall, real: int, cached: int, cache: CacheUse) -> None:
+        sums, refused = self._sums, call.refusal is not None
+        self._sums = UsageFigures(
+            reports=sums.reports + 1,
+            refusals=sums.refusals + refused,
+            input_tokens=sums.input_tokens + (0 if refused else real),
+            cached_tokens=sums.cached_tokens + cached,
+            cache_write_tokens=sums.cache_write_tokens + (0 if refused else call.cache_write_tokens or 0),
+            output_tokens=sums.output_tokens + (0 if refused else call.output_tokens or 0),
+            cache_breaks=sums.cache_breaks + (cache is CacheUse.BREAK_SUSPECTED),
+        )
+
+
+def told_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
+    """A prompt's raw figures as the agent is told them: multiplied with the factor, the limit as the provider counts.
+
+    What is within the raw limit is within the told one, and what is not is not.
+    """
+    return replace(
+        tokens,
+        before=told_tokens(tokens.before, factor),
+        after=told_tokens(tokens.after, factor),
+        own_text=told_tokens(tokens.own_text, factor),
+        limit=in_force.limit,
+        exact=tokens.exact and factor == 1.0,
+        factor=factor,
+    )
+
+
+def told_cache(cache: CacheFigures, tokens: TokenFigures) -> CacheFigures:
+    """A prompt's raw cache figures as the agent is told them; kept and rewritten make up the told prompt."""
+    kept = min(told_tokens(cache.kept, tokens.factor), tokens.after)
+    return replace(cache, kept=kept, rewritten=tokens.after - kept)
+
+
+def counted_of(sent: Returned, real: int) -> Counted:
+    """A returned prompt as it was counted, without any factor."""
+    return Counted(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
+
+
+def same_model(reported: str, sent: str) -> bool:
+    """Whether a provider's name for the model that answered is that of the model that a prompt was for.
+
+    Providers answer with the dated name of an alias, and gateways put their own in front: the factor belongs to the
+    name that prompts come with. A fallback to another model is told by a name of which neither begins the other.
+    """
+    reported, sent = reported.lower().rpartition("/")[2], sent.lower().rpartition("/")[2]
+    return not reported or reported.startswith(sent) or sent.startswith(reported)
+
+
+def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calibrated | None:
+    """Why a report tells nothing about the tokenizer; None: it does."""
+    if not real:
+        return Calibrated.NO_COUNT
+    if sent.media:
+        return Calibrated.MEDIA
+    if (
+        call.refusal is None
+        and call.cached_tokens is None
+        and _counted_apart(call, sent)
+        and kept >= CACHE_LEAST
+        and real < sent.tokens * sent.factor
+    ):
+        return Calibrated.CACHE_UNTOLD
+    return None
+
+
+def _real_tokens(call: UsageCall, sent: Returned) -> int:
+    """The whole prompt's tokens; 0 if they were not told."""
+    if call.input_tokens is None:
+        return 0
+    apart = (call.cached_tokens or 0) + (call.cache_write_tokens or 0)
+    if _counted_apart(call, sent) or apart > call.input_tokens:  # no part is larger than its whole
+        return call.input_tokens + apart
+    return call.input_tokens
+
+
+def _counted_apart(call: UsageCall, sent: Returned) -> bool:
+    if call.counting is InputCounting.AS_PROVIDER:
+        return sent.format in WITHOUT_CACHED
+    return call.counting is InputCounting.WITHOUT_CACHED
+
+
+def _refusal_of(told: RefusalTold) -> Refusal:
+    """What a refusal teaches: the message's numbers, and the agent's own limit before the message's."""
+    read = read_refusal(told.message)
+    if not told.limit:
+        return read
+    return replace(read, limit=told.limit, input_only=read.input_only and told.limit == read.limit)
+
+
+def told_tokens(raw: int, factor: float) -> int:
+    """Raw tokens as the agent is told them."""
+    return math.ceil(raw * factor - ROUNDING)

@@ -1,0 +1,174 @@
+"""One run as this process knows it: what makes its prompts, what it recorded, its tasks, and its sums."""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+
+from prompt_sidecar.facts.figures import HistoryFigures, RunFigures, StashFigures
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.totals import Event
+from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.found import SearchLimits
+from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, Kept, Name
+from prompt_sidecar.runs.marks import Marks
+from prompt_sidecar.runs.reported_usage import Usage
+from prompt_sidecar.tokens.calibration import Factors
+from prompt_sidecar.tools.shown_before import ShownBefore
+from prompt_sidecar.tools.tasks import TaskList
+from prompt_sidecar.turn.memory import Memory
+from prompt_sidecar.turn.received import Draft
+from prompt_sidecar.turn.recording import Recorder
+
+
+class Run:
+    """One run. `lock` guards all but the history, which has a lock of its own."""
+
+    def __init__(
+        self,
+        name: Name,
+        key: bytes,
+        now: float,
+        hold_bytes: int,
+        stash: Stash,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+        bounds: Counts[str],
+        events: Counts[Event],
+    ) -> None:
+        """Begin a run.
+
+        Args:
+            name: its caller, and its id.
+            key: mints its ids.
+            now: the time, by the clock that never steps.
+            hold_bytes: bytes of the largest original that can be kept.
+            stash: keeps its originals.
+            search: bounds of a search.
+            recall: bounds of recall by the model.
+            bounds: counts bounds that were reached.
+            events: counts what becomes of its tasks.
+        """
+        self.lock = Lock()
+        self.tools_lock = Lock()
+        """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
+        self.name = name
+        self.key = key
+        self.stash_key = key.hex()
+        self._hold_bytes = hold_bytes
+        self._stash = stash
+        self.memory = self.new_memory()
+        self.history = History(
+            search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
+        )
+        self.tasks = TaskList(events)
+        self.usage = Usage()
+        self.marks = Marks()
+        self.size: HistorySize | None = None
+        self.carried_factors: tuple[str, Factors] | None = None
+        """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
+        known. None: neither has come."""
+        self.shown_before = ShownBefore(recall, bounds.add)
+        self.draft: Draft | None = None
+        """What a call has read of a prompt before it had to end."""
+        self.form: Format | None = None
+        """The format of the prompts that its memory is of; None: none has come yet."""
+        self.started = self.last_seen = now
+        self.calls = 0
+        self.in_use = 0
+        """Calls that work on it or wait for it; the table's lock guards it."""
+        self.ended = False
+        self.torn = False
+        """Whether a call was stopped in the middle of changing the memory, which is then made anew by the next one."""
+        self.registered = False
+        """Whether it was counted among the runs that began."""
+        self.told_iteration = 0
+        """Of the last answer; what was decided up to there has been told, though the memory of it may be gone."""
+        self.tokens: TokenFigures | None = None
+        self.cache: CacheFigures | None = None
+        self.sent_total = 0
+        self.returned_total = 0
+        self.searches = 0
+        self.searches_found = 0
+        self.tool_calls = 0
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing has come of the run yet."""
+        return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
+
+    def new_memory(self) -> Memory:
+        """An empty memory: the fold's cache, which the next prompt fills again."""
+        return Memory(Recorder(self.key, self._hold_bytes))
+
+    def forget_caches(self) -> None:
+        """Give up all that the next prompt, or the next search, makes again."""
+        self.memory = self.new_memory()  # a call that is at it now keeps its own and puts it back
+        self.draft = None
+        self.history.drop_index()
+
+    def kept(self) -> Kept:
+        """What the run keeps beside its originals, estimated, in constant time; may be asked without its lock."""
+        memory, recorded = self.memory, self.history.figures()
+        received = memory.received
+        caches = recorded.index_bytes if recorded.passages else 0
+        if received is not None:
+            caches += len(received.split.raw) + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
+            caches += RUN_CACHE_BYTES + memory.own.kept_bytes
+            caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
+        facts = RUN_BYTES + ITEM_BYTES * recorded.items
+        return Kept(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
+
+    def sum_up(self, answer: TrimAnswer) -> None:
+        """Take an answer into the run's sums."""
+        self.tokens, self.cache = answer.tokens, answer.cache
+        self.told_iteration = answer.iteration
+        self.sent_total += answer.tokens.before
+        self.returned_total += answer.tokens.after
+
+    def figures(self, run_id: str) -> RunFigures:
+        """The run's figures."""
+        stash = self._stash.figures(self.stash_key)
+        recorded = self.history.figures()
+        ledger = self.memory.ledger
+        return RunFigures(
+            run_id=run_id,
+            started=self.started,
+            last_seen=self.last_seen,
+            calls=self.calls,
+            iteration=ledger.iteration if len(ledger) else 0,
+            messages=len(ledger),
+            tokens=self.tokens,
+            cache=self.cache,
+            tokens_sent_total=self.sent_total,
+            tokens_returned_total=self.returned_total,
+            trimmed_items=len(self.memory.trims),
+            stash=StashFigures(
+                entries=stash.entries,
+                held_bytes=stash.held_bytes,
+                original_bytes=stash.original_bytes,
+                expired=stash.expired,
+                evicted=stash.evicted,
+                retrievals=stash.retrievals,
+            ),
+            history=HistoryFigures(
+                items=recorded.items,
+                passages=recorded.passages,
+                index_bytes=recorded.index_bytes,
+                waiting_bytes=self.history.waiting_bytes,
+                first_iteration=recorded.first_iteration,
+                searches=self.searches,
+                searches_found=self.searches_found,
+                tool_calls=self.tool_calls,
+            ),
+            unfinished_tasks=tuple(self.tasks.unfinished),
+            size=self.size,
+            repeated=self.memory.recorder.repeated.figures,
+            usage=self.usage.figures(),
+        )

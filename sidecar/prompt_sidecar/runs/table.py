@@ -1,0 +1,240 @@
+"""The runs that this process knows: found by caller and run id, bounded in number and in what they keep.
+
+Which run goes when there are too many is decided here, and nowhere else; what a run does is not known here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.facts.totals import Event, Totals
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.found import SearchLimits
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.runs.budget import MemoryBudget, Over
+from prompt_sidecar.runs.run import Run
+from prompt_sidecar.trim.ids import run_key
+
+INDEX_SLICE: Final = 8_192
+"""Bytes that one slice indexes: about a millisecond, for which a call may wait."""
+SWEEP_RUNS: Final = 16
+"""Idle runs that one slice of housekeeping forgets."""
+
+
+def _held(lock: Lock) -> Lock:
+    """A lock, waited for as long as it takes."""
+    return lock
+
+
+class RunTable:
+    """All runs of this process, and the stash that they share. Thread-safe."""
+
+    def __init__(
+        self,
+        key: bytes,
+        clock: Callable[[], float],
+        limits: Limits,
+        *,
+        search: SearchLimits,
+        recall: RecallLimits,
+    ) -> None:
+        """`key` mints ids; `clock` gives seconds that never step, as times to live are counted by it."""
+        self._key = key
+        self._clock = clock
+        self._limits = limits
+        self._search = search
+        self._recall = recall
+        self._lock = Lock()
+        self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
+        self._budget = MemoryBudget(limits.memory_bytes)
+        self._to_index: OrderedDict[Run, None] = OrderedDict()
+        self.bounds: Counts[str] = Counts()
+        """Bounds that were reached where no caller is told."""
+        self.events: Counts[Event] = Counts()
+        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock, bounds=self.bounds)
+
+    def __len__(self) -> int:
+        """Runs remembered."""
+        return len(self._runs)
+
+    def known(self, caller: str, run_id: str) -> Run | None:
+        """A run that has been seen and has not ended."""
+        with self._lock:
+            run = self._runs.get((caller, run_id))
+            if run is None or run.ended:
+                return None
+            run.last_seen = self._clock()
+            self._runs.move_to_end((caller, run_id))
+            return run
+
+    @contextmanager
+    def entered(
+        self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
+    ) -> Iterator[Run]:
+        """A run with its lock held, as `holding` holds it; it begins now if it has not been seen.
+
+        A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
+        nobody would ever forget. A run that has come to nothing in here has not been seen.
+        """
+        while True:
+            run = self.begun(caller, run_id)
+            try:
+                with holding(run.lock):
+                    if not run.ended:
+                        yield run
+                        return
+            finally:
+                self.leave(caller, run_id, run)
+
+    def begun(self, caller: str, run_id: str) -> Run:
+        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten."""
+        name = (caller, run_id)
+        now = self._clock()
+        with self._lock:
+            run = self._runs.get(name)
+            if run is None:
+                run = self._runs[name] = Run(
+                    name,
+                    run_key(self._key, caller, run_id),
+                    now,
+                    self._limits.run_stash_bytes,
+                    self.stash,
+                    search=self._search,
+                    recall=self._recall,
+                    bounds=self.bounds,
+                    events=self.events,
+                )
+            run.last_seen = now
+            run.in_use += 1
+            self._runs.move_to_end(name)
+        return run
+
+    def leave(self, caller: str, run_id: str, run: Run) -> None:
+        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes."""
+        with self._lock:
+            run.in_use -= 1
+            if run.unused and not run.in_use and self._runs.get((caller, run_id)) is run:
+                del self._runs[caller, run_id]
+
+    def keep(self, caller: str, run_id: str, run: Run) -> None:
+        """A call of the run has come to something: see that it is counted, and that there are not too many.
+
+        The run's lock is held, and the run has not ended.
+        """
+        name = caller, run_id
+        with self._lock:
+            caches = self._give_up(self._budget.use(name, run.kept()))
+            if not run.registered:
+                run.registered = True
+                self.events.add(Event.RUN_STARTED)
+            if len(self._runs) > self._limits.runs and self._forget_oldest(Event.RUN_TOO_MANY):
+                self.bounds.add("limits.runs")
+        for other in caches:
+            other.forget_caches()
+        self.stash.touch_run(run.stash_key)
+        self._wait_for_index(run)
+
+    def weigh(self, run: Run) -> None:
+        """What a run keeps may have changed without a prompt: its index was built, for a search or in between."""
+        with self._lock:
+            if self._runs.get(run.name) is not run:
+                return
+            caches = self._give_up(self._budget.grow(run.name, run.kept()))
+        for other in caches:
+            other.forget_caches()
+
+    def remove(self, caller: str, run_id: str, run: Run) -> None:
+        """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
+
+        Who waits for the lock begins a new run only then, so that no original of that one is forgotten with them.
+        """
+        with self._lock:
+            self._budget.drop((caller, run_id))
+            if self._runs.get((caller, run_id)) is run:
+                del self._runs[caller, run_id]
+            self.events.add(Event.RUN_ENDED, run.registered)
+
+    def sweep(self) -> None:
+        """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
+        self.stash.sweep()
+        self.stash.compress_some()
+        horizon = self._clock() - 2 * self._limits.time_to_live
+        for _ in range(SWEEP_RUNS):
+            with self._lock:
+                if not self._forget_oldest(Event.RUN_IDLE, horizon):
+                    return
+
+    def index_some(self) -> int:
+        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits."""
+        while True:
+            with self._lock:
+                if not self._to_index:
+                    return 0
+                run, _ = self._to_index.popitem(last=False)
+            done = 0 if run.ended else run.history.index_some(INDEX_SLICE)
+            if done:
+                self._wait_for_index(run)
+                self.weigh(run)
+                return done
+
+    def totals(self) -> Totals:
+        """What all runs hold, and what happened to them."""
+        with self._lock:
+            runs = list(self._runs.values())
+            memory_bytes = self._budget.total
+        histories = [run.history.figures() for run in runs]
+        return Totals(
+            stash=self.stash.totals(),
+            stash_limit=self._limits.stash_bytes,
+            runs=sum(run.registered for run in runs),
+            memory_bytes=memory_bytes,
+            memory_limit=self._limits.memory_bytes,
+            draft_bytes=0,
+            calibration_bytes=0,
+            history_bytes=sum(history.recorded_bytes for history in histories),
+            index_bytes=sum(history.index_bytes for history in histories),
+            index_waiting=sum(history.waiting_bytes for history in histories),
+            events=self.events.read(),
+            bounds=self.bounds.read(),
+        )
+
+    def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> bool:
+        """Forget the run that was idle for longest, if it was last seen by then; whether there was one.
+
+        A run that a call works on is passed over: the answer may name originals that would be gone. The originals go
+        while the table is locked: a run of the same name that begins next must not lose its own with them.
+        """
+        oldest = next(((name, run) for name, run in self._runs.items() if not run.in_use), None)
+        if oldest is None or oldest[1].last_seen > seen_by:
+            return False
+        name, run = oldest
+        del self._runs[name]
+        self._budget.drop(name)
+        self.events.add(event, run.registered)
+        self.stash.forget(run.stash_key)
+        return True
+
+    def _give_up(self, over: Over) -> list[Run]:
+        """Forget the runs that are to be forgotten, under the lock; returns those that are to forget their caches.
+
+        A run that a call works on stays, as in `_forget_oldest`; it counts again once the call is through.
+        """
+        self.bounds.add("limits.memory_bytes", len(over.forget) + len(over.remove))
+        for name in over.remove:
+            gone = self._runs.get(name)
+            if gone is not None and not gone.in_use:
+                del self._runs[name]
+                self.events.add(Event.RUN_TOO_MANY, gone.registered)
+                self.stash.forget(gone.stash_key)
+        return [self._runs[name] for name in over.forget if name in self._runs]
+
+    def _wait_for_index(self, run: Run) -> None:
+        if run.history.waiting_bytes and not run.ended:
+            with self._lock:
+                self._to_index[run] = None

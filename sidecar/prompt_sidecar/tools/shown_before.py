@@ -1,0 +1,117 @@
+"""What a model was shown by recall, so that a loop of retrieve, trim, retrieve ends.
+
+Such a loop once ran for 24 minutes: what was recalled was elided again, and asked for again. Two counts bound it. The
+same range of the same content is shown a few times, then the model is told that it has had it. And as a loop may ask
+for a slightly different range each time, all that is shown of one content stays within four times its bytes and one
+page. Beyond, an ask costs one short sentence.
+
+A call that is retried is no repetition: its answer is kept for a while and given again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.tool_calls import ToolAnswer
+from prompt_sidecar.recall.selection import Selection
+
+MOST_TIMES_OVER: Final = 4
+"""Times the bytes of a content that are shown of it, in all: once to page through it, and as often again as the same
+range may be repeated."""
+RANGES: Final = 1_024
+"""Ranges remembered, those asked for last: a loop goes round in a few. About 200 KB if all differ."""
+CONTENTS: Final = 16_384
+"""Contents whose shown bytes are remembered, those shown last: more than a run recalls. About 3 MB."""
+CALLS: Final = 64
+"""Calls whose answers are kept: a retry comes within seconds, and no agent makes so many calls in them."""
+CALLS_BYTES: Final = 131_072
+"""Bytes of answers kept, beside the last: four full pages or many short answers. A page is held twice, as text and as
+facts; a thousand runs then keep 128 MB at the most."""
+
+_RANGE_BYTES: Final = 200
+_CONTENT_BYTES: Final = 190
+_CALL_BYTES: Final = 1_000
+"""What a range, a content and an answer take beside their texts."""
+
+Range = tuple[str, Selection, int]
+"""A stash id, what of it was asked for, and from which offset on."""
+
+
+@dataclass(slots=True)
+class _Shown:
+    """What was shown of one content."""
+
+    shown: int
+    total: int
+
+
+class ShownBefore:
+    """What one run's model was shown by recall. Not thread-safe: a run's tool calls come one after another.
+
+    Each method takes constant time.
+    """
+
+    def __init__(self, limits: RecallLimits, reached: Callable[[str], None] = lambda _: None) -> None:
+        """`reached` is told the name of a bound for which something is forgotten."""
+        self.limits = limits
+        self._reached = reached
+        self._ranges: OrderedDict[Range, int] = OrderedDict()
+        self._contents: OrderedDict[str, _Shown] = OrderedDict()
+        self._calls: OrderedDict[str, ToolAnswer] = OrderedDict()
+        self._calls_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept, estimated."""
+        kept = _RANGE_BYTES * len(self._ranges) + _CONTENT_BYTES * len(self._contents)
+        return kept + self._calls_bytes + _CALL_BYTES * len(self._calls)
+
+    def times(self, asked: Range) -> int:
+        """How often this range was shown."""
+        return self._ranges.get(asked, 0)
+
+    def had(self, asked: Range) -> bool:
+        """Whether this range was shown as often as it is to be."""
+        return self.times(asked) >= self.limits.repeats
+
+    def spent(self, stash_id: str) -> bool:
+        """Whether so much of this content was shown, in whatever ranges, that no more of it is to be."""
+        content = self._contents.get(stash_id)
+        return content is not None and 0 < content.shown >= MOST_TIMES_OVER * content.total
+
+    def show(self, asked: Range, shown: int, total: int) -> None:
+        """Record that the range is shown now: `shown` bytes of content that has `total`."""
+        stash_id = asked[0]
+        self._ranges[asked] = self._ranges.pop(asked, 0) + 1
+        before = self._contents.pop(stash_id, None)
+        self._contents[stash_id] = _Shown((before.shown if before else 0) + shown, total)
+        if len(self._ranges) > RANGES:
+            self._ranges.popitem(last=False)
+            self._reached("recall.ranges")
+        if len(self._contents) > CONTENTS:
+            self._contents.popitem(last=False)
+            self._reached("recall.contents")
+
+    def answered(self, request_id: str) -> ToolAnswer | None:
+        """The answer that was given to the call of that request id; None for the empty id, and if it is not kept."""
+        return self._calls.get(request_id)
+
+    def keep(self, request_id: str, answer: ToolAnswer) -> None:
+        """Keep a call's answer for a retry."""
+        if not request_id:
+            return
+        self._calls[request_id] = answer
+        self._calls_bytes += _size(answer)
+        while len(self._calls) > CALLS or (self._calls_bytes > CALLS_BYTES and len(self._calls) > 1):
+            self._calls_bytes -= _size(self._calls.popitem(last=False)[1])
+            self._reached("recall.answers")
+
+
+def _size(answer: ToolAnswer) -> int:
+    recalled = len(answer.recalled.content) if answer.recalled else 0
+    found = len(answer.found.rendered) + sum(len(each.text) for each in answer.found.snippets) if answer.found else 0
+    return len(answer.content) + recalled + found

@@ -1,0 +1,192 @@
+"""A run's task list: what the model said it has to do, and how far it is.
+
+A plan kept outside the conversation survives every trim, and gives a completion check something concrete. A change is
+made whole or not at all. Changes carry a request id where they may be retried: a retry changes nothing, whatever it
+holds. Task texts are data that a model wrote, perhaps after reading a hostile page: they are shown as JSON strings in
+which nothing invisible is left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
+from prompt_sidecar.facts.totals import Event
+from prompt_sidecar.recall.counts import Counts
+
+MAX_TASKS: Final = 50
+"""Tasks of a run: all of them are in every task tool's answer, and a plan of more is none."""
+MAX_TEXT: Final = 200
+"""Characters of a task, without white space around it: two lines, about 50 tokens."""
+MAX_UNSEEN: Final = 40
+"""Characters of a task that are not seen when printed, such as line breaks and joiners: each is escaped where the task
+is shown, and takes six times its room."""
+REQUESTS: Final = 256
+"""Request ids remembered: a retry comes within seconds, and no agent makes so many changes in them."""
+
+_RANKS: Final = {TaskStatus.IN_PROGRESS: 0, TaskStatus.PENDING: 1}
+"""Which unfinished tasks are named first: those at hand."""
+_UNSEEN: Final = re.compile(r"[^\x20-\x7e]")
+
+
+_TASK_BYTES: Final = 500
+_REQUEST_BYTES: Final = 250
+
+
+class TaskList:
+    """The tasks of one run. Not thread-safe: a run is used under its lock."""
+
+    def __init__(self, events: Counts[Event] | None = None) -> None:
+        """`events` counts the changes of all runs."""
+        self._events = events if events is not None else Counts()
+        self._items: tuple[TaskItem, ...] = ()
+        self._requests: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def items(self) -> Sequence[TaskItem]:
+        """All tasks, by number."""
+        return self._items
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the tasks and the names of changes take, estimated."""
+        return _TASK_BYTES * len(self._items) + _REQUEST_BYTES * len(self._requests)
+
+    @property
+    def unfinished(self) -> Sequence[TaskItem]:
+        """Those not completed, by number."""
+        return [task for task in self._items if task.status is not TaskStatus.COMPLETED]
+
+    def create(
+        self, items: Sequence[str], append: bool = False, request_id: str = "", statuses: Sequence[TaskStatus] = ()
+    ) -> Sequence[TaskItem]:
+        """Put tasks in the place of those that are there, or after them, and return all.
+
+        Args:
+            items: their texts; white space around them is dropped. None without `append` removes all tasks.
+            append: put them after those that are there; their numbers go on. Otherwise numbers start at 1.
+            request_id: names the change; one that was made before is not made again. Empty: it is no retry.
+            statuses: where each stands, if that is known; empty: all are pending.
+
+        Raises:
+            InvalidRequest: a text is empty or too long, or there would be too many; nothing has changed.
+        """
+        if self._made(request_id):
+            return self._items
+        kept = self._items if append else ()
+        if len(kept) + len(items) > MAX_TASKS:
+            there = f" and the run has {len(kept)}" if kept else ""
+            raise InvalidRequest(
+                f"items has {len(items):,} tasks{there}; accepted: {MAX_TASKS} in all for a run",
+                field="items",
+                bound="tasks.count",
+            )
+        texts = [_checked(text, f"items[{index}]") for index, text in enumerate(items)]
+        states = list(statuses) or [TaskStatus.PENDING] * len(texts)
+        added = zip(texts, states, strict=True)
+        self._items = (
+            *kept,
+            *(TaskItem(number, text, status) for number, (text, status) in enumerate(added, len(kept) + 1)),
+        )
+        self._remember(request_id)
+        self._events.add(Event.TASK_CREATED, len(texts))
+        self._events.add(Event.TASK_COMPLETED, states.count(TaskStatus.COMPLETED))
+        return self._items
+
+    def update(self, id: int, status: TaskStatus, request_id: str = "") -> Sequence[TaskItem]:
+        """Say where a task stands now, and return all. It may move from any status to any other.
+
+        Raises:
+            InvalidRequest: there is no task of that number; nothing has changed.
+        """
+        if self._made(request_id):
+            return self._items
+        if not 1 <= id <= len(self._items):
+            accepted = f"1 to {len(self._items)}" if self._items else "none, as the run has no tasks yet"
+            raise InvalidRequest(f"id is {id}; accepted: {accepted}", field="id")
+        if status is TaskStatus.COMPLETED and self._items[id - 1].status is not status:
+            self._events.add(Event.TASK_COMPLETED)
+        changed = replace(self._items[id - 1], status=status)
+        self._items = (*self._items[: id - 1], changed, *self._items[id:])
+        self._remember(request_id)
+        return self._items
+
+    def _made(self, request_id: str) -> bool:
+        return bool(request_id) and request_id in self._requests
+
+    def _remember(self, request_id: str) -> None:
+        if request_id:
+            self._requests[request_id] = None
+            if len(self._requests) > REQUESTS:
+                self._requests.popitem(last=False)
+
+
+def lines(tasks: Collection[TaskItem]) -> str:
+    """A line for each task, for the answers of task tools: number, status, text as a JSON string."""
+    return "\n".join(_line(task) for task in tasks)
+
+
+def open_lines(tasks: Collection[TaskItem], tokens: int, count: Callable[[str], int]) -> str:
+    """The unfinished tasks for the note, those in progress first, and how many more there are.
+
+    Takes at most `tokens` by `count`: shows as many as fit, at the least their number; empty if there are none, or no
+    room for that.
+    """
+    waiting = sorted((task for task in tasks if task.status in _RANKS), key=lambda task: (_RANKS[task.status], task.id))
+    if not waiting:
+        return ""
+    header = f"{len(waiting)} open task{'' if len(waiting) == 1 else 's'}"
+    shown: list[str] = []
+    text = f"{header}."
+    if count(text) > tokens:
+        return ""
+    for task in waiting:
+        shown.append(_line(task))
+        rest = len(waiting) - len(shown)
+        tried = "\n".join([f"{header}:", *shown, *([f"and {rest} more"] if rest else [])])
+        if count(tried) > tokens:
+            break
+        text = tried
+    return text
+
+
+def _checked(text: str, field: str) -> str:
+    text = text.strip()
+    if not 1 <= len(text) <= MAX_TEXT:
+        raise InvalidRequest(
+            f"{field} has {len(text):,} characters without white space around them; accepted: 1 to {MAX_TEXT}",
+            field=field,
+            bound="tasks.characters" if text else "",
+        )
+    if text.isprintable():
+        return text
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidRequest(f"{field} holds half a character; accepted: Unicode text", field=field)
+    unseen = sum(not character.isprintable() for character in text)
+    if unseen > MAX_UNSEEN:
+        raise InvalidRequest(
+            f"{field} has {unseen} characters that cannot be printed; accepted: {MAX_UNSEEN}",
+            field=field,
+            bound="tasks.characters",
+        )
+    return text
+
+
+def _line(task: TaskItem) -> str:
+    return f"{task.id} [{task.status}] {_shown(task.text)}"
+
+
+def _shown(text: str) -> str:
+    """As a JSON string whose letters stay readable; what is not seen when printed is escaped."""
+    return _UNSEEN.sub(_escape, json.dumps(text, ensure_ascii=False))
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match.group()
+    return character if character.isprintable() else json.dumps(character)[1:-1].replace("\x7f", "\\u007f")

@@ -1,0 +1,176 @@
+"""The answer to a call: the prompt or its edits, facts about what was done, and the bound on its size.
+
+Edits are how the sent prompt becomes the returned one, for agents that patch their own objects. First, from the last
+message to the first, what is dropped is removed and what is trimmed is replaced; then our own text is inserted, each
+piece at its final place. A pointer is therefore good at the moment its edit is applied.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.facts.trim_calls import (
+    CacheFigures,
+    Edit,
+    EditOperation,
+    NoFit,
+    OwnTextPlace,
+    Phases,
+    RevisionUse,
+    TokenFigures,
+    TrimAnswer,
+)
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.trim.policy import FitStage
+from prompt_sidecar.trim.stages import Inputs
+from prompt_sidecar.turn.frame import Framed
+from prompt_sidecar.turn.memory import Memory
+from prompt_sidecar.turn.received import SYSTEM
+from prompt_sidecar.turn.work import Result, Work
+
+BYTES_PER_TRIM: Final = 64
+"""An upper bound on one encoded trim: eight small numbers and an id."""
+BYTES_PER_LINE: Final = 768
+"""An upper bound on one encoded entry of the registry: a name of 64 and arguments of 80 characters, escaped."""
+BYTES_AROUND: Final = 65_536
+"""An upper bound on the rest: figures, our own text, the revision's fixed part."""
+
+
+def answer_of(
+    work: Work,
+    memory: Memory,
+    result: Result,
+    use: RevisionUse,
+    encoding: str,
+    *,
+    exact: bool,
+    as_edits: bool,
+    revision: bytes,
+) -> TrimAnswer:
+    """Put the answer together."""
+    inputs, framed, ledger, format_ = work.inputs, result.framed, memory.ledger, work.format
+    tokens = TokenFigures(
+        before=inputs.overhead + result.sent_tokens,
+        after=result.after,
+        limit=inputs.limit,
+        encoding=encoding,
+        exact=exact and not ledger.media,
+        factor=1.0,
+        own_text=result.own_tokens,
+    )
+    fits = tokens.after <= tokens.limit
+    body = messages = None
+    if not as_edits:
+        if format_.is_json:
+            body = _joined(work.split, framed, memory)
+        else:
+            messages = framed.parts
+    return TrimAnswer(
+        body=body,
+        messages=messages,
+        edits=edits_of(work.split, framed, memory, format_) if as_edits else (),
+        trims=memory.trims,
+        stash_entries=memory.own.entries,
+        tokens=tokens,
+        fits=fits,
+        no_fit=None if fits else _why_not(memory, inputs),
+        revision=revision,
+        revision_use=use,
+        cache=CacheFigures(
+            first_changed=result.first_changed,
+            kept=result.kept,
+            rewritten=tokens.after - result.kept,
+            batch_point=result.batch_point,
+            batch_points=ledger.batches,
+        ),
+        own_text=framed.own,
+        compacted=result.compacted,
+        iteration=ledger.iteration,
+        not_stashable=ledger.not_holdable,
+        phases=Phases(),
+        news=result.news,
+        thinking_invalid_from=_invalid_from(work, memory, framed),
+    )
+
+
+def _invalid_from(work: Work, memory: Memory, framed: Framed) -> int | None:
+    """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
+    if work.format.reasoning is not ReasoningRule.BOUND:
+        return None
+    if any(piece.place in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) for piece in framed.own):
+        return 0
+    ledger = memory.ledger
+    changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
+    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text stands after that
+    return min((*changed, *inside), default=None)
+
+
+def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
+    """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
+    if not framed.own and not framed.members and not memory.trims and len(framed.parts) == len(split):
+        return split.raw
+    return b"".join((framed.head, b",".join(framed.parts), framed.tail))
+
+
+def most_bytes(body: Split, memory: Memory) -> int:
+    """Bytes that the answer to a body takes at the most, known before anything is done."""
+    items = len(memory.ledger.by_id) + 8 * (len(body) - body.same)
+    return len(body.raw) + BYTES_AROUND + BYTES_PER_TRIM * items
+
+
+def check_size(answer: TrimAnswer, accept: int) -> None:
+    """Raises TooLarge if the answer may take more bytes than the caller accepts."""
+    size = len(answer.body or b"") + sum(len(message) + 6 for message in answer.messages or ()) + len(answer.revision)
+    size += sum(len(edit.value) + 64 for edit in answer.edits)
+    size += sum(len(own.text.encode()) + 16 for own in answer.own_text)
+    size += BYTES_PER_TRIM * (len(answer.trims) + 4) + BYTES_PER_LINE * len(answer.stash_entries)
+    if size > accept:
+        raise TooLarge(
+            f"the answer may take {size:,} bytes and the caller accepts {accept:,}; "
+            "raise its receive limit and accept_bytes, or ask for edits",
+            field="accept_bytes",
+            bound="accept_bytes",
+        )
+
+
+def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
+    if inputs.policy.fit_stage is FitStage.OFF:
+        return NoFit.POLICY
+    return NoFit.NOT_STASHABLE if memory.ledger.not_holdable else NoFit.PROTECTED_TEXT
+
+
+# -- edits -----------------------------------------------------------------------------------------------------------
+
+
+def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> list[Edit]:
+    """The edits that make what was sent what is returned."""
+    received = memory.received
+    if received is None:
+        return []
+    base = pointer_base(split, format_)
+    edits: list[Edit] = []
+    for index in range(len(split) - 1, -1, -1):
+        place = received.places[index]
+        if place == SYSTEM:
+            continue
+        now = memory.rendered.slices[place] if place >= 0 else None
+        if now is None:
+            edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
+        elif now != split.message(index):
+            edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
+    edits.extend(
+        Edit(EditOperation.INSERT, f"{base}{own.message_index}", framed.parts[own.message_index])
+        for own in framed.own
+        if own.message_index >= 0
+    )
+    for name, value in framed.members.items():
+        operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
+        edits.append(Edit(operation, f"/{name}", value))
+    return edits
+
+
+def pointer_base(split: Split, format_: Format) -> str:
+    """What a JSON pointer to a message begins with."""
+    return f"/{format_.messages_field}/" if split.is_object or not format_.is_json else "/"

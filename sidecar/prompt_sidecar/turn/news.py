@@ -1,0 +1,102 @@
+"""What one call brings that no earlier answer of its run has told, gathered while the call is served.
+
+A run may give its memory up and make it again from the next prompt; what it then decides once more is no news. So where
+the memory was empty, only what was decided after the run's last answer counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, Trim
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim.entries import Action, Record
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.repeated_calls import Repetition
+
+_WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
+"""Clipped arguments become empty arguments, in which no id can stand; opaque items are never clipped by themselves; and
+reasoning leaves no label."""
+_MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
+
+
+@dataclass(slots=True)
+class Gathered:
+    """News so far."""
+
+    since: int = 0
+    """Iteration up to which decisions have been told."""
+    trims: list[Trim] = field(default_factory=list)
+    advertised: int = 0
+    whole: int = 0
+    trimmed: int = 0
+    registry_cut: bool = False
+    texts_forgotten: int = 0
+    ambiguous: int = 0
+
+    def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
+        """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
+
+        `passes`: the message's iteration, if it is ambiguous and passes as it is.
+        """
+        self.ambiguous += passes > self.since
+        for again in repetitions:
+            if again.iteration < self.since:  # the results of an iteration come with the next one's prompt
+                continue
+            older = [(ledger.records[at], item) for at, item in again.older if at < len(ledger)]
+            if any(record.dropped or record.entries[item].action is not None for record, item in older):
+                self.trimmed += 1
+            else:
+                self.whole += 1
+
+    def trim(self, before: Sequence[Trim], now: Sequence[Trim], record: Record) -> Sequence[Trim]:
+        """A message's trims have changed; those that are new."""
+        known = {trim.item_index: trim for trim in before}
+        new: list[Trim] = []
+        for trim in now:
+            last = known.get(trim.item_index)
+            if trim == last or trim.decided_iteration <= self.since:
+                continue
+            if last is None:
+                entry = record.entries[trim.item_index]
+                # What is dropped or clipped now may have been trimmed less before the memory was given up.
+                told = entry.full_tokens - entry.tokens_at(self.since)
+                new.append(replace(trim, tokens_saved=trim.tokens_saved - told) if told else trim)
+            elif trim.tokens_saved > last.tokens_saved or trim.action is not last.action:
+                new.append(replace(trim, tokens_saved=max(0, trim.tokens_saved - last.tokens_saved)))
+        self.trims += new
+        return new
+
+    def show(self, new: Sequence[Trim], entries: Sequence[StashEntry], ledger: Ledger, shown: set[str]) -> None:
+        """Ids are shown: by the markers of new trims, and by the registry's entries where it was written anew."""
+        for trim in new:
+            entry = ledger.records[trim.message_index].entries[trim.item_index]
+            marked = trim.action in _MARKED and trim.kind not in _WITHOUT_MARKER and entry.advertised
+            if marked and trim.stash_id not in shown:
+                shown.add(trim.stash_id)
+                self.advertised += 1
+        for listed in entries:
+            if listed.stash_id not in shown:
+                shown.add(listed.stash_id)
+                known = ledger.by_id.get(listed.stash_id)
+                self.advertised += known is not None and self._decided(ledger, known.message, known.decided)
+
+    def news(self, cache_break: CacheBreak | None) -> News:
+        """All of it."""
+        return News(
+            trims=tuple(self.trims),
+            advertised=self.advertised,
+            cache_break=cache_break,
+            repeated_whole=self.whole,
+            repeated_trimmed=self.trimmed,
+            registry_cut=self.registry_cut,
+            texts_forgotten=self.texts_forgotten,
+            ambiguous=self.ambiguous,
+        )
+
+    def _decided(self, ledger: Ledger, message: int, decided: int) -> bool:
+        """Whether a decision was made since."""
+        record = ledger.records[message]
+        return max(decided, record.dropped_in if record.dropped else 0) > self.since

@@ -1,0 +1,188 @@
+"""The sidecar's own text of one run: what stands in its prompts now, and what it recognises when it comes back.
+
+Directives are chosen at the first call and never change. Registry and placeholder are written anew when the prefix
+changes anyway; the note at every call. All of them are functions of the ledger (and of the open tasks, which a process
+that dies takes with it), so a process that has replayed the fold writes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Final
+
+from prompt_sidecar.facts.trim_calls import OwnText, StashEntry
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.jsontext import digest
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.own_text import Room
+from prompt_sidecar.turn.frame import OwnTexts, own_tokens
+
+OWN_TEXTS_REMEMBERED: Final = 4_096
+"""Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
+
+_KNOWN_BYTES: Final = 150
+"""What a digest takes in a dict or a set, with its own bytes."""
+
+
+@dataclass(slots=True)
+class OwnState:
+    """See the file's docstring."""
+
+    texts: OwnTexts = field(default_factory=OwnTexts)
+    entries: Sequence[StashEntry] = ()
+    """The registry as facts."""
+    note_tokens: int = 0
+    """Of the note, with what stands around it."""
+    _standing_tokens: int = 0
+    _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
+    """The registry's lines, by id, each with its entry."""
+    registry_room: int = 0
+    """Tokens that the registry might take when it was written last."""
+    closing_room: int = 0
+    """Tokens that what the registry ends with might take then."""
+    _chosen: bool = False
+    _directives: str = ""
+    """What was chosen; not written for a model that cannot recall."""
+    _known: dict[bytes, bytes] = field(default_factory=dict)
+    """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
+    _identities: set[bytes] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
+            self._known[digest(text.encode())] = b""
+
+    def choose(self, directives: str) -> None:
+        """Choose the directives, before the first call does."""
+        self._directives, self._chosen = directives, True
+
+    @property
+    def tokens(self) -> int:
+        """Of all texts, with what stands around them."""
+        return self._standing_tokens + self.note_tokens
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept to recognise our texts by, estimated."""
+        return _KNOWN_BYTES * (len(self._known) + len(self._identities))
+
+    @property
+    def chosen(self) -> bool:
+        """Whether the directives have been chosen, which the first call does."""
+        return self._chosen
+
+    @property
+    def directives(self) -> str:
+        """The directives that were chosen."""
+        return self._directives
+
+    def write(
+        self,
+        ledger: Ledger,
+        room: Room,
+        count: Callable[[str], int],
+        dead: Callable[[], Collection[str]],
+        *,
+        recall: bool,
+        closing: tuple[str, str],
+        lists: bool,
+        until: int | None = None,
+        registry_room: int | None = None,
+    ) -> None:
+        """Write what depends on decisions: all but the note.
+
+        Args:
+            ledger: the decisions.
+            room: tokens that each text may take.
+            count: counts tokens.
+            dead: ids that can no longer be retrieved.
+            recall: whether the model can recall: without it nothing is written.
+            closing: what the registry ends with where there is no note; see `own_text.closing`.
+            lists: whether registry and placeholder are written anew, as the prefix changes anyway.
+            until: the last iteration whose trims the registry tells; None: all.
+            registry_room: tokens that the registry may take, where it is that of an earlier call.
+        """
+        before = self.texts
+        dropped, registry = before.dropped, before.registry
+        if not self._chosen:
+            self.choose(room.directives)
+        if lists:
+            dropped = own_text.dropped(ledger) if recall else ""
+            written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
+            self.registry_room = room.registry if registry_room is None else registry_room
+            registry, lines = (
+                own_text.registry(
+                    ledger, self.registry_room, dead(), count, written=written, closing=closing, until=until
+                )
+                if recall
+                else ("", [])
+            )
+            self._lines = {
+                line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
+            }
+            self.entries = [entry for _, entry in self._lines.values()]
+        self.texts = OwnTexts(self._directives if recall else "", dropped, registry)
+        self._standing_tokens = own_tokens(self.texts, count)
+
+    def tail(self, note: str, count: Callable[[str], int]) -> None:
+        """Put the note in place of the last one; empty: there is none."""
+        self.texts = replace(self.texts, note=note)
+        self.note_tokens = own_tokens(OwnTexts(note=note), count)
+
+    # -- recognising -------------------------------------------------------------------------------------------------
+
+    def is_own(self, identity: bytes) -> bool:
+        """Whether a message is one of ours."""
+        return identity in self._identities
+
+    def is_own_text(self, text: str) -> bool:
+        """Whether a text is one of ours."""
+        return digest(text.encode()) in self._known
+
+    def recognise(self, identities: Iterable[bytes]) -> None:
+        """Take these for messages or digests of texts of ours."""
+        for identity in identities:
+            self._identities.add(identity)
+            self._known.setdefault(identity, b"")
+
+    def recognised(self) -> list[bytes]:
+        """Digests of all texts of ours that are recognised, and identities of the messages that they were."""
+        return [*self._known, *self._identities]
+
+    def remember(self, format_: Format, written: Sequence[OwnText]) -> int:
+        """Recognise what was written when the agent sends it back; returns how many older texts give way to it."""
+        forgotten = 0
+        for piece in written:
+            of_text = digest(piece.text.encode())
+            if self._known.get(of_text):
+                continue
+            if format_.system_message is None or piece.message_index < 0:
+                self._known[of_text] = of_text
+                continue
+            identity = format_.read(format_.system_message(piece.text), "own").identity
+            self._known[of_text] = identity
+            self._identities.add(identity)
+        while len(self._known) > OWN_TEXTS_REMEMBERED:
+            self._identities.discard(self._known.pop(next(iter(self._known))))
+            forgotten += 1
+        return forgotten
+
+    def identities(self) -> list[bytes]:
+        """What of the present texts a later process should recognise."""
+        texts = (self.texts.dropped, self.texts.registry, self.texts.note)
+        return [known for text in texts if text and (known := self._known.get(digest(text.encode())))]
+
+
+def _entry(line: own_text.RegistryLine) -> StashEntry:
+    return StashEntry(line.entry.stash_id, line.entry.kind, line.tool, line.arguments, line.iteration, line.entry.size)
+
+
+@cache
+def directive_identities(format_: Format) -> list[bytes]:
+    """Identities of the messages that directives are in a format; they are the same in every run."""
+    if format_.system_message is None or not format_.directives_in_history:
+        return []
+    texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
+    return [format_.read(format_.system_message(text), "own").identity for text in texts]

@@ -1,0 +1,193 @@
+"""What the agent sent, read: each message's identity and weight, at the cost of what is new.
+
+Messages that are byte for byte where they were in the last prompt are known already. The others are decoded and
+counted here, before anything of the run is changed, so that a call that turns out to be wrong has changed nothing. They
+are counted some at a time: what a call has counted when its deadline passes is a draft, from which its retry goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.prompt.body import Split, equal_slice
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.items import Message, Role
+from prompt_sidecar.prompt.likeness import check_message
+from prompt_sidecar.tokens.weigh import Weight, weigh
+
+OWN: Final = -1
+"""Place of a message that is our own text, sent back."""
+SYSTEM: Final = -2
+"""Place of a leading system message: it is no part of the history, as agents rewrite it from call to call."""
+
+
+class Read(NamedTuple):
+    """One message as it was sent.
+
+    A tuple: each new message makes two, and a frozen dataclass is three times as dear to make.
+    """
+
+    identity: bytes
+    tokens: int
+    role: Role
+    message: Message | None = None
+    """Only while it is new: what a record is made from."""
+    weight: Weight | None = None
+    opaque: int = 0
+    """Of its tokens, those of encrypted text."""
+
+
+@dataclass(slots=True)
+class Received:
+    """A prompt as it was sent, and what each message of it is in the run's history."""
+
+    split: Split
+    reads: list[Read]
+    places: list[int]
+    """For each message its index in the history, OWN or SYSTEM; filled in when the prompt is aligned."""
+    nexts: list[int]
+    """For each message the history index that is expected after it."""
+    tokens: list[int]
+    """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
+    opaque: list[int]
+    """Of them, those of encrypted text."""
+    whole: list[int]
+    """Messages up to and including each that came untrimmed."""
+    carried: int = 0
+    """Messages at the start that are the same bytes as in the last prompt and keep their places."""
+
+    def forget_texts(self, first: int, last: int) -> None:
+        """Keep no text of the messages from `first` up to `last`, of which records were made."""
+        for index in range(first, last):
+            read = self.reads[index]
+            if read.message is not None:
+                self.reads[index] = read._replace(message=None, weight=None)
+
+    def end(self, length: int) -> None:
+        """Forget the messages from `length` on, as if they had not been sent."""
+        self.reads = self.reads[:length]
+        was = self.split
+        self.split = replace(was, starts=was.starts[:length], ends=was.ends[:length])
+
+
+TOGETHER: Final = 256
+"""Messages that are counted together, and recorded and decided on together: some 20 ms of work, after which a call may
+end and its work so far is kept."""
+TOGETHER_BYTES: Final = 262_144
+"""Bytes of them, likewise."""
+
+
+@dataclass(slots=True)
+class Draft:
+    """A prompt of which a call has read the beginning, and no more, before it had to end."""
+
+    format: str
+    split: Split
+    reads: list[Read]
+    """The messages from the first on, with all that records are made from."""
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether it holds more than is read in some hundredths of a second."""
+        first, last = self.split.same, len(self.reads)
+        if first >= last:
+            return False
+        return last - first >= TOGETHER or self.split.ends[last - 1] - self.split.starts[first] >= TOGETHER_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """What it keeps, about: the body, and the texts decoded from it."""
+        return 2 * len(self.split.raw)
+
+    def counted(self, first: int) -> list[Read]:
+        """What was read from the message at `first` on, up to the first one that was not counted."""
+        last = len(self.reads)
+        while last > first and self.reads[last - 1].message is not None and self.reads[last - 1].weight is None:
+            last -= 1
+        return self.reads[first:last]
+
+    def known(self, split: Split, index: int) -> Read | None:
+        """What was read of a message, if it is the same one at the same place."""
+        if index < len(self.reads) and equal_slice(split, self.split, index):
+            return self.reads[index]
+        return None
+
+
+def read(
+    split: Split,
+    before: Received | None,
+    format_: Format,
+    count_many: Callable[[Sequence[str]], Sequence[int]],
+    check: Callable[[], None],
+    *,
+    most_items: int,
+    draft: Draft | None = None,
+    reads: list[Read] | None = None,
+) -> list[Read]:
+    """Decode and count what is new in a prompt; changes nothing.
+
+    `draft` is what an earlier call has read of the prompt; `reads`, if given, is filled and returned: so the caller has
+    what was read up to where `check` raised.
+
+    Raises:
+        InvalidRequest: a message is not of the format's shape; the error names it.
+        TooLarge: what is new has more than `most_items` items.
+    """
+    field = format_.messages_path
+    done = [] if reads is None else reads
+    done += before.reads[: split.same] if before is not None else []
+    new: list[Message] = []
+    items = size = 0
+
+    def settle() -> None:
+        """Count what is decoded and not counted."""
+        nonlocal size
+        done.extend(
+            Read(message.identity, weight.total, message.role, message, weight, weight.opaque)
+            for message, weight in zip(new, weigh(new, count_many, format_.call_tokens), strict=True)
+        )
+        new.clear()
+        size = 0
+
+    if draft is not None and len(done) < len(draft.reads) and draft.split.raw == split.raw:
+        done += draft.counted(len(done))
+    try:
+        for index in range(len(done), len(split)):
+            known = before.reads[index] if before is not None and equal_slice(split, before.split, index) else None
+            if known is None and draft is not None:
+                known = draft.known(split, index)
+            if known is not None and (known.weight is not None or known.message is None):
+                if new:
+                    settle()
+                done.append(known)
+                continue
+            if known is not None and known.message is not None:
+                message = known.message
+            else:
+                raw, where = split.message(index), field if split.is_text else f"{field}[{index}]"
+                message = format_.read(raw, where)
+                check_message(raw, format_.name, where)
+            items += len(message.items)
+            new.append(message)
+            size += split.ends[index] - split.starts[index]
+            _check_items(items, most_items, field)
+            if len(new) >= TOGETHER or size >= TOGETHER_BYTES:
+                settle()
+            check()
+        settle()
+    except BaseException:
+        done.extend(Read(message.identity, 0, message.role, message) for message in new)  # decoded, but not counted
+        raise
+    return done
+
+
+def _check_items(items: int, most: int, field: str) -> None:
+    if items > most:
+        raise TooLarge(
+            f"the prompt's new messages have over {most:,} items; limits.run_items allows so many",
+            field=field,
+            bound="limits.run_items",
+        )

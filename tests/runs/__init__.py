@@ -1,0 +1,1 @@
+"""Tests of runs, their bounds and the use cases."""

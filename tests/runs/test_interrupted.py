@@ -1,0 +1,217 @@
+"""A call that has to end keeps what it has done: its retry goes on from there, and answers what it would have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.runs import drafts
+from prompt_sidecar.turn import memory, received
+from tests.promises.engine import Engine
+from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
+from tests.steps import steps
+from tests.trim.histories import few
+
+formats = pytest.mark.parametrize("format", FORMATS)
+TOGETHER = 4
+"""Messages after which a call may end, in these tests."""
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let calls end often."""
+    monkeypatch.setattr(received, "TOGETHER", TOGETHER)
+    monkeypatch.setattr(memory, "TOGETHER", TOGETHER)
+    monkeypatch.setattr("prompt_sidecar.runs.pace.ASK_EVERY", 0.0)
+
+
+class Late:
+    """A deadline that has passed at one of the looks at it, and at all later ones."""
+
+    def __init__(self, at: int, error: type[Exception] = DeadlinePassed) -> None:
+        self.at = at
+        self.looks = 0
+        self.error = error
+
+    def __call__(self) -> None:
+        """Look."""
+        self.looks += 1
+        if self.looks >= self.at:
+            raise self.error("the deadline has passed")
+
+
+def trim(engine: Engine, format: str, raw: bytes, check: Callable[[], None], **fields: Any) -> TrimAnswer:
+    """Trim with a check of one's own."""
+    values: dict[str, Any] = {
+        "context_window": LIMIT,
+        "output_reserve": 0,
+        "preset": "cache_first",
+        "accept_bytes": 1 << 30,
+    }
+    call = TrimCall(**({"caller": "promises", "run_id": "run-1", "format": format, "body": raw} | values | fields))
+    return engine.runs.trim(call, check)
+
+
+def never() -> None:
+    """No deadline."""
+
+
+def returned(answer: TrimAnswer) -> tuple[object, ...]:
+    """What of an answer decides the run's next prompts, and what the agent sends on."""
+    return (
+        answer.body,
+        list(answer.messages or ()),
+        sorted(map(str, answer.trims)),
+        answer.tokens,
+        answer.fits,
+        answer.revision,
+        answer.iteration,
+        list(map(str, answer.stash_entries)),
+        answer.cache,
+    )
+
+
+def longer(format: str, iterations: int) -> bytes:
+    """A prompt with a call id twice, and with a result that answers nothing that is open."""
+    messages = history(format, iterations)
+    if format == OPENAI_CHAT:
+        messages.insert(9, {"role": "tool", "tool_call_id": "call_1", "content": "late " * 300})
+        messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Once more."}] * 3
+    return body(format, messages)
+
+
+@few
+@given(
+    format=st.sampled_from(FORMATS),
+    policy=st.sampled_from(["cache_first", "lean", "fit_only"]),
+    before=st.integers(0, 12),
+    iterations=st.integers(4, 18),
+    ends=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    fields=st.sampled_from([{}, {"accept_bytes": 1_000_000}]),
+)
+def test_the_retry_answers_the_same(  # noqa: PLR0917 - what is drawn
+    format: str, policy: str, before: int, iterations: int, ends: list[int], fields: dict[str, Any]
+) -> None:
+    """Wherever calls end, and however often, the retry answers byte for byte what an undisturbed process does."""
+    spared, engine = (Engine(limit=LIMIT) for _ in range(2))
+    if before:
+        for each in (spared, engine):
+            trim(each, format, longer(format, before), never, preset=policy)
+    raw = longer(format, before + iterations)
+    for at in ends:
+        try:
+            trim(engine, format, raw, Late(at), preset=policy, **fields)
+        except DeadlinePassed:
+            continue
+        break
+    expected = trim(spared, format, raw, never, preset=policy)
+    assert returned(expected)[:5] == returned(trim(engine, format, raw, never, preset=policy))[:5]
+    later = longer(format, before + iterations + 3)
+    assert returned(trim(spared, format, later, never, preset=policy)) == returned(
+        trim(engine, format, later, never, preset=policy)
+    )
+
+
+@formats
+def test_every_place(format: str) -> None:
+    """At whichever look the first call of a run ends, its retry answers what an undisturbed process does."""
+    raw = longer(format, 16)
+    expected = returned(trim(Engine(limit=LIMIT), format, raw, never))
+    count = Late(1 << 30)
+    trim(Engine(limit=LIMIT), format, raw, count)
+    assert count.looks > 12
+    for at in range(1, count.looks + 1):
+        engine = Engine(limit=LIMIT)
+        with pytest.raises(CallCancelled):
+            trim(engine, format, raw, Late(at, CallCancelled))
+        assert expected == returned(trim(engine, format, raw, never))
+
+
+def test_retries_come_to_an_end() -> None:
+    """A prompt that takes far longer than the deadline is answered after some retries: none begins again."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(400)])
+    engine = Engine(limit=LIMIT)
+    looks = Late(1 << 30)
+    trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, looks)
+    for _ in range(2 * looks.looks // 100 + 2):
+        try:
+            trim(engine, OPENAI_CHAT, raw, Late(120))
+        except DeadlinePassed:
+            continue
+        return
+    raise AssertionError("no retry came to an end")
+
+
+def test_nothing_is_read_twice() -> None:
+    """The retry of a call that ended while it read takes the rest of the steps only."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(400)])
+
+    def whole(engine: Engine) -> int:
+        return steps(lambda: trim(engine, OPENAI_CHAT, raw, never), "prompt")
+
+    engine = Engine(limit=LIMIT)
+    with pytest.raises(DeadlinePassed):
+        trim(engine, OPENAI_CHAT, raw, Late(350))
+    assert whole(engine) < whole(Engine(limit=LIMIT)) // 3
+
+
+def test_an_originals_promise() -> None:
+    """What a call that ended has recorded can be had once its retry has come."""
+    raw = longer(ANTHROPIC_MESSAGES, 16)
+    engine = Engine(limit=LIMIT)
+    count = Late(1 << 30)
+    trim(Engine(limit=LIMIT), ANTHROPIC_MESSAGES, raw, count)
+    with pytest.raises(DeadlinePassed):
+        trim(engine, ANTHROPIC_MESSAGES, raw, Late(count.looks - 1))
+    answer = trim(engine, ANTHROPIC_MESSAGES, raw, never)
+    assert answer.trims
+    for each in answer.trims:
+        assert engine.retrieve(each.stash_id).content
+
+
+def test_a_run_that_is_busy() -> None:
+    """A call whose run is held by another ends at its deadline."""
+    engine = Engine(limit=LIMIT)
+    trim(engine, OPENAI_CHAT, longer(OPENAI_CHAT, 2), never)
+    run = engine.runs._table.begun("promises", "run-1")  # noqa: SLF001 - to hold it
+    with run.lock, pytest.raises(DeadlinePassed):
+        trim(engine, OPENAI_CHAT, longer(OPENAI_CHAT, 3), Late(3))
+
+
+def test_a_changed_prompt_after_an_end() -> None:
+    """An agent that goes on with another prompt than the one that was not answered is answered."""
+    first, other = longer(OPENAI_CHAT, 14), json.loads(longer(OPENAI_CHAT, 14))
+    messages = other["messages"] if isinstance(other, dict) else other
+    messages[20] = {"role": "user", "content": "Something else. " * 40}
+    raw = json.dumps(other).encode()
+    for at in range(30, 60, 3):
+        engine = Engine(limit=LIMIT)
+        try:
+            trim(engine, OPENAI_CHAT, first, Late(at))
+        except DeadlinePassed:
+            answer = trim(engine, OPENAI_CHAT, raw, never)
+            assert answer.body is not None
+            assert answer.fits == trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, never).fits
+
+
+def test_drafts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest draft goes where there is no room for all; that is counted, and its call is answered all the same."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])
+    monkeypatch.setattr(drafts, "DRAFT_BYTES", 3 * len(raw))
+    engines = Engine(limit=LIMIT)
+    assert 0 == engines.runs.totals().draft_bytes
+    for run_id in ("one", "two"):
+        with pytest.raises(DeadlinePassed):
+            trim(engines, OPENAI_CHAT, raw, Late(40), run_id=run_id)
+    assert 1 == engines.runs.totals().bounds["run.drafts"]
+    assert len(raw) <= engines.runs.totals().draft_bytes <= 3 * len(raw)
+    for run_id in ("one", "two"):
+        assert trim(engines, OPENAI_CHAT, raw, never, run_id=run_id).fits
+    assert 0 == engines.runs.totals().draft_bytes

@@ -1,0 +1,383 @@
+"""The history's size: what is kept equals a recount; every token has one kind; marks are told once."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prompt_sidecar.facts.history_size import HistorySize, KindSize, SizeKind
+from prompt_sidecar.facts.trim_calls import OwnText, OwnTextKind, OwnTextPlace
+from prompt_sidecar.prompt.body import split
+from prompt_sidecar.prompt.format import CALL_TOKENS as PER_CALL
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.runs.marks import MARKS, Marks, crossed
+from prompt_sidecar.tokens.weigh import PER_MESSAGE, PRIMING, weigh
+from prompt_sidecar.trim.entries import Action, Reason, Record
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.turn.frame import Framed
+from prompt_sidecar.turn.received import Read
+from prompt_sidecar.turn.recording import Recorder, Said
+from prompt_sidecar.turn.size_tracker import Around, SizeTracker, around_of
+from tests.trim.histories import Fold, count, few, histories, limits, plain
+
+AROUND = Around(
+    overhead=PRIMING + 30,
+    tool_schemas=20,
+    schema_members=1,
+    system_texts=2,
+    system_messages=2,
+    own_tokens=7,
+    own_texts=1,
+    messages_returned=5,
+)
+
+
+def recount(ledger: Ledger, around: Around, limit: int) -> HistorySize:
+    """The slow twin: every item of every record, one by one."""
+    sent, returned, items = (dict.fromkeys(SizeKind, 0) for _ in range(3))
+    sent |= {
+        SizeKind.SYSTEM: around.overhead - around.tool_schemas - PRIMING,
+        SizeKind.TOOL_SCHEMAS: around.tool_schemas,
+        SizeKind.OTHER: PRIMING,
+    }
+    returned |= sent | {SizeKind.OWN_TEXT: around.own_tokens}
+    items |= {
+        SizeKind.SYSTEM: around.system_texts,
+        SizeKind.TOOL_SCHEMAS: around.schema_members,
+        SizeKind.OWN_TEXT: around.own_texts,
+    }
+    for record in ledger.records:
+        home = home_of(record)
+        sent[home] += record.full_tokens - sum(entry.full_tokens for entry in record.entries)
+        if not record.dropped:
+            returned[home] += record.tokens - sum(entry.tokens for entry in record.entries)
+        for entry in record.entries:
+            kind = kind_of(entry.kind, record.role)
+            items[kind] += 1
+            sent[kind] += entry.full_tokens
+            returned[kind] += 0 if record.dropped else entry.tokens
+    return HistorySize(
+        by_kind={kind: KindSize(sent[kind], returned[kind], items[kind]) for kind in SizeKind},
+        messages=len(ledger) + around.system_messages,
+        messages_returned=around.messages_returned,
+        tokens_sent=sum(sent.values()),
+        tokens_returned=sum(returned.values()),
+        share_of_limit=sum(returned.values()) / limit,
+    )
+
+
+def kind_of(item: ItemKind, role: Role) -> SizeKind:
+    """What an item counts as."""
+    match item:
+        case ItemKind.ARGUMENTS:
+            return SizeKind.CALLS
+        case ItemKind.RESULT:
+            return SizeKind.RESULTS
+        case ItemKind.IMAGE:
+            return SizeKind.MEDIA
+        case ItemKind.OPAQUE:
+            return SizeKind.OTHER
+    return speaker(role)
+
+
+def speaker(role: Role) -> SizeKind:
+    """What a text counts as."""
+    match role:
+        case Role.SYSTEM:
+            return SizeKind.SYSTEM
+        case Role.USER:
+            return SizeKind.USER
+        case Role.ASSISTANT:
+            return SizeKind.ASSISTANT_TEXT
+        case Role.TOOL:
+            return SizeKind.RESULTS
+    return SizeKind.OTHER
+
+
+def home_of(record: Record) -> SizeKind:
+    """What a message's framing counts as."""
+    if ItemKind.OPAQUE in [entry.kind for entry in record.entries]:
+        return SizeKind.OTHER
+    if record.calls:
+        return SizeKind.CALLS
+    return SizeKind.RESULTS if record.answers else speaker(record.role)
+
+
+def told(tracker: SizeTracker, ledger: Ledger, limit: int) -> HistorySize:
+    """Measure as a call does: then what was changed is no longer news."""
+    size = tracker.measure(ledger, AROUND, limit)
+    ledger.dirty = set()
+    return size
+
+
+def ledger_of(format: str, messages: Sequence[Any]) -> Ledger:
+    """The ledger of a provider's messages, counted as the tests of the stages count."""
+    recorder, ledger = Recorder(b"key of a run", 1 << 20), Ledger()
+    for index, value in enumerate(messages):
+        raw = json.dumps(value).encode()
+        message = FORMATS[format].read(raw, "message")
+        weight = weigh([message], lambda texts: [count(text) if text else 0 for text in texts])[0]
+        read = Read(message.identity, weight.total, message.role, message, weight)
+        record, _ = recorder.record(read, raw, index, ledger.chain, 1, said=Said(Policy()))
+        ledger.append(record)
+    return ledger
+
+
+presets = st.sampled_from(["cache_first", "fit_only", "lean", "cap_only"])
+
+
+@few
+@given(histories(), limits, presets, st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=12))
+def test_what_is_kept_equals_a_recount(
+    messages: list[plain], limit: int, name: str, steps: list[tuple[int, bool]]
+) -> None:
+    """However a history grows, is trimmed, is cut back and grows again, the sums are those of a recount."""
+    fold, tracker = Fold(messages, limit, preset(name)), SizeTracker()
+    for length, back in [*steps, (len(messages), False)]:
+        if back:
+            fold.ledger.rewind(length)
+        if length:  # a rewind with nothing new after it, and one with
+            fold.take(min(length, len(messages)))
+        assert recount(fold.ledger, AROUND, limit) == told(tracker, fold.ledger, limit)
+
+
+@few
+@given(histories(), limits, presets)
+def test_kinds_add_up_to_the_prompt(messages: list[plain], limit: int, name: str) -> None:
+    """The kinds' tokens are the prompt's: overhead, history and own text, before and after trimming."""
+    fold = Fold(messages, limit, preset(name))
+    fold.take()
+    size = told(SizeTracker(), fold.ledger, limit)
+    before = AROUND.overhead + sum(record.full_tokens for record in fold.ledger.records)
+    after = AROUND.overhead + fold.ledger.total + AROUND.own_tokens
+    assert (before, after) == (size.tokens_sent, size.tokens_returned)
+    assert before == sum(kind.tokens_sent for kind in size.by_kind.values())
+    assert after == sum(kind.tokens_returned for kind in size.by_kind.values())
+    assert (after / limit, list(SizeKind)) == (size.share_of_limit, list(size.by_kind))
+
+
+@few
+@given(histories(), limits)
+def test_a_copy_goes_its_own_way(messages: list[plain], limit: int) -> None:
+    """Ledger and sums copied together for a dry run go on alone; the run's own are as they were."""
+    fold, tracker = Fold(messages, limit), SizeTracker()
+    fold.take(len(messages) // 2)
+    before = told(tracker, fold.ledger, limit)
+    copied, copied_tracker = copy.deepcopy((fold, tracker))
+    copied.take()
+    assert recount(copied.ledger, AROUND, limit) == told(copied_tracker, copied.ledger, limit)
+    assert before == told(tracker, fold.ledger, limit)
+    fold.take()
+    assert recount(fold.ledger, AROUND, limit) == told(tracker, fold.ledger, limit)
+
+
+def test_a_rewind_is_noticed_where_as_many_messages_come_again() -> None:
+    """A branch that is as long as what it replaces is another history, though nothing is dirty and the length equal."""
+    fold = Fold([plain(Role.USER, ((ItemKind.TEXT, "word " * words),)) for words in (5, 900, 40)], 100_000)
+    tracker = SizeTracker()
+    fold.take()
+    told(tracker, fold.ledger, fold.limit)
+    fold.ledger.rewind(1)
+    fold.messages[1:] = [plain(Role.ASSISTANT, ((ItemKind.TEXT, "said " * 30),)), plain(Role.USER)]
+    fold.take()
+    assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+
+
+def test_what_was_trimmed_at_a_place_is_forgotten_with_it() -> None:
+    """A message that takes the place of a trimmed one adds, and later takes back, what it takes itself."""
+    words = plain(Role.USER, ((ItemKind.TEXT, "word " * 90),))
+    fold, tracker = Fold([words] * 2, 100_000), SizeTracker()
+    fold.take()
+    entry = fold.ledger.records[1].entries[0]
+    fold.ledger.set_entry(entry, Action.CLIPPED, None, 9, Reason.FIT)
+    assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+    for _ in range(2):
+        fold.ledger.rewind(1)
+        fold.take()
+        assert recount(fold.ledger, AROUND, fold.limit) == told(tracker, fold.ledger, fold.limit)
+
+
+def test_only_what_changed_is_counted_again() -> None:
+    """A call without news reads no record: one changed behind the ledger's back is not noticed until it is dirty."""
+    fold, tracker = Fold([plain(Role.USER, ((ItemKind.TEXT, "word " * 50),))] * 3, 100_000), SizeTracker()
+    fold.take()
+    before = told(tracker, fold.ledger, fold.limit)
+    fold.ledger.records[1].tokens -= 40
+    fold.ledger.records[1].touched += 1
+    assert before == told(tracker, fold.ledger, fold.limit)
+    fold.ledger.dirty = {1}
+    assert before.tokens_returned - 40 == told(tracker, fold.ledger, fold.limit).tokens_returned
+
+
+def test_openai_items_have_their_kinds() -> None:
+    """Texts by speaker, calls with their names and framing, results, images, reasoning."""
+    image = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+    call = {"id": "a", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
+    ledger = ledger_of(
+        "openai_chat",
+        [
+            {"role": "user", "content": [{"type": "text", "text": "Look at this."}, image]},
+            {"role": "assistant", "content": "I read it.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "line\n" * 40},
+            {"role": "system", "content": "Be brief."},
+            {"role": "assistant", "content": "Done.", "reasoning_content": "because " * 20},
+        ],
+    )
+    kinds = told(SizeTracker(), ledger, 1_000).by_kind
+    assert {
+        SizeKind.SYSTEM: (30 - 20 + count("Be brief.") + PER_MESSAGE, 3),
+        SizeKind.TOOL_SCHEMAS: (20, 1),
+        SizeKind.USER: (count("Look at this.") + PER_MESSAGE, 1),
+        SizeKind.ASSISTANT_TEXT: (count("I read it.") + count("Done.") + PER_MESSAGE, 2),
+        SizeKind.CALLS: (count('{"path": "a.py"}') + count("read") + PER_CALL + PER_MESSAGE, 1),
+        SizeKind.RESULTS: (count("line\n" * 40) + PER_CALL + PER_MESSAGE, 1),
+        SizeKind.MEDIA: (1_600, 1),
+        SizeKind.OWN_TEXT: (0, 1),
+        SizeKind.OTHER: (PRIMING, 0),
+        SizeKind.REASONING: (count("because " * 20), 1),
+    } == {kind: (size.tokens_sent, size.items) for kind, size in kinds.items()}
+
+
+def test_anthropic_results_are_not_the_users() -> None:
+    """Results stand in user turns, and are results; what the user adds to them is the user's."""
+    ledger = ledger_of(
+        "anthropic_messages",
+        [
+            {"role": "user", "content": "Task."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "ls", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "a.py\nb.py"}]},
+                    {"type": "text", "text": "Go on."},
+                ],
+            },
+        ],
+    )
+    kinds = told(SizeTracker(), ledger, 1_000).by_kind
+    assert (count("a.py\nb.py") + PER_CALL + PER_MESSAGE, 1) == (
+        kinds[SizeKind.RESULTS].tokens_sent,
+        kinds[SizeKind.RESULTS].items,
+    )
+    assert count("Task.") + PER_MESSAGE + count("Go on.") == kinds[SizeKind.USER].tokens_sent
+
+
+def test_a_page_is_the_users() -> None:
+    """A snapshot is a user's text."""
+    page = "<EXTERNAL-CONTENT>" + "word " * 50 + "</EXTERNAL-CONTENT>"
+    ledger = ledger_of("openai_chat", [{"role": "user", "content": page}])
+    assert count(page) + PER_MESSAGE == told(SizeTracker(), ledger, 1_000).by_kind[SizeKind.USER].tokens_sent
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.77, 1.0, 1.4, 2.0])
+def test_scaled_kinds_add_up(factor: float) -> None:
+    """Multiplied by a calibration factor, kinds add up to their total, which is the total multiplied."""
+    sizes = {kind: KindSize(13 * place + 1, 7 * place + 2, place) for place, kind in enumerate(SizeKind)}
+    sent, returned = (
+        sum(size.tokens_sent for size in sizes.values()),
+        sum(size.tokens_returned for size in sizes.values()),
+    )
+    scaled = HistorySize(sizes, 3, 4, sent, returned, 0.5).scaled(lambda raw: math.ceil(raw * factor))
+    assert (math.ceil(sent * factor), math.ceil(returned * factor)) == (scaled.tokens_sent, scaled.tokens_returned)
+    assert scaled.tokens_sent == sum(size.tokens_sent for size in scaled.by_kind.values())
+    assert scaled.tokens_returned == sum(size.tokens_returned for size in scaled.by_kind.values())
+    assert all(abs(size.tokens_sent * factor - scaled.by_kind[kind].tokens_sent) <= 1.5 for kind, size in sizes.items())
+    assert (3, 4, 0.5) == (scaled.messages, scaled.messages_returned, scaled.share_of_limit)
+
+
+@pytest.mark.parametrize(
+    ("format", "members", "expected"),
+    [
+        ("openai_chat", {"tools": [{"a": 1}], "response_format": None}, (2, 2, 1, 20)),
+        ("openai_chat", {"functions": []}, (2, 2, 1, 5)),
+        ("anthropic_messages", {"tools": [{"a": 1}], "system": "Be brief."}, (1, 0, 1, 20)),
+        ("anthropic_messages", {"system": None}, (0, 0, 0, 0)),
+    ],
+)
+def test_what_stands_around(format: str, members: dict[str, object], expected: tuple[int, int, int, int]) -> None:
+    """System texts, system messages, members with schemas and their tokens; those that are gone do not count."""
+    body = split(json.dumps(members | {"messages": [{"role": "user", "content": "x"}]}).encode())
+    known = {"tools": (b"", 20), "functions": (b"", 5), "response_format": (b"", 9), "system": (b"", 11)}
+    own = [OwnText(OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM, -1, "text")]
+    framed = Framed(b"", [b"1", b"2"], b"", own)
+    leading = 2 if format == "openai_chat" else 0
+    around = around_of(FORMATS[format], body, framed, known, overhead=40, system_messages=leading, own_tokens=7)
+    assert expected == (
+        around.system_texts,
+        around.system_messages,
+        around.schema_members,
+        around.tool_schemas,
+    )
+    assert (40, 7, 1, 2) == (around.overhead, around.own_tokens, around.own_texts, around.messages_returned)
+
+
+# -- marks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "already", "expected"),
+    [
+        (499, (), ()),
+        (500, (), (50,)),
+        (799, (), (50,)),
+        (950, (), (50, 80, 95)),
+        (2_000, (50, 80), (95,)),
+        (800, (50, 80), ()),
+    ],
+)
+def test_marks_that_are_crossed(tokens: int, already: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """A mark is crossed where the prompt reaches its share of the limit, unless it was told already."""
+    assert expected == crossed(tokens, 1_000, already)
+
+
+def test_no_limit_crosses_nothing() -> None:
+    """Without a limit there is no share of it."""
+    assert () == crossed(1_000, 0)
+
+
+def size_of(sent: int, returned: int) -> HistorySize:
+    """A size of which only the totals matter."""
+    return HistorySize({}, 1, 1, sent, returned, 0.0)
+
+
+def test_each_mark_is_told_once() -> None:
+    """Trimming in batches crosses the lower marks again and again; they are told once."""
+    marks = Marks()
+    prompts = [(300, 300), (600, 600), (850, 850), (900, 500), (1_300, 890), (1_400, 500), (1_900, 960), (2_000, 970)]
+    assert [(), (50,), (80,), (), (), (), (95,), ()] == [marks.announce(size_of(*prompt), 1_000) for prompt in prompts]
+
+
+def test_asking_changes_nothing() -> None:
+    """A dry run is told what a call would be told, and the call is told it still."""
+    marks = Marks()
+    assert ((50, 80), (50, 80)) == (
+        marks.crossing(size_of(850, 850), 1_000),
+        marks.crossing(size_of(850, 850), 1_000),
+    )
+    assert (50, 80) == marks.announce(size_of(850, 850), 1_000)
+    assert () == marks.crossing(size_of(850, 850), 1_000)
+
+
+def test_a_lower_limit_crosses_marks() -> None:
+    """A limit that comes down is told of without any growth."""
+    marks = Marks()
+    assert ((), (50, 80)) == (marks.announce(size_of(450, 450), 1_000), marks.announce(size_of(450, 450), 500))
+
+
+def test_a_retry_is_not_told_again_and_a_new_beginning_is() -> None:
+    """Going back a few messages tells nothing anew; a history cut to under half begins anew."""
+    marks = Marks()
+    assert (50,) == marks.announce(size_of(520, 520), 1_000)
+    assert ((), ()) == (marks.announce(size_of(480, 480), 1_000), marks.announce(size_of(530, 530), 1_000))
+    assert () == marks.announce(size_of(200, 200), 1_000)
+    assert (50,) == marks.announce(size_of(510, 510), 1_000)
+    assert (50, 80, 95) == MARKS
