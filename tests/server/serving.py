@@ -86,6 +86,7 @@ class Serving:
     channel: grpc.Channel
     stub: service_pb2_grpc.SidecarServiceStub
     gate: Gate
+    core: Runs
 
 
 @contextlib.contextmanager
@@ -95,11 +96,12 @@ def serving(
     """Serve on a free port, or as `options` say; `observer` is told of the calls."""
     gate = Gate()
     server = Server(options or ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
-    server.start(runs(gate, limits))
+    core = runs(gate, limits)
+    server.start(core)
     address = server.addresses[0]
     try:
         with grpc.insecure_channel(address, options=WIDE) as channel:
-            yield Serving(server, address, channel, service_pb2_grpc.SidecarServiceStub(channel), gate)
+            yield Serving(server, address, channel, service_pb2_grpc.SidecarServiceStub(channel), gate, core)
     finally:
         gate.open()
         server.stop(0)

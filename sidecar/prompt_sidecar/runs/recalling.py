@@ -85,14 +85,14 @@ class Recalling:
         )
         return page_answer(page, searched=isinstance(selection, PatternMatch))
 
-    def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
+    def search(self, call: SearchCall, check: Pace) -> Found:
         """See `Runs.search`."""
         run = self._seen(call.caller, call.run_id)
         if run is None:
             return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
         return self.find(run, check, call.query)
 
-    def find(self, run: Run, check: Callable[[], None], query: SearchQuery) -> Found:
+    def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
         began = perf_counter()
         found = search(
@@ -105,30 +105,30 @@ class Recalling:
             check=check,
         )
         self._table.weigh(run)
-        with run.lock:
+        with check.holding(run.lock):
             run.searches += 1
             run.searches_found += found.outcome is SearchOutcome.FOUND
         return replace(found, seconds=perf_counter() - began)
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.create_tasks`."""
-        with self._table.entered(call.caller, call.run_id) as run:
+        with self._table.entered(call.caller, call.run_id, pace.holding) as run:
             tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
             self._table.keep(call.caller, call.run_id, run)
         return tasks
 
-    def update_task(self, call: UpdateTaskCall) -> Sequence[TaskItem]:
+    def update_task(self, call: UpdateTaskCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.update_task`."""
         run = self._known(call.caller, call.run_id)
-        with run.lock:
+        with pace.holding(run.lock):
             return run.tasks.update(call.id, call.status, request_id=call.request_id)
 
-    def list_tasks(self, caller: str, run_id: str) -> Sequence[TaskItem]:
+    def list_tasks(self, caller: str, run_id: str, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.list_tasks`."""
         run = self._known(caller, run_id)
-        with run.lock:
+        with pace.holding(run.lock):
             return tuple(run.tasks.items)
 
     # -- the model's tools -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Recalling:
             with pace.holding(run.tools_lock):
                 answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
                 run.tool_calls += 1
-            with run.lock:
+            with pace.holding(run.lock):
                 if run.tasks.items and not run.registered and not run.ended:
                     self._table.keep(call.caller, call.run_id, run)  # its tasks began it
         finally:
@@ -184,7 +184,7 @@ def page_answer(page: Page, *, searched: bool) -> RetrieveAnswer:
 class _Backend:
     """One run, as the model's tools use it. See `prompt_sidecar.tools.calling.Backend`."""
 
-    def __init__(self, recalling: Recalling, run: Run, check: Callable[[], None]) -> None:
+    def __init__(self, recalling: Recalling, run: Run, check: Pace) -> None:
         self._recalling = recalling
         self._run = run
         self._check = check
@@ -203,11 +203,11 @@ class _Backend:
     def create_tasks(
         self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
     ) -> Sequence[TaskItem]:
-        with self._run.lock:
+        with self._check.holding(self._run.lock):
             return self._run.tasks.create(items, append=append, request_id=request_id, statuses=statuses)
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
-        with self._run.lock:
+        with self._check.holding(self._run.lock):
             return self._run.tasks.update(id, status, request_id=request_id)
 
     def answer(self, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:

@@ -448,26 +448,29 @@ class Runs:
         with Pace(check, self._lane) as pace:
             return self._recalling.search(call, pace)
 
-    def create_tasks(self, call: CreateTasksCall) -> Sequence[TaskItem]:
+    def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
         """Write down tasks; all that there are now. A run that has not been seen begins.
 
         Raises:
             InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
         """
-        return self._recalling.create_tasks(call)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.create_tasks(call, pace)
 
-    def update_task(self, call: UpdateTaskCall) -> Sequence[TaskItem]:
+    def update_task(self, call: UpdateTaskCall, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
         """Say where a task stands; all tasks.
 
         Raises:
             InvalidRequest: there is no such task.
             RunUnknown: this process has not seen the run.
         """
-        return self._recalling.update_task(call)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.update_task(call, pace)
 
-    def list_tasks(self, caller: str, run_id: str) -> Sequence[TaskItem]:
+    def list_tasks(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
         """All tasks of a run. Raises RunUnknown."""
-        return self._recalling.list_tasks(caller, run_id)
+        with Pace(check, self._lane) as pace:
+            return self._recalling.list_tasks(caller, run_id, pace)
 
     def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
         """The model's tools as definitions in a format; an empty name: plain.
@@ -482,30 +485,30 @@ class Runs:
         with Pace(check, self._lane) as pace:
             return self._recalling.call_tool(call, pace)
 
-    def report_usage(self, call: UsageCall) -> UsageAnswer:
+    def report_usage(self, call: UsageCall, check: Callable[[], None] = _never) -> UsageAnswer:
         """Take a report on a prompt. Raises RunUnknown."""
         run = self._table.known(call.caller, call.run_id)
         if run is None:
             raise RunUnknown(UNKNOWN_RUN, field="run_id")
-        with run.lock:
+        with Pace(check, self._lane) as pace, pace.holding(run.lock):
             return run.usage.report(call, self._calibration)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
-    def figures(self, caller: str, run_id: str) -> RunFigures:
+    def figures(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures:
         """A run's figures. Raises RunUnknown."""
         run = self._table.known(caller, run_id)
         if run is None:
             raise RunUnknown(UNKNOWN_RUN, field="run_id")
-        with run.lock:
+        with Pace(check, self._lane) as pace, pace.holding(run.lock):
             return self._told(run, run_id)
 
-    def end(self, caller: str, run_id: str) -> RunFigures | None:
+    def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
         run = self._table.known(caller, run_id)
         if run is None:
             return None
-        with run.lock:
+        with Pace(check, self._lane) as pace, pace.holding(run.lock):
             if run.ended:
                 return None
             run.ended = True  # from here on nobody finds it; calls that wait for its lock begin a new one

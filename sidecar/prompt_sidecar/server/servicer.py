@@ -134,22 +134,22 @@ class Servicer:
         self._observer.searched(call.run_id, found, began)
         return search_response(found).SerializeToString()
 
-    def create_tasks(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """CreateTasks."""
         call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
-        tasks = task_items(self._runs.create_tasks(call))
+        tasks = task_items(self._runs.create_tasks(call, lambda: check(context)))
         return task_pb2.CreateTasksResponse(tasks=tasks).SerializeToString()
 
-    def update_task(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def update_task(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """UpdateTask."""
         call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
-        tasks = task_items(self._runs.update_task(call))
+        tasks = task_items(self._runs.update_task(call, lambda: check(context)))
         return task_pb2.UpdateTaskResponse(tasks=tasks).SerializeToString()
 
-    def list_tasks(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """ListTasks."""
         run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
-        tasks = task_items(self._runs.list_tasks(CALLER.get(), run_id))
+        tasks = task_items(self._runs.list_tasks(CALLER.get(), run_id, lambda: check(context)))
         return task_pb2.ListTasksResponse(tasks=tasks).SerializeToString()
 
     def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
@@ -165,25 +165,26 @@ class Servicer:
         self._observer.tool_called(call, answer, began)
         return tool_response(answer).SerializeToString()
 
-    def report_usage(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """ReportUsage."""
-        return report_usage(raw, CALLER.get(), self._reported)
 
-    def _reported(self, call: UsageCall) -> UsageAnswer:
-        answer = self._runs.report_usage(call)
-        self._observer.reported(call, answer)
-        return answer
+        def report(call: UsageCall) -> UsageAnswer:
+            answer = self._runs.report_usage(call, lambda: check(context))
+            self._observer.reported(call, answer)
+            return answer
 
-    def get_run(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+        return report_usage(raw, CALLER.get(), report)
+
+    def get_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """GetRun."""
         run_id = checked_run_id(_parsed(run_pb2.GetRunRequest, raw).run_id)
-        figures = self._runs.figures(CALLER.get(), run_id)
+        figures = self._runs.figures(CALLER.get(), run_id, lambda: check(context))
         return run_pb2.GetRunResponse(run=run_figures(figures)).SerializeToString()
 
-    def end_run(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
+    def end_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """EndRun."""
         run_id = checked_run_id(_parsed(run_pb2.EndRunRequest, raw).run_id)
-        figures = self._runs.end(CALLER.get(), run_id)
+        figures = self._runs.end(CALLER.get(), run_id, lambda: check(context))
         self._answers.forget(CALLER.get(), run_id)
         last = None if figures is None else run_figures(figures)
         return run_pb2.EndRunResponse(ended=figures is not None, run=last).SerializeToString()
