@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from errno import ENOMEM
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from prompt_sidecar.server.memory import (
     container_limit,
     sizing,
 )
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.pool import Pool
 from prompt_sidecar.v1 import retrieve_pb2
 from tests.runs.making import LIMIT, OPENAI_CHAT, body, history
 from tests.server.serving import PATIENCE, failure, request, serving
@@ -101,7 +104,17 @@ def test_a_prompt_without_room_is_refused_before_anything_is_done() -> None:
         assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
 
 
-def test_running_out_of_memory_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        RuntimeError("can't allocate lock"),
+        OSError(ENOMEM, "Cannot allocate memory"),
+    ],
+    ids=repr,
+)
+def test_running_out_of_memory_loses_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory runs out in the middle of a change, the call is RESOURCE_EXHAUSTED, and the next one is as ever."""
     sent = {iterations: request(body=body(OPENAI_CHAT, history(OPENAI_CHAT, iterations))) for iterations in (9, 12)}
     for each in sent.values():
@@ -113,7 +126,7 @@ def test_running_out_of_memory_loses_nothing(monkeypatch: pytest.MonkeyPatch) ->
         with monkeypatch.context() as patch:
 
             def runs_out(*_: object, **__: object) -> None:
-                raise MemoryError
+                raise error
 
             patch.setattr("prompt_sidecar.turn.memory.Memory._render", runs_out)
             refused = failure(partial(served.stub.TrimPrompt, sent[12], timeout=PATIENCE))
@@ -125,3 +138,19 @@ def test_running_out_of_memory_loses_nothing(monkeypatch: pytest.MonkeyPatch) ->
         for trim in found.trims:
             asked = retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=trim.stash_id)
             assert retrieve_pb2.RETRIEVE_OUTCOME_HIT == served.stub.RetrieveContent(asked, timeout=PATIENCE).outcome
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate lock")], ids=repr)
+def test_calls_that_get_no_thread_leave_no_place_taken(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them memory ran out for, the next call has its place, and a stop knows when all have ended."""
+    with serving(ServerOptions(listen="127.0.0.1:0", max_calls=4)) as served:
+        with monkeypatch.context() as patch:
+
+            def runs_out(*_: object, **__: object) -> None:
+                raise error
+
+            patch.setattr(Pool, "submit", runs_out)
+            for _ in range(12):
+                assert failure(partial(served.stub.TrimPrompt, request(), timeout=PATIENCE)).code != "DEADLINE_EXCEEDED"
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+        assert served.server.stop(PATIENCE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from errno import ENOMEM
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -184,7 +185,7 @@ class Guard(grpc.ServerInterceptor):
 
     def _failed(self, called: Called, context: Any, error: BaseException) -> None:
         """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
-        if isinstance(error, MemoryError):
+        if is_out_of_memory(error):
             error = OutOfMemory(
                 "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
                 bound="limits.process_bytes",
@@ -198,6 +199,17 @@ class Guard(grpc.ServerInterceptor):
                 abort(context, error)
         finally:
             self._observer.ended(called, code, error)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a call failed for want of memory: Python has no one type for that.
+
+    A thread or a lock that the system has no memory for is a RuntimeError, known by its text alone (CPython,
+    `Modules/_threadmodule.c`); what the kernel refuses is an OSError.
+    """
+    if isinstance(error, RuntimeError):
+        return str(error).startswith(("can't start new thread", "can't allocate"))
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM)
 
 
 def _turned_away() -> SidecarError:

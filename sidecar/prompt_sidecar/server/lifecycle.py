@@ -147,6 +147,8 @@ class Server:
         reflection.enable_server_reflection(described, self._server)
         taken = self._receptions
         self._clerk = Clerk(taken.own, taken.health, taken.watch, taken.admin)
+        for pool in self._pools[1:]:  # a thread that is started later may find no memory
+            pool.warm(lambda: None)
         self._server.start()
         self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
         self._sweeper.start()

@@ -260,7 +260,15 @@ class Reception(ThreadPoolExecutor):
     def _hand_over(self, call: _Call) -> None:
         try:
             self._pool.submit(self._work, call)
-        except RuntimeError:  # the pool has ended: so has the server
+        except (
+            RuntimeError,
+            MemoryError,
+        ):  # no memory for more work; or the pool has ended with the server
+            with self._lock:
+                self._ready -= 1
+                over, call.phase = call.over, _Phase.CUT
+            if over:
+                self._in_flight.remove()
             call.handed.cut_off()
 
     def _work(self, call: _Call) -> None:
@@ -416,7 +424,7 @@ class Reception(ThreadPoolExecutor):
 
         try:
             self._refusals.submit(refuse)
-        except RuntimeError:
+        except (RuntimeError, MemoryError):
             call.handed.cut_off()
 
     def _cut_off(self, call: _Call, bound: str = "") -> None:
