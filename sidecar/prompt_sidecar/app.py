@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from prompt_sidecar.effective import warnings
+from prompt_sidecar.config.effective import warnings
+from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
@@ -25,7 +26,6 @@ from prompt_sidecar.server.memory import container_limit, sizing
 from prompt_sidecar.server.options import is_loopback, split_address
 from prompt_sidecar.server.refusals import Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
-from prompt_sidecar.settings import Settings
 from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids

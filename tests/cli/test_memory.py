@@ -77,7 +77,7 @@ def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None
 def test_the_end_does_not_wait_for_the_interpreter() -> None:
     """Once all is said, the process goes: what the interpreter does at its end, such as freeing runs, is left out."""
     code = (
-        "import atexit, sys; from prompt_sidecar.__main__ import main; "
+        "import atexit, sys; from prompt_sidecar.cli.commands import main; "
         "atexit.register(print, 'torn down', file=sys.stderr); sys.exit(main(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, "serve", "--listen", "127.0.0.1:0"]

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 
 import pytest
 
-from prompt_sidecar.__main__ import main
+from prompt_sidecar.cli.commands import main
 from prompt_sidecar.trim.policy import PRESETS, Policy
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prompt_sidecar.settings_table import ROWS
+from prompt_sidecar.config.table import ROWS
 from tests.dashboards.tools import promtool
 
 ROOT = Path(__file__).parents[2]

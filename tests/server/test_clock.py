@@ -7,11 +7,11 @@ import time
 import pytest
 
 from prompt_sidecar.app import build_runs
+from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.clock import steady
-from prompt_sidecar.settings import Settings
 from tests.runs.making import LIMIT, OPENAI_CHAT, body, history
 from tests.server.serving import PATIENCE, counter, request, serving
 

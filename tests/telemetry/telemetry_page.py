@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from prompt_sidecar.settings_table import ROWS
+from prompt_sidecar.config.table import ROWS
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.telemetry.watched import scraped_name

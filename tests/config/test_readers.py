@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prompt_sidecar.server.options import is_loopback, split_address
-from prompt_sidecar.setting_readers import (
+from prompt_sidecar.config.readers import (
     Reader,
     address,
     byte_count,
@@ -21,6 +20,7 @@ from prompt_sidecar.setting_readers import (
     url,
     whole,
 )
+from prompt_sidecar.server.options import is_loopback, split_address
 
 ANYTHING = (
     st.none()

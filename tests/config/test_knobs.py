@@ -6,19 +6,19 @@ from dataclasses import fields
 
 import pytest
 
-from prompt_sidecar.effective import inert
-from prompt_sidecar.policy_knobs import KNOBS, groups, reader
-from prompt_sidecar.presets import GUIDES, differs
+from prompt_sidecar.config.effective import inert
+from prompt_sidecar.config.knobs import KNOBS, groups, reader
+from prompt_sidecar.config.presets import GUIDES, differs
 from prompt_sidecar.trim.policy import PRESETS, Policy
-from tests.settings.policy_page import BLOCK, BLOCKS, PAGE, remade
+from tests.config.policy_page import BLOCK, BLOCKS, PAGE, remade
 
 FIELDS = [field.name for field in fields(Policy)]
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_field_of_the_policy_is_told(name: str) -> None:
-    """A knob that was added has its words in `policy_knobs.py`: what it does, and why its default."""
-    assert name in KNOBS, f"policy field {name} has no row in KNOBS of sidecar/prompt_sidecar/policy_knobs.py"
+    """A knob that was added has its words in `config/knobs.py`: what it does, and why its default."""
+    assert name in KNOBS, f"policy field {name} has no row in KNOBS of sidecar/prompt_sidecar/config/knobs.py"
     assert KNOBS[name].what.endswith(".")
     assert KNOBS[name].why.endswith(".")
 
@@ -61,4 +61,4 @@ def test_the_page_is_current() -> None:
     """The generated blocks of docs/policy.md say what the code says; all of them stand in it."""
     page = PAGE.read_text(encoding="utf-8")
     assert sorted(BLOCKS) == sorted(found[2] for found in BLOCK.finditer(page))
-    assert page == remade(page), "run python -m tests.settings.policy_page"
+    assert page == remade(page), "run python -m tests.config.policy_page"

@@ -5,7 +5,7 @@ environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.l
 file, environment, flag. A source that names no setting, or gives one a value that it cannot have, stops the start with
 a message that says so; all such faults are reported at once.
 
-What settings there are stands in `sidecar/prompt_sidecar/settings_table.py`.
+What settings there are stands in `sidecar/prompt_sidecar/config/table.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from prompt_sidecar.config.table import PREFIX, ROWS, LogSettings, Row, TokenSettings
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.server.options import ServerOptions, is_loopback
-from prompt_sidecar.settings_table import PREFIX, ROWS, LogSettings, Row, TokenSettings
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Final
 
-from prompt_sidecar.setting_readers import Reader, byte_count, choice, number, switch, texts, whole
+from prompt_sidecar.config.readers import Reader, byte_count, choice, number, switch, texts, whole
 from prompt_sidecar.trim.policy import BOUNDS, DEFAULT_PRESET, PREFIX_CHARACTERS, PREFIXES, PRESETS, Policy
 
 

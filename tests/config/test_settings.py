@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.config.settings import Settings, SettingsError, load, table
+from prompt_sidecar.config.table import ROWS, example
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.settings import Settings, SettingsError, load, table
-from prompt_sidecar.settings_table import ROWS, example
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import Policy, preset
 

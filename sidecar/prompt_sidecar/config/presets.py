@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prompt_sidecar.effective import inert
-from prompt_sidecar.policy_knobs import UNTOLD, groups, knob, reader
+from prompt_sidecar.config.effective import inert
+from prompt_sidecar.config.knobs import UNTOLD, groups, knob, reader
 from prompt_sidecar.trim.policy import DEFAULT_PRESET, PRESETS
 
 WIDTH: Final = 110

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from prompt_sidecar.effective import ages, inert, report, sentences, warnings
-from prompt_sidecar.policy_knobs import KNOBS
+from prompt_sidecar.config.effective import ages, inert, report, sentences, warnings
+from prompt_sidecar.config.knobs import KNOBS
+from prompt_sidecar.config.settings import load
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.settings import load
 from prompt_sidecar.trim.entries import Reason
 from prompt_sidecar.trim.policy import PRESETS, AgeStage, FitStage, Policy, preset
 from tests.trim.histories import decisions, evaluated, few, histories, limits, plain

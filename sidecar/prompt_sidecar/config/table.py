@@ -13,13 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from prompt_sidecar.facts.limits import Limits, RecallLimits
-from prompt_sidecar.policy_knobs import groups, knob, reader
-from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
-from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
-from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.refusals import LINES
-from prompt_sidecar.setting_readers import (
+from prompt_sidecar.config.knobs import groups, knob, reader
+from prompt_sidecar.config.readers import (
     GIB,
     KIB,
     MIB,
@@ -35,6 +30,11 @@ from prompt_sidecar.setting_readers import (
     url,
     whole,
 )
+from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
+from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.refusals import LINES
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
 from prompt_sidecar.trim.policy import DEFAULT_PRESET, PRESETS
 

@@ -1,6 +1,6 @@
 """docs/policy.md: prose by hand, and between marks what the code knows.
 
-`python -m tests.settings.policy_page` writes what has changed.
+`python -m tests.config.policy_page` writes what has changed.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from prompt_sidecar.effective import sentences
-from prompt_sidecar.policy_knobs import groups, knob, reader
-from prompt_sidecar.presets import GUIDES, differs, reason, value
+from prompt_sidecar.config.effective import sentences
+from prompt_sidecar.config.knobs import groups, knob, reader
+from prompt_sidecar.config.presets import GUIDES, differs, reason, value
 from prompt_sidecar.trim.policy import DEFAULT_PRESET, PRESETS
 
 PAGE = Path(__file__).parents[2] / "docs" / "policy.md"

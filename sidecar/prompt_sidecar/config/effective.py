@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from prompt_sidecar.policy_knobs import reader
+from prompt_sidecar.config.knobs import reader
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import HEAVY, Ageing, Feedback
 from prompt_sidecar.trim.policy import AS_GENERAL, AgeStage, FitStage, NotePlace, Policy, preset
 
 if TYPE_CHECKING:
-    from prompt_sidecar.settings import Settings
+    from prompt_sidecar.config.settings import Settings
 
 NARROW: Final = 0.2
 """Marks nearer than this are told: on recorded runs, marks 0.2 apart cost a fifth more than marks 0.4 apart."""
