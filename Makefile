@@ -65,7 +65,7 @@ observe: $(READY) ## Paint every dashboard from a live Prometheus under a load o
 	@$(BIN)/python -m tests.programs.observe $(OBSERVE)
 
 .PHONY: check
-check: check-style check-types check-imports check-protos check-dashboards check-portable ## Run every check: style, types, layers, protos, dashboards, portability
+check: check-style check-types check-imports check-protos check-client check-dashboards check-portable ## Run every check: style, types, layers, protos, client, dashboards, portability
 
 .PHONY: check-style
 check-style: $(READY)
@@ -87,6 +87,10 @@ check-protos: $(READY)
 	@.ci/check-breaking $(BIN)/buf
 	@.ci/check-stubs $(BIN)/python
 
+.PHONY: check-client
+check-client: $(READY)
+	@$(BIN)/python .ci/blocking-client.py --check
+
 .PHONY: check-dashboards
 check-dashboards: $(READY)
 	@$(BIN)/python -m dashboards.generate --check
@@ -105,6 +109,10 @@ fmt: $(READY) ## Format the code and the protos, and mend what the linter can
 protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 anew from protos/
 	@rm -f sidecar/prompt_sidecar/v1/*_pb2.py sidecar/prompt_sidecar/v1/*_pb2.pyi sidecar/prompt_sidecar/v1/*_pb2_grpc.py sidecar/prompt_sidecar/v1/*_pb2_grpc.pyi
 	@.ci/stubs . $(BIN)/python
+
+.PHONY: client
+client: $(READY) ## Write the blocking client in sidecar/prompt_sidecar/client/blocking anew from asyncio's
+	@$(BIN)/python .ci/blocking-client.py
 
 .PHONY: dashboards
 dashboards: $(READY) ## Write the dashboards and rules anew from dashboards/generate

@@ -1,45 +1,69 @@
-"""The client for asyncio: the twin of the blocking one."""
+"""The client for asyncio, and the blocking one that is generated from it."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import json
-from collections.abc import Callable
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prompt_sidecar.client import AsyncClient, AsyncRun, Client, Run, Unreachable
+from prompt_sidecar.client import AsyncClient, AsyncRun, Unreachable
 from tests.client.histories import WINDOW, history
 from tests.client.serving import PATIENT, silent
 from tests.server.serving import serving
 
-RENAMED = {"__aenter__": "__enter__", "__aexit__": "__exit__"}
-PRIVATE = {"_call", "_connected", "_drive", "_adapted"}
+ROOT = Path(__file__).parents[2]
+CLIENT = "sidecar/prompt_sidecar/client"
 
 
-def methods(kind: type[Any]) -> dict[str, Callable[..., Any]]:
-    """The methods that a class has of its own."""
-    return {
-        RENAMED.get(name, name): value
-        for name, value in vars(kind).items()
-        if inspect.isfunction(value) and name not in PRIVATE
-    }
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of both clients, with what says how code is formatted."""
+    shutil.copytree(ROOT / CLIENT, tmp_path / CLIENT, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
 
 
-@pytest.mark.parametrize(("blocking", "twin"), [(Client, AsyncClient), (Run, AsyncRun)])
-def test_both_have_the_same_methods(blocking: type[Any], twin: type[Any]) -> None:
-    """With the same arguments and the same words; what one returns, the other's coroutine does."""
-    ours, theirs = methods(blocking), methods(twin)
-    assert set(ours) == set(theirs)
-    for name in ours:
-        one, other = (inspect.signature(each[name]) for each in (ours, theirs))
-        told = str(other).replace("AsyncClient", "Client").replace("AsyncRun", "Run")
-        assert (name, str(one)) == (name, told)
-        words = inspect.getdoc(theirs[name]) or ""
-        assert (name, inspect.getdoc(ours[name]) or "") == (name, words.replace("AsyncClient", "Client"))
-    assert {"run", "__init__"} >= {name for name in theirs if not inspect.iscoroutinefunction(theirs[name])}
+def generate(copy: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the generator of the blocking client in a copy."""
+    if find_spec("unasync") is None:
+        pytest.skip("needs unasync")
+    command = [sys.executable, str(ROOT / ".ci" / "blocking-client.py"), *options]
+    return subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+
+
+def test_the_blocking_client_is_generated(copy: Path) -> None:
+    """The committed one is what the generator writes."""
+    assert 0 == generate(copy, "--check").returncode
+    assert 0 == generate(copy).returncode
+    assert (ROOT / CLIENT / "blocking/client.py").read_text() == (copy / CLIENT / "blocking/client.py").read_text()
+
+
+def test_an_outdated_blocking_client_fails_the_check(copy: Path) -> None:
+    """A change of one client alone is found, and the message says what to do."""
+    source = copy / CLIENT / "asynchronous/client.py"
+    source.write_text(source.read_text().replace("def get_run(", "def fetch_run("))
+
+    checked = generate(copy, "--check")
+
+    assert 1 == checked.returncode
+    assert "make client" in checked.stderr
+    assert 0 == generate(copy).returncode
+    assert "def fetch_run(" in (copy / CLIENT / "blocking/client.py").read_text()
+
+
+@pytest.mark.parametrize("kind", [AsyncClient, AsyncRun])
+def test_what_waits_is_a_coroutine(kind: type[Any]) -> None:
+    """All public methods but `run`, which calls nothing."""
+    methods = {name: value for name, value in vars(kind).items() if inspect.isfunction(value)}
+    assert {"run", "__init__"} >= {name for name, value in methods.items() if not inspect.iscoroutinefunction(value)}
 
 
 def test_what_it_does() -> None:

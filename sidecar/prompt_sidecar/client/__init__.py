@@ -10,8 +10,8 @@ the prompt goes to the model as it is, and is counted.
 from __future__ import annotations
 
 from prompt_sidecar.client.arguments import Bytes, Lines, Pattern, SearchOptions, TrimOptions, Usage
-from prompt_sidecar.client.asynchronous import AsyncClient, AsyncRun
-from prompt_sidecar.client.blocking import Client, Run
+from prompt_sidecar.client.asynchronous.client import AsyncClient, AsyncRun
+from prompt_sidecar.client.blocking.client import Client, Run
 from prompt_sidecar.client.dialects import ModelCall
 from prompt_sidecar.client.errors import ClientError, InvalidRequest, Refused, RunUnknown, Unreachable
 from prompt_sidecar.client.facts import (

@@ -1,12 +1,11 @@
-"""What the blocking client and asyncio's have in common: how they are made, and what they count."""
+"""What both clients have in common: their options, their counters, and what they remember of a run's last prompt."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.breaker import Breaker
@@ -24,11 +23,13 @@ from prompt_sidecar.client.options import (
 )
 
 MOST_REFUSAL_CHARACTERS: Final = 4_096
-"""Of a provider's refusal that are sent: what the sidecar reads of it (`PromptRefusal.message`)."""
+"""Characters of a provider's refusal that are sent; the sidecar reads no more of them (`PromptRefusal.message`)."""
 
 
 class Base:
-    """See `Options` for what each argument means, and why its default."""
+    """A client without its I/O. `Options` documents the arguments and the reasons for their defaults."""
+
+    _make_channels: ClassVar[type[Any]]
 
     def __init__(
         self,
@@ -48,8 +49,7 @@ class Base:
         )
         self._engine = Engine(self.options)
         self._breaker = Breaker(clock)
-        self._lock = threading.Lock()
-        self._closed = False
+        self._channels: Any = self._make_channels(self.options)
 
     @property
     def trimmed(self) -> int:
@@ -85,10 +85,6 @@ class Base:
     def circuit(self) -> str:
         """`closed`: the sidecar is called; `open`: it did not answer and is not called; `half_open`: one call tries."""
         return self._breaker.state
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("this client is closed; make another")
 
 
 class BaseRun:

@@ -1,11 +1,12 @@
-"""The blocking client, and one run of it."""
+"""The client, and one run of it. Each method drives one use case of the engine, which does no I/O.
+
+`blocking/client.py` is generated from `asynchronous/client.py`: edit the latter, then run `make client`.
+"""
 
 from __future__ import annotations
 
-import inspect
 import json
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
@@ -13,8 +14,9 @@ import grpc
 
 from prompt_sidecar.client.arguments import Format, Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
 from prompt_sidecar.client.base import Base, BaseRun
+from prompt_sidecar.client.blocking.transport import Channels, Create, ask
 from prompt_sidecar.client.dialects import only_strict
-from prompt_sidecar.client.engine import Ask, Result, Rpc, Steps
+from prompt_sidecar.client.engine import Result, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError, from_rpc
 from prompt_sidecar.client.facts import (
     Ended,
@@ -30,19 +32,20 @@ from prompt_sidecar.client.facts import (
 from prompt_sidecar.client.loop import Completion, Work, complete
 from prompt_sidecar.client.schema import methods
 
-Create = Callable[..., Any]
-"""An SDK's function that calls the model, such as `openai.OpenAI().chat.completions.create`."""
-
 
 class Client(Base):
-    """A client of the sidecar for blocking programs. Thread-safe; a context manager.
+    """A client of the sidecar; a context manager. It connects at its first call.
 
-    It connects at its first call. So a process that is forked before that has a connection of its own. One that is
-    forked later gets a new one, but gRPC can be forked safely only while no call is under way.
+    `Client` is for programs that block, and is thread-safe. A process that was forked before the first call makes a
+    connection of its own. So does one that is forked later, but gRPC can be forked safely only while no call is in
+    flight.
+
+    `AsyncClient` is for asyncio. It makes one connection for each event loop that it is used in, as by a second
+    `asyncio.run`.
     """
 
-    _channel: grpc.Channel | None = None
-    _pid = 0
+    _make_channels = Channels
+    _channels: Channels
 
     def __enter__(self) -> Self:
         return self
@@ -53,20 +56,17 @@ class Client(Base):
         self.close()
 
     def close(self) -> None:
-        """Give the connection back. The client cannot be used any more."""
-        with self._lock:
-            channel, self._channel, self._closed = self._channel, None, True
-        if channel is not None and self._pid == os.getpid():
-            channel.close()
+        """Close the connection. The client cannot be used afterwards."""
+        self._channels.close()
 
     def run(self, run_id: str, **options: Unpack[TrimOptions]) -> Run:
-        """Return the run of this id, for one agent's use; the options go with each of its prompts."""
+        """Return the run with this id, for use by one agent; the options apply to each of its prompts."""
         return Run(self, run_id, options)
 
     def trim(
         self, run_id: str, prompt: Prompt, *, format: Format = "openai_chat", **options: Unpack[TrimOptions]
     ) -> Trimmed[Prompt]:
-        """Trim a prompt; return it in the shape that it was given in.
+        """Trim a prompt; return it in the shape in which it was given.
 
         Args:
             run_id: names one agent invocation; 1 to 256 bytes.
@@ -76,7 +76,7 @@ class Client(Base):
             **options: see `TrimOptions`.
 
         Raises:
-            TypeError, ValueError: an option is not known or has a wrong value.
+            TypeError, ValueError: an option is unknown or has a wrong value.
             ClientError: the sidecar did not trim it, and the client does not fail open.
         """
         return self._drive(self._engine.trim(run_id, prompt, format, options))
@@ -84,15 +84,16 @@ class Client(Base):
     def retrieve(
         self, run_id: str, stash_id: str, selection: Selection = None, *, page_tokens: int = 0, offset: int = 0
     ) -> Retrieved:
-        """Fetch an original: whole, or `Lines`, `Bytes` or a `Pattern` of it, in pages.
+        """Fetch an original, or `Lines`, `Bytes` or a `Pattern` of it, in pages.
 
         Raises:
-            ClientError: as do all methods below, whether or not the client fails open: nothing stands in for an answer.
+            ClientError: the call failed. This method and those below raise it whether or not the client fails open, as
+                nothing can replace their answers.
         """
         return self._drive(self._engine.retrieve(run_id, stash_id, selection, page_tokens, offset))
 
     def search(self, run_id: str, query: str, **options: Unpack[SearchOptions]) -> Found:
-        """Find passages of the run's history by their words."""
+        """Search the run's history; return the best passages."""
         return self._drive(self._engine.search(run_id, query, options))
 
     def create_tasks(
@@ -103,29 +104,29 @@ class Client(Base):
         mode: Literal["replace", "append"] = "replace",
         request_id: str = "",
     ) -> tuple[Task, ...]:
-        """Write down what the run is to do; return all tasks. Without a `request_id` it gets one of its own."""
+        """Create tasks; return all tasks of the run. An empty `request_id` is replaced by a random one."""
         return self._drive(self._engine.create_tasks(run_id, items, mode, request_id))
 
     def update_task(self, run_id: str, task_id: int, status: Status, *, request_id: str = "") -> tuple[Task, ...]:
-        """Say where a task stands; return all tasks."""
+        """Set a task's status; return all tasks of the run."""
         return self._drive(self._engine.update_task(run_id, task_id, status, request_id))
 
     def list_tasks(self, run_id: str) -> tuple[Task, ...]:
-        """List the run's tasks."""
+        """Return all tasks of the run."""
         return self._drive(self._engine.list_tasks(run_id))
 
     def list_tools(self, format: Format | Literal[""] = "openai_chat") -> Tools:
-        """Return the tools that a model can be given; asked for once, as they do not change."""
+        """Return the sidecar's tools for the model. They never change, so they are fetched once for each format."""
         return self._drive(self._engine.list_tools(format))
 
     def call_tool(
         self, run_id: str, name: str, arguments: str | Mapping[str, Any], *, request_id: str = ""
     ) -> ToolAnswer:
-        """Have the sidecar run one of its tools as the model called it; hand `content` back unchanged."""
+        """Run one of the sidecar's tools as the model called it; give the answer's `content` to the model unchanged."""
         return self._drive(self._engine.call_tool(run_id, name, arguments, request_id))
 
     def report_usage(self, run_id: str, **usage: Unpack[Usage]) -> UsageLearned:
-        """Tell what the provider counted for a prompt, or that it refused it as too long."""
+        """Report the provider's token counts for a prompt, or that it refused the prompt as too long."""
         return self._drive(self._engine.report_usage(run_id, usage))
 
     def get_run(self, run_id: str) -> RunFigures:
@@ -133,17 +134,18 @@ class Client(Base):
         return self._drive(self._engine.get_run(run_id))
 
     def end_run(self, run_id: str) -> Ended:
-        """Forget the run now, here and there."""
+        """End the run: the sidecar and this client forget it at once."""
         return self._drive(self._engine.end_run(run_id))
 
     def _drive(self, steps: Steps[Result], create: Create | None = None) -> Result:
-        """Do what a use case asks for, step by step."""
+        """Perform the steps of a use case, and return its result."""
         try:
             step = next(steps)
             while True:
                 try:
-                    answer = self._call(step) if isinstance(step, Rpc) else _ask(create, step)
-                except Exception as error:  # noqa: BLE001  # the use case decides what becomes of it
+                    work = self._call(step) if isinstance(step, Rpc) else ask(create, step)
+                    answer = work
+                except Exception as error:  # noqa: BLE001  # the use case decides how to handle it
                     step = steps.throw(error)
                 else:
                     step = steps.send(answer)
@@ -153,7 +155,7 @@ class Client(Base):
 
     def _call(self, rpc: Rpc) -> Any:
         path, request, response = methods()[rpc.method]
-        stub: Any = self._connected().unary_unary(
+        stub: Any = self._channels.current().unary_unary(
             path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
         )
         with self._breaker.call():
@@ -162,25 +164,12 @@ class Client(Base):
             except grpc.RpcError as error:
                 raise from_rpc(error) from None
 
-    def _connected(self) -> grpc.Channel:
-        with self._lock:
-            self._check_open()
-            if self._channel is None or self._pid != os.getpid():
-                options, credentials = self.options, self.options.credentials
-                self._channel = (
-                    grpc.insecure_channel(options.target, options.channel_arguments)
-                    if credentials is None
-                    else grpc.secure_channel(options.target, credentials, options.channel_arguments)
-                )
-                self._pid = os.getpid()
-            return self._channel
-
 
 class Run(BaseRun):
-    """One run of a blocking client. As a context manager it ends the run on its way out."""
+    """One run of a client. As a context manager it ends the run when the block is left."""
 
     def __init__(self, client: Client, run_id: str, options: TrimOptions) -> None:
-        super().__init__(client._engine, run_id, options)  # noqa: SLF001  # both are one thing in two handles
+        super().__init__(client._engine, run_id, options)  # noqa: SLF001  # a run is a part of its client
         self.client = client
 
     def __enter__(self) -> Self:
@@ -198,37 +187,37 @@ class Run(BaseRun):
     def trim(
         self, prompt: Prompt, *, format: Format = "openai_chat", **options: Unpack[TrimOptions]
     ) -> Trimmed[Prompt]:
-        """Trim a prompt, as `Client.trim`; options given here go before the run's."""
+        """Trim a prompt, as the client's `trim` does; options given here override the run's."""
         steps = self._engine.trim(self.id, prompt, format, self.options | options)
         return self.client._drive(self._watched(prompt, steps))  # noqa: SLF001  # as above
 
     def openai_chat(self, **keywords: Any) -> dict[str, Any]:
-        """Return the keywords of `chat.completions.create` with the messages trimmed."""
+        """Return the keyword arguments of `chat.completions.create` with the messages trimmed."""
         return self._adapted("openai_chat", keywords)
 
     def openai_responses(self, **keywords: Any) -> dict[str, Any]:
-        """Return the keywords of `responses.create` with the input trimmed."""
+        """Return the keyword arguments of `responses.create` with the input trimmed."""
         return self._adapted("openai_responses", keywords)
 
     def anthropic_messages(self, **keywords: Any) -> dict[str, Any]:
-        """Return the keywords of `messages.create` with the messages trimmed."""
+        """Return the keyword arguments of `messages.create` with the messages trimmed."""
         return self._adapted("anthropic_messages", keywords)
 
     def report(self, response: Any) -> UsageLearned | None:
-        """Report what became of the run's last prompt: what the provider counted, or that it refused it as too long.
+        """Report the provider's response to the run's last prompt: its token counts, or that the prompt was too long.
 
         Args:
-            response: the SDK's response; or what the provider refused the prompt with, an SDK's exception or its text.
-                An exception that tells of something else is not reported. A prompt that the client made without the
-                sidecar is made shorter after a refusal.
+            response: the SDK's response; or the provider's refusal, as an SDK's exception or its text. An exception
+                with another cause is not reported. After a refusal, the next prompt that the client makes without the
+                sidecar is shorter.
 
         Returns:
-            What the sidecar learned. None: there was nothing to report, or it could not be reached, which is counted in
-            `unreported`.
+            What the sidecar learned. None: there was nothing to report, or the sidecar did not answer, which is counted
+            in `unreported`.
 
         Raises:
             ValueError: no prompt of this run was sent yet.
-            ClientError: the sidecar did not take it, and the client does not fail open.
+            ClientError: the call failed, and the client does not fail open.
         """
         usage = self._usage(response)
         if not usage:
@@ -242,26 +231,27 @@ class Run(BaseRun):
             return None
 
     def tools(self, format: Format = "openai_chat") -> list[dict[str, Any]]:
-        """Return the definitions of the sidecar's tools, for the call's `tools`; none if that fails open."""
+        """Return the definitions of the sidecar's tools, for the model's `tools`; none if the call fails open."""
         try:
-            definitions: list[dict[str, Any]] = json.loads(self.client.list_tools(format).tools_json)
+            tools = self.client.list_tools(format)
         except ClientError:
             if not self.client.options.fail_open:
                 raise
             return []
+        definitions: list[dict[str, Any]] = json.loads(tools.tools_json)
         return definitions
 
     def complete(self, format: Format, create: Create, /, **keywords: Any) -> Completion:
-        """Call the model until it answers or wants a tool of the agent's; the sidecar's are answered on the way.
+        """Call the model until it answers or calls one of the agent's tools. The sidecar answers calls of its own.
 
         Args:
             format: the provider's.
-            create: the SDK's function. openai's `chat.completions.parse` takes strict tools only: it is called without
-                the sidecar's, so that the model cannot recall.
-            **keywords: what it takes. The sidecar's tools are added to its `tools`.
+            create: the SDK's function. openai's `chat.completions.parse` takes strict tools only, so it is called
+                without the sidecar's tools, and the model cannot recall.
+            **keywords: its arguments. The sidecar's tools are added to `tools`.
 
         Raises:
-            ClientError: the sidecar did not answer, and the client does not fail open.
+            ClientError: a call of the sidecar failed, and the client does not fail open.
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
@@ -273,15 +263,6 @@ class Run(BaseRun):
     def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
         self._chosen(format)
         steps = self._engine.trim_keywords(self.id, keywords, format, self.options)
-        prompt: dict[str, Any] = (self.client._drive(self._watched(keywords, steps))).prompt  # noqa: SLF001  # as above
+        trimmed = self.client._drive(self._watched(keywords, steps))  # noqa: SLF001  # as above
+        prompt: dict[str, Any] = trimmed.prompt
         return prompt
-
-
-def _ask(create: Create | None, step: Ask) -> Any:
-    assert create is not None
-    answer = create(**step.keywords)
-    if inspect.isawaitable(answer):
-        if inspect.iscoroutine(answer):
-            answer.close()  # or Python would warn that nobody has awaited it
-        raise TypeError("a blocking client was given a coroutine function: give it a blocking one, or use AsyncClient")
-    return answer
