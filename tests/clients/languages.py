@@ -54,11 +54,16 @@ class Language:
             file for file in self.files if not Path(file).exists()
         ]
 
+    @property
+    def section(self) -> str:
+        """Its section of the document. Raises AssertionError where there is none."""
+        found = re.search(rf"(?ms)^## {re.escape(self.heading)}$(.*?)(?=^## |\Z)", DOCUMENT.read_text())
+        assert found, f"docs/clients.md has no section {self.heading}"
+        return found[1]
+
     def block(self, title: str) -> str:
         """The shell commands under a subheading of its section. Raises AssertionError where there is none."""
-        section = re.search(rf"(?ms)^## {re.escape(self.heading)}$(.*?)(?=^## |\Z)", DOCUMENT.read_text())
-        assert section, f"docs/clients.md has no section {self.heading}"
-        found = re.search(rf"(?ms)^{re.escape(title)}:\n\n```sh\n(.*?)^```$", section[1])
+        found = re.search(rf"(?ms)^{re.escape(title)}:\n\n```sh\n(.*?)^```$", self.section)
         assert found, f"docs/clients.md has no block {title!r} in its section {self.heading}"
         return found[1]
 
@@ -72,6 +77,7 @@ class Language:
 
 LANGUAGES = (
     Language("node", "Node and TypeScript", ("node", "npm", "npx")),
+    Language("connect", "Connect in Node", ("node", "npm", "npx", "protoc")),
     Language(
         "go",
         "Go",
