@@ -118,6 +118,12 @@ client: $(READY) ## Write the blocking client in sidecar/prompt_sidecar/client/b
 dashboards: $(READY) ## Write the dashboards and rules anew from dashboards/generate
 	@$(BIN)/python -m dashboards.generate
 
+# -W -n: a link that leads nowhere and a page that no other leads to fail it. Nothing is read from the network.
+.PHONY: docs
+docs: $(READY) ## Build the site of docs/ into dist/docs, with the reference made from the sources
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --nitpicky --quiet --builder html --doctree-dir .cache/docs docs dist/docs
+	@echo "The site begins at dist/docs/index.html."
+
 # The image takes the versions that the checks and tests have met.
 .PHONY: pins
 pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the checks and for the image
