@@ -34,7 +34,7 @@ def test_the_carrier() -> None:
     assert 0 == ledger.records[carrier.message].group
     gone = dropped_groups(ledger)
     assert len(gone) > 10
-    assert (len(gone),) == carrier.counts == (ledger.gone,)
+    assert (len(gone),) == carrier.counts == (ledger.counted_by_carrier,)
     assert "" == own_text.dropped(ledger)
     label = elide.placeholder(carrier.kind, carrier.stash_id, carrier.size)
     assert label is not None
@@ -55,7 +55,7 @@ def test_it_goes_in_the_last_resort() -> None:
     """In a window that it is too large for it goes as well, and a message of ours tells that iterations went."""
     fold = evaluated(history(20, result=400), 120, DROPPING)
     assert fold.ledger.carrier is None
-    assert len(dropped_groups(fold.ledger)) == fold.ledger.uncarried > 0
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_placeholder > 0
     assert own_text.DROPPED_UNCOUNTED == own_text.dropped(fold.ledger)
 
 
@@ -67,23 +67,23 @@ def test_a_users_words_do_not_stay_for_it() -> None:
     assert fold.ledger.carrier is not None
     assert 1 == fold.ledger.records[fold.ledger.carrier.message].group
     assert 0 in dropped_groups(fold.ledger)
-    assert (fold.ledger.gone,) == fold.ledger.carrier.counts
-    assert len(dropped_groups(fold.ledger)) == fold.ledger.gone + 1
+    assert (fold.ledger.counted_by_carrier,) == fold.ledger.carrier.counts
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_carrier + 1
     assert own_text.dropped(fold.ledger).startswith("[1 earlier iteration dropped: ")
 
 
 def counted(fold: Fold) -> None:
     """The carrier says how many groups are gone, and its message takes that label's tokens."""
     ledger, carrier = fold.ledger, fold.ledger.carrier
-    assert len(dropped_groups(ledger)) == ledger.gone + ledger.uncarried
-    assert bool(own_text.dropped(ledger)) == bool(ledger.uncarried)
+    assert len(dropped_groups(ledger)) == ledger.counted_by_carrier + ledger.counted_by_placeholder
+    assert bool(own_text.dropped(ledger)) == bool(ledger.counted_by_placeholder)
     if carrier is None:
         return
     record = ledger.records[carrier.message]
     assert not record.dropped
     assert carrier.action is Action.CLIPPED
     if not record.pinned:
-        assert ((ledger.gone,) if ledger.gone else ()) == carrier.counts
+        assert ((ledger.counted_by_carrier,) if ledger.counted_by_carrier else ()) == carrier.counts
     assert 15 + ledger.total == fold.used()
 
 
@@ -127,6 +127,12 @@ def _place(entry: Entry | None) -> tuple[int, int] | None:
 FACTS = (
     lambda fold: _place(fold.ledger.carrier),
     lambda fold: fold.ledger.carrier.counts,
-    lambda fold: (fold.ledger.held, fold.ledger.gone, fold.ledger.uncarried, fold.ledger.listed, fold.ledger.total),
+    lambda fold: (
+        fold.ledger.held,
+        fold.ledger.counted_by_carrier,
+        fold.ledger.counted_by_placeholder,
+        fold.ledger.listed,
+        fold.ledger.total,
+    ),
 )
 """What decides how it goes on, beside the decisions."""

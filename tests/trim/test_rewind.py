@@ -130,7 +130,7 @@ def test_going_on_after_a_rewind(data: st.DataObject, more: list[plain]) -> None
     fold.messages += more[1:]
     fold.take()
     assert 15 + fold.ledger.total == fold.used()
-    carrier, carried = fold.ledger.carrier, fold.ledger.carried  # its label counts what this branch has dropped
+    carrier, carried = fold.ledger.carrier, fold.ledger.carrier_tokens  # its label counts what this branch has dropped
     for index, (was, now) in enumerate(zip(before, decisions(fold.ledger)[:length], strict=True)):
         assert now[0] or not was[0]
         assert now[1] - (carried if carrier is not None and index == carrier.message else 0) <= was[1]

@@ -61,7 +61,7 @@ def test_sums_and_monotony(messages: list[plain], limit: int, policy: Policy) ->
         assert 15 + ledger.total == fold.used()
         for record in ledger.records:
             saved = sum(entry.full_tokens - entry.tokens for entry in record.entries)
-            carried = ledger.carried if ledger.carrier in record.entries else 0
+            carried = ledger.carrier_tokens if ledger.carrier in record.entries else 0
             assert record.full_tokens - saved + carried == record.tokens
         now = ranks(ledger.records)
         for (was_dropped, old), (is_dropped, new) in zip(before, now, strict=False):

@@ -1,8 +1,8 @@
 """Elision: head and tail of a text kept, the middle replaced by a marker; and the placeholders of clipped content.
 
 An elision is two numbers, the bytes of head and of tail that are kept. A later, tighter one is made from what the
-earlier one kept: the cut looks for a line end only inside that. An elided text holds it as the whole one does. So a
-tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same
+earlier one kept: the cut looks for a line end only inside that, and the elided text holds it just as the original does.
+So a tighter elision needs no original, and a process that replays the steps from the untrimmed history reaches the same
 bytes.
 
 Markers and placeholders are inert labels. They state the bytes removed and an id that means nothing without the
@@ -23,7 +23,7 @@ _CLIPPED: Final = {
     ItemKind.REASONING: "reasoning removed",
 }
 _NEAR: Final = 8
-"""A line end is near if it is within an eighth of what is kept on that side: at most 12 % of a side is given up."""
+"""A line end is near if it is within an eighth of what is kept on that side, so at most 12 % of a side is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,13 @@ class Kept:
 
 
 def marker(stash_id: str, removed: int) -> str:
-    """The label that stands for an elided middle. Without an id where the model has nothing to recall with."""
+    """The label that replaces an elided middle. `stash_id` is empty if the model has no recall tools."""
     label = f"id={stash_id}, " if stash_id else ""
     return f"[content elided to fit context window — {label}{removed:,} bytes]"
 
 
 def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
-    """The label that stands for clipped content; None for arguments, which become empty arguments."""
+    """The label that replaces clipped content; None for arguments, which become empty arguments."""
     if kind is ItemKind.ARGUMENTS:
         return None
     label = f"id={stash_id}, " if stash_id else ""
@@ -49,17 +49,17 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
 
 
 def carrier(label: str, dropped: int) -> str:
-    """A clipped item's label that counts the iterations dropped beside its own as well."""
+    """A clipped item's label, extended by the number of other iterations that were dropped."""
     if not dropped or not label.endswith("]"):
         return label
     return f"{label[:-1]}; {dropped:,} other iteration{'' if dropped == 1 else 's'} dropped]"
 
 
 def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
-    """A user's text with what stands between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest stay.
+    """A user's text with the content between EXTERNAL-CONTENT tags replaced by a label; the tags and the rest are kept.
 
-    Linear in the text. What is clipped already stays as it is. Without tags, where the agent said that the text is a
-    snapshot, the whole becomes the label.
+    Linear in the text. Clipped content stays as it is. A text without tags, which the agent annotated as a snapshot, is
+    replaced by the label as a whole.
     """
     label = placeholder(ItemKind.SNAPSHOT, stash_id, size) or ""
     pieces: list[str] = []
@@ -75,19 +75,19 @@ def clipped_snapshot(text: str, stash_id: str, size: int) -> str:
 
 
 def collapsed(counts: Sequence[int]) -> str:
-    """The label that stands for a stretch of old feedback: how many of each kind, in the order of `Feedback`."""
+    """The label that replaces a stretch of old feedback; `counts` are in the order of `Feedback`."""
     total = sum(counts)
     kinds = ", ".join(_plural(number, kind) for number, kind in zip(counts, FEEDBACK_NAMES, strict=True) if number)
     return f"[{total:,} earlier feedback message{'' if total == 1 else 's'} clipped: {kinds}]"
 
 
 COLLAPSED: Final = "[feedback clipped]"
-"""What a feedback message becomes that its stretch's label counts, where it cannot go altogether."""
+"""Replaces a feedback message that its stretch's label counts, where the message cannot be dropped."""
 FEEDBACK_NAMES: Final = ("validation rejection", "step error", "repetition warning")
 
 
 def repeated(stash_id: str, size: int, iteration: int) -> str:
-    """The label that stands for a result that came again, unchanged, in a later iteration."""
+    """The label that replaces a result that a later iteration returned again, unchanged."""
     label = f"id={stash_id}, " if stash_id else ""
     return f"[content clipped, the same again in iteration {iteration} — {label}{size:,} bytes]"
 
@@ -97,18 +97,18 @@ def _plural(number: int, what: str) -> str:
 
 
 def cut(head: bytes, tail: bytes, size: int, *, budget: int, head_share: float, stash_id: str) -> Kept | None:
-    """Choose what to keep of a text so that the elided text takes at most `budget` bytes, marker included.
+    """Choose what to keep of a text so that the elided text has at most `budget` bytes, marker included.
 
     Args:
         head: the text's first bytes: all of it, or what an earlier elision kept.
         tail: its last bytes, likewise.
         size: bytes of the whole original.
-        budget: bytes that the result may take.
+        budget: maximum bytes of the elided text.
         head_share: share of the kept bytes that goes to the head.
         stash_id: the id that the marker will show.
 
     Returns:
-        What to keep, or None if the budget holds no more than the marker.
+        What to keep, or None if the budget has no room beyond the marker.
     """
     room = budget - len(marker(stash_id, size).encode()) - 2  # two line breaks around the marker
     if room <= 0:
@@ -129,7 +129,7 @@ def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> st
 
 
 def water_level(sizes: list[int], budget: int) -> int:
-    """The level to which the larger sizes must come down so that all together fit the budget."""
+    """The largest cap on each size for which the sum of all sizes fits the budget."""
     left = budget
     for position, size in enumerate(sorted(sizes)):
         share = left // (len(sizes) - position)
@@ -140,7 +140,7 @@ def water_level(sizes: list[int], budget: int) -> int:
 
 
 def _cut_head(head: bytes, want: int) -> int:
-    """Move a cut after `want` bytes back to a line end if one is near, else to the start of a character."""
+    """Move a cut after `want` bytes back to a near line end, else to the start of a character."""
     if want >= len(head):
         return len(head)
     near = head.rfind(b"\n", want - want // _NEAR, want)
@@ -152,7 +152,7 @@ def _cut_head(head: bytes, want: int) -> int:
 
 
 def _cut_tail(tail: bytes, want: int) -> int:
-    """Move a cut before the last `want` bytes on to a line start if one is near, else to the start of a character."""
+    """Move a cut before the last `want` bytes forward to a near line start, else to the start of a character."""
     if want >= len(tail):
         return len(tail)
     start = len(tail) - want
@@ -165,5 +165,5 @@ def _cut_tail(tail: bytes, want: int) -> int:
 
 
 def _continues(byte: int) -> bool:
-    """Whether a byte of UTF-8 continues a character."""
+    """Whether a byte is a UTF-8 continuation byte."""
     return byte & 0xC0 == 0x80

@@ -1,7 +1,6 @@
-"""What a ledger is made of: records of messages, entries of their items, groups, queues in which items grow old.
+"""The data of a ledger: records of messages, entries of their items, groups, and queues of items by kind.
 
-Plain data. What may be done to it, and in what order, `prompt_sidecar.trim.ledger` and `prompt_sidecar.trim.stages`
-say.
+`prompt_sidecar.trim.ledger` and `prompt_sidecar.trim.stages` define how it changes.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from prompt_sidecar.trim.elide import Kept
 
 
 class Action(StrEnum):
-    """What was done to an item. The order is the only one in which an item can change."""
+    """What was done to an item. An item only changes in this order."""
 
     ELIDED = "elided"
     CLIPPED = "clipped"
@@ -36,11 +35,11 @@ class Reason(StrEnum):
 
 
 ALONE: Final = frozenset({Reason.FEEDBACK, Reason.REASONING})
-"""Reasons for which one message is dropped and its iteration stays."""
+"""Reasons for which a single message is dropped and the rest of its iteration stays."""
 
 
 class Feedback(StrEnum):
-    """What a user's text tells the model about its last step, where it is no task of a person."""
+    """Kind of feedback that the agent gives the model in a user message about its last step."""
 
     VALIDATION = "validation"
     ERROR = "error"
@@ -48,7 +47,7 @@ class Feedback(StrEnum):
 
 
 class Ageing(StrEnum):
-    """The queues of what grows old, each with its own number of newest iterations that stay."""
+    """The queues of items that age, each with its own number of newest iterations to keep."""
 
     ARGUMENTS = "arguments"
     TEXT = "text"
@@ -58,7 +57,7 @@ class Ageing(StrEnum):
 
 
 LIGHT: Final = (Ageing.ARGUMENTS, Ageing.TEXT)
-"""What is clipped before anything else: it costs as much as results do, and less is lost with it."""
+"""Clipped before anything else: these take as many tokens as results, and less is lost with them."""
 HEAVY: Final = (Ageing.RESULTS, Ageing.SNAPSHOTS, Ageing.IMAGES)
 QUEUE_OF: Final = {
     ItemKind.ARGUMENTS: Ageing.ARGUMENTS,
@@ -80,49 +79,49 @@ class Entry:
     item: int
     kind: ItemKind
     size: int
-    """Bytes of what its tokens are counted from; the same however the agent spells it."""
+    """Bytes of the text whose tokens are counted; independent of how the agent escapes it."""
     full_tokens: int
     tokens: int
-    """Tokens that it takes now."""
+    """Current tokens."""
     stash_id: str
     tool: str = ""
     arguments: str = ""
-    """The start of its call's arguments, for the registry."""
+    """The beginning of its call's arguments, for the registry."""
     result: int = -1
     holdable: bool = True
-    """Whether the stash can hold the original; an item that it cannot hold is not trimmed."""
+    """Whether the stash can store the original; otherwise the item is not trimmed."""
     fixed: bool = False
-    """Whether it is never edited: it only leaves the prompt with its message."""
+    """Whether it is never edited, and only dropped with its message."""
     action: Action | None = None
     kept: Kept | None = None
     reason: Reason | None = None
     decided: int = 0
     """The iteration in whose prompt the last decision was made."""
     first: int = 0
-    """The iteration in whose prompt the first one was."""
+    """The iteration in whose prompt the first decision was made."""
     earlier: tuple[tuple[int, int], ...] = ()
-    """The decisions before it, if it was trimmed more than once: iteration and the tokens that were left."""
+    """Earlier decisions, if it was trimmed more than once: iteration and remaining tokens."""
     advertised: bool = True
     """Whether its marker shows the id."""
     stored: bool = False
-    """Whether the original was handed to the stash when something was taken from it."""
+    """Whether the original was stored when the item was first trimmed."""
     recalled: bool = False
-    """Whether it is a page that recall returned; its id is then that of the original, which is kept already."""
+    """Whether it is a page that recall returned; its id is then that of the original, which is stored already."""
     feedback: Feedback | None = None
     annotated: bool = False
-    """Whether the agent said what it is, which nobody else can tell again."""
+    """Whether the agent annotated it, which cannot be derived from the history."""
     stretch: int = -1
-    """For feedback: users' other texts before it; feedback between two of them is one stretch."""
+    """For feedback: the number of other user texts before it; feedback with the same number is one stretch."""
     counts: tuple[int, ...] = ()
-    """For the first collapsed feedback of a stretch: how many of each kind it stands for. For the ledger's carrier,
-    which is clipped: the iterations dropped."""
+    """For the first collapsed feedback of a stretch: how many of each kind its label counts. For the ledger's carrier,
+    which is clipped: the number of dropped iterations."""
     again: int = 0
-    """For a result that came again: the iteration in which it did, once it is clipped to a pointer."""
+    """For a result that is clipped to a pointer: the iteration that returned it again."""
     opaque: int = 0
-    """Of `full_tokens`, those of encrypted text; only an item that goes whole has any."""
+    """The part of `full_tokens` that is encrypted text; only items that are removed whole have any."""
 
     def tokens_at(self, iteration: int) -> int:
-        """Tokens that it took in that iteration's prompt, by its own trims alone."""
+        """Its tokens in that iteration's prompt, after its own trims but not its message's drop."""
         steps = (*self.earlier, (self.decided, self.tokens))
         return next((left for decided, left in reversed(steps) if 0 < decided <= iteration), self.full_tokens)
 
@@ -138,7 +137,7 @@ class Record:
     entries: tuple[Entry, ...]
     full_tokens: int
     tokens: int
-    """Tokens that it takes now; 0 once dropped."""
+    """Current tokens; 0 once dropped."""
     group: int
     """The group it belongs to; -1 in the opening."""
     pinned: bool
@@ -149,15 +148,15 @@ class Record:
     dropped_in: int = 0
     dropped_for: Reason = Reason.RESIDUE
     touched: int = 0
-    """Counts the changes of its rendering, so that a reader can tell whether it has the newest."""
+    """Number of changes of its rendering, so that a reader can detect a stale one."""
     opaque: int = 0
-    """Of `tokens`, those of encrypted text, which calibration weighs apart."""
+    """The part of `tokens` that is encrypted text, which is calibrated separately."""
     full_opaque: int = 0
-    """Of `full_tokens`, likewise."""
+    """The part of `full_tokens` that is encrypted text."""
     identified: bool = False
     """See `Message.identified`."""
     foreign: bool = False
-    """Of the model's messages: whether its prompt was not one that the sidecar returned; see `Evaluation`."""
+    """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 
     @property
     def only_reasoning(self) -> bool:
@@ -171,22 +170,22 @@ class Group:
 
     start: int
     reach: int
-    """The newest group with an answer to one of its calls, itself if none is later: they are dropped together."""
+    """The newest group that answers one of its calls, or itself; all up to there are dropped together."""
     back: int
-    """The oldest group of whose calls it holds an answer, itself if none is older."""
+    """The oldest group of whose calls it answers one, or itself."""
     unanswered: int = 0
-    """Calls that nothing has answered yet; such a group is not dropped, as a late answer would be an orphan."""
+    """Unanswered calls; such a group is not dropped, as a late answer would be an orphan."""
     pinned: bool = False
 
 
 @dataclass(slots=True)
 class Queue:
-    """Entries that grow old, oldest first, and how many of them clipping has passed."""
+    """Entries of one kind, oldest first, and how many of them clipping has processed."""
 
     entries: list[Entry] = field(default_factory=list)
     done: int = 0
 
     @property
     def head(self) -> Entry | None:
-        """The entry that clipping comes to next."""
+        """The entry to be clipped next."""
         return self.entries[self.done] if self.done < len(self.entries) else None

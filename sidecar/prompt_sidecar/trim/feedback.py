@@ -1,9 +1,9 @@
-"""Feedback that is not collapsed, and which of it has grown old enough to be.
+"""Feedback that is not collapsed yet, and which of it is old enough to be.
 
-The newest of each kind stays, and so does one that would be shorter than the label of its stretch as long as it is the
-only old one there. A batch point looks at what has grown old since the last one and at what that may change: those that
-were the newest, and those alone in the stretch of one that came. So the work of all batch points together grows with
-the feedback, however often they come.
+The newest of each kind is kept, and so is the only old one of a stretch while it is shorter than the stretch's label.
+A batch point examines the feedback that became old since the last one and the entries affected by it: the former newest
+of each kind, and single ones whose stretch gained another. So the work of all batch points together is linear in the
+feedback, however many there are.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class Waiting:
     """One run's feedback that is not collapsed."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        """Begin with these entries, oldest first."""
+        """Start with these entries, oldest first."""
         self._entries: list[Entry] = []
         self._done = 0
-        """Entries that have grown old."""
+        """Number of old entries."""
         self._of_kind: dict[Feedback | None, list[Entry]] = {}
         self._newest: list[Entry] = []
-        """Old ones that stay as the newest of their kind."""
+        """Old entries that are kept as the newest of their kind."""
         self._alone: dict[int, Entry] = {}
-        """Old ones that stay because their label would be longer, by stretch."""
+        """Old entries that are kept because their label would be longer, by stretch."""
         for entry in entries:
             self.append(entry)
 
     def append(self, entry: Entry) -> None:
-        """Take feedback that comes after all other."""
+        """Add feedback that follows all other."""
         self._entries.append(entry)
         self._of_kind.setdefault(entry.feedback, []).append(entry)
 
     def take_old(self, newest: int, records: Sequence[Record]) -> list[list[Entry]]:
-        """Take what may be collapsed of the feedback before group `newest`, stretch by stretch, oldest first.
+        """Remove and return the feedback before group `newest` that may be collapsed, by stretch, oldest first.
 
-        What is taken is not asked for again, but for what `leave` gives back.
+        It is not returned again, unless `leave` gives it back.
         """
         last = {kind: self._last(kind, records) for kind in self._of_kind}
         taken = [entry for entry in self._newest if entry is not last[entry.feedback]]
@@ -68,6 +68,6 @@ class Waiting:
 
 
 def _gone(entry: Entry, records: Sequence[Record]) -> bool:
-    """Whether an entry is collapsed, or stands in a message that is dropped or must not change."""
+    """Whether an entry is collapsed, or its message is dropped or pinned."""
     record = records[entry.message]
     return entry.action is not None or record.dropped or record.pinned

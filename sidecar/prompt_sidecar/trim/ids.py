@@ -2,7 +2,7 @@
 
 An id is a keyed hash of the caller, the run and the occurrence of an item: its place in the run's history and the
 identity of its message. The same occurrence has the same id at every re-entry and in every process that has the key; an
-id of another run, a guessed one or one that a tool made up names nothing.
+id of another run, or one that was guessed or made up, matches nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 ID_CHARACTERS: Final = 10
 _ALPHABET: Final = b"abcdefghjkmnpqrstvwxyz0123456789"
-"""32 characters, none of i, l, o, u: an id that a model or a person copies is not misread. 50 bits an id."""
+"""32 characters without i, l, o and u, which are easily misread when an id is copied. An id has 50 bits."""
 _CHARACTERS: Final = _ALPHABET * (256 // len(_ALPHABET))
-"""The character for each value of a byte; each stands for as many values as any other."""
+"""The character for each byte value; all characters are equally likely."""
 
 
 def run_key(key: bytes, caller: str, run_id: str) -> bytes:
-    """A key for one run: no two runs share an id but by chance."""
+    """A key for one run, so that runs share an id only by chance."""
     name = b"%d:%b%b" % (len(caller.encode()), caller.encode(), run_id.encode())
     return blake2b(name, key=_short(key), digest_size=32, person=b"run").digest()
 

@@ -1,18 +1,18 @@
 """The ledger: a run's untrimmed history as records, and what was decided about each item.
 
-It is the cache of a fold. A prompt is the history up to some assistant message; the fold looks at the history at each
-of these points in turn, with the policy and limit then in force, and decides. So the ledger only grows at its end and
-an item only ever shrinks:
+It caches the result of a fold. A prompt is the history up to some assistant message; the fold evaluates the history at
+each of these points in turn, with the policy and limit in force there. So the ledger only grows at its end and an item
+only ever shrinks:
 
     full ──► elided ──► elided further ──► clipped          (an entry's `action` and `kept`)
                     old feedback collapsed                  (its `action` and its stretch's counts)
                     message dropped                         (its record's `dropped`)
 
-If the agent rewrites its history, `rewind` forgets what comes after the point where it differs. What was decided about
-the part that stays, stays: an item that was trimmed keeps its bytes.
+If the agent rewrites its history, `rewind` forgets everything from the point where it differs. Earlier decisions are
+kept: a trimmed item keeps its bytes.
 
-Records are grouped: a group is an assistant block with all that follows it up to the next one, which is an iteration's
-call with its results. What comes before the first assistant block (the opening) is never trimmed but for the cap.
+Records are grouped: a group is an assistant block and everything up to the next one, that is one iteration's calls and
+their results. The opening, which precedes the first assistant block, is never trimmed except by the cap.
 """
 
 from __future__ import annotations
@@ -44,98 +44,98 @@ from prompt_sidecar.trim.sums import Sums
 
 
 def weighed(opaque: int, factor: float) -> int:
-    """What encrypted text takes beyond what it was counted as, by its calibration factor over that of other text."""
+    """Tokens to add for encrypted text, whose calibration factor is `factor` times that of other text."""
     return round(opaque * (factor - 1.0))
 
 
 class Ledger:
     """A run's records, entries and decisions. Not thread-safe; a run holds it under its lock."""
 
-    def __init__(self) -> None:  # noqa: PLR0915 - one line for each fact that a run keeps
+    def __init__(self) -> None:  # noqa: PLR0915 - one line for each field
         self.records: list[Record] = []
         self.groups: list[Group] = []
         self.queues: dict[Ageing, Queue] = {ageing: Queue() for ageing in Ageing}
-        """What grows old, by what it is. Arguments and text of assistant messages; results, images, snapshots."""
+        """Items that age: arguments and text of assistant messages; results, images and snapshots of any message."""
         self.feedback = Waiting()
-        """Feedback that is not collapsed."""
+        """Feedback that is not collapsed yet."""
         self.stretches: dict[int, Entry] = {}
         """The first collapsed entry of each stretch of feedback."""
         self.user_texts = 0
-        """Users' messages with text that is neither snapshot nor feedback."""
+        """User messages with text that is neither snapshot nor feedback."""
         self.largest: list[tuple[int, int, int, Entry]] = []
-        """Heap of results by tokens, largest first; an item of it is out of date once its entry has other tokens."""
-        self._aside: list[Entry] = []
-        """Results of the oldest groups that stay, taken out of the heap: so they are not passed at each batch point."""
+        """Heap of results by tokens, largest first; an element is stale once its entry's tokens have changed."""
+        self._kept_whole: list[Entry] = []
+        """Results that are kept whole as the oldest: taken out of the heap so that no batch visits them again."""
         self.drop_done = 0
-        """Groups that dropping has passed."""
+        """Number of groups that dropping has processed."""
         self.held = -1
-        """Oldest groups whose results stay whole, so that the prefix up to there stays; -1: not chosen yet."""
+        """Number of oldest groups whose results stay whole, to keep that prefix cached; -1: not chosen yet."""
         self.carrier: Entry | None = None
-        """The clipped item whose label counts the dropped groups; None: there are none, or none of their items do."""
-        self.carried = 0
-        """Tokens that the count takes, beside those of the item."""
-        self.gone = 0
-        """Dropped groups that the carrier counts: those after its own."""
-        self.uncarried = 0
-        """Dropped groups that a message of ours counts: the others."""
+        """The clipped item whose label counts the dropped groups; None if none are dropped or no item is suitable."""
+        self.carrier_tokens = 0
+        """Tokens of the count in the carrier's label, in addition to those of the item."""
+        self.counted_by_carrier = 0
+        """Dropped groups that the carrier's label counts: those after its own."""
+        self.counted_by_placeholder = 0
+        """The other dropped groups, which the sidecar's own placeholder message counts."""
         self.total = 0
-        """Tokens of all records as they are now."""
+        """Current tokens of all records."""
         self.opaque = 0
-        """Of them, those of encrypted text."""
+        """The part of `total` that is encrypted text."""
         self.full_opaque = 0
         """Tokens of encrypted text in the untrimmed history."""
         self.reasoning: deque[Entry] = deque()
-        """Reasoning that has not been removed, oldest first; of messages that are dropped too."""
+        """Reasoning that has not been removed, oldest first, including that of dropped messages."""
         self.reasons = 0
         """Items of reasoning in the untrimmed history."""
         self.closings: list[int] = []
-        """Messages in which a user speaks, each of which closes the turn before it. Not those that stand beside answers
-        to calls in one turn of the user: the calls' turn goes on with them."""
+        """Indices of user messages that end the turn before them. A user turn that also answers calls continues the
+        turn of those calls, so its messages are not listed."""
         self._answering = False
-        """Whether the user's turn at the end holds answers to calls."""
+        """Whether the user turn at the end of the history answers calls."""
         self.identified = 0
-        """Messages to which the provider gave ids by which it may demand their reasoning."""
+        """Messages with provider ids, for which the provider may require their reasoning."""
         self.mid_block = -1
-        """The group whose assistant block was not complete when the prompt before it was changed; -1: none."""
+        """The group whose assistant block was incomplete when a message before it was edited; -1: none."""
         self.moved = False
-        """Whether a rewind took away what the place or the count of our own text followed from."""
+        """Whether a rewind changed the position or the count of our own text."""
         self._live = Sums()
-        """For each record its tokens, 0 once dropped."""
+        """Tokens of each record, 0 once dropped."""
         self._next_live: dict[int, int] = {}
         self._live_before: dict[int, int] = {}
-        """For dropped records an index up to which, or down to which, all others are dropped too."""
+        """For a dropped record, an index up to which (or down to which) all records are dropped too."""
         self._unit = 0
         self._unit_seen = 0
         self._unit_end = -1
-        """The group that `unit_end` was asked for last, the first one that it has not looked at, and what it found."""
+        """The last argument of `unit_end`, the first group that it has not examined yet, and its result so far."""
         self.media = 0
-        """Images in the history."""
+        """Number of images in the history."""
         self.evaluated = 0
-        """Records that the last evaluation saw."""
+        """Number of records at the last evaluation."""
         self.batch_end = 0
-        """Records that there were at the last batch point; 0: there was none."""
+        """Number of records at the last batch point; 0: there was none."""
         self.batch_group = -1
-        """The group before which the registry stands, in formats that allow it."""
+        """The group before which the registry is placed, in formats that allow it."""
         self.batches = self.listings = 0
-        """Batch points, and those of them at which registry and placeholder were to be written anew."""
+        """Number of batch points, and of those at which registry and placeholder were due to be rewritten."""
         self.listed = self.stuck = 0
-        """The iteration whose trims the registry lists, where it stands before the history; 0: none yet. And, in any
-        format, that of the first batch since which no prompt could be made to fit; 0: the last one fitted."""
+        """`listed`: the last iteration whose trims the registry lists, where it precedes the history; 0: none yet.
+        `stuck`: the iteration of the first batch since which no prompt could be made to fit; 0: the last one fits."""
         self.changed_from = 0
-        """The first record that the evaluation in hand has changed."""
+        """The first record that the current evaluation has changed."""
         self.dirty: set[int] = set()
         """Records whose rendering has changed since the caller last cleared this."""
         self.by_id: dict[str, Entry] = {}
         self.not_holdable = 0
         self.repeated: list[tuple[Entry, int]] = []
-        """Results that came again, each with the iteration of the newer one, not yet looked at."""
+        """Results that were returned again, each with the iteration of the newer copy, until `take_repeated`."""
         self.task = -1
         """Index of the first user message, which is never touched; -1: none yet."""
         self._open_calls: dict[str, list[int]] = {}
 
     @property
     def iteration(self) -> int:
-        """The iteration of a prompt that ends here: assistant blocks, plus one."""
+        """The iteration of a prompt that ends here: the number of assistant blocks plus one."""
         return len(self.groups) + 1
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class Ledger:
         return self.records[-1].chain if self.records else b""
 
     def append(self, record: Record) -> None:
-        """Take a message at the end of the history; its group is set here."""
+        """Add a message at the end of the history and set its group."""
         index = len(self.records)
         if record.role is Role.ASSISTANT and (index == 0 or self.records[-1].role is not Role.ASSISTANT):
             self.groups.append(Group(index, len(self.groups), len(self.groups)))
@@ -180,14 +180,14 @@ class Ledger:
                 self._queue(record, entry)
 
     def _number_feedback(self, record: Record) -> None:
-        """Tell the stretch of a user's feedback; any other text of a user ends one."""
+        """Assign user texts to stretches of feedback; any other user text ends a stretch."""
         texts = [entry for entry in record.entries if entry.kind is ItemKind.TEXT]
         self.user_texts += any(entry.feedback is None for entry in texts)
         for entry in texts:
             entry.stretch = self.user_texts
 
     def _queue(self, record: Record, entry: Entry) -> None:
-        """Put an entry where it grows old. What a user wrote stays, but for snapshots, feedback and images."""
+        """Put an entry into the queue of its kind. Of user messages only snapshots, feedback and images are queued."""
         if entry.fixed:
             return
         if entry.feedback is not None and record.group >= 0:
@@ -203,33 +203,33 @@ class Ledger:
             self.offer(entry)
 
     def offer(self, entry: Entry) -> None:
-        """Make a result known to `pop_largest`, with the tokens that it takes now."""
+        """Put a result into the heap of `pop_largest` with its current tokens."""
         heappush(self.largest, (-entry.tokens, entry.message, entry.item, entry))
 
     def pop_largest(self) -> Entry | None:
-        """Take the result that takes most tokens, the oldest of equals, out of the choice; None if there is none.
+        """Remove and return the result with the most tokens, the oldest of equals; None if there is none.
 
-        Results of the oldest groups, which stay whole, are not chosen until `release`.
+        Results of the oldest groups that are kept whole are not returned until `release`.
         """
         while self.largest:
             tokens, _, _, entry = heappop(self.largest)
             if -tokens == entry.tokens and entry.action is not Action.CLIPPED:
                 record = self.records[entry.message]
                 if record.group < self.held:
-                    self._aside.append(entry)
+                    self._kept_whole.append(entry)
                 elif not record.dropped and not record.pinned:
                     return entry
         return None
 
     def pin(self, index: int) -> None:
-        """Pin a message: what was trimmed of it stays so, nothing more is."""
+        """Pin a message: what is trimmed stays trimmed, and nothing more will be."""
         record = self.records[index]
         record.pinned = True
         if record.group >= 0:
             self.groups[record.group].pinned = True
 
     def set_entry(self, entry: Entry, action: Action, kept: Kept | None, tokens: int, reason: Reason) -> None:
-        """Write down a decision about an item."""
+        """Record a decision about an item."""
         record = self.records[entry.message]
         saved = entry.tokens - tokens
         if entry.action is not None and entry.decided != self.iteration:
@@ -246,14 +246,14 @@ class Ledger:
 
         Args:
             entry: the item.
-            tokens: what the label takes that stands for it.
-            drop: whether its whole message goes, of which reasoning is all.
+            tokens: tokens of the label that replaces it.
+            drop: whether its message, which holds nothing else, is dropped.
         """
         record = self.records[entry.message]
         if not record.dropped:
             self.set_entry(entry, Action.CLIPPED, None, tokens, Reason.REASONING)
             self.opaque -= entry.opaque
-        else:  # its tokens are gone already
+        else:  # its tokens were subtracted when its message was dropped
             record.tokens -= entry.tokens - tokens
             entry.action, entry.tokens, entry.reason = Action.CLIPPED, tokens, Reason.REASONING
             entry.decided = self.iteration
@@ -264,21 +264,21 @@ class Ledger:
             self.drop_record(entry.message, self.iteration, Reason.REASONING)
 
     def weight(self, opaque_factor: float) -> int:
-        """Tokens of all records as they are now; `opaque_factor` is that of encrypted text over that of other text."""
+        """Current tokens of all records. `opaque_factor`: factor of encrypted text over that of other text."""
         return self.total + weighed(self.opaque, opaque_factor)
 
     @property
     def closed(self) -> int:
-        """Messages before the last words of the user."""
+        """Number of messages before the user's last text."""
         return self.closings[-1] if self.closings else 0
 
     def change_total(self, index: int, change: int) -> None:
-        """A record that is not dropped takes so many tokens more than before."""
+        """Add `change` to the tokens of a record that is not dropped."""
         self.total += change
         self._live.add(index, change)
 
     def tokens_between(self, first: int, last: int) -> int:
-        """Tokens of the records from index `first` up to `last`, as they are now; `last` is not among them."""
+        """Current tokens of the records from index `first` up to, not including, `last`."""
         return self._live.before(last) - self._live.before(first)
 
     def next_live(self, index: int) -> int:
@@ -301,18 +301,18 @@ class Ledger:
         return index
 
     def mark(self, index: int) -> None:
-        """A record's rendering has changed."""
+        """Mark a record as changed, so that it is rendered again."""
         self.records[index].touched += 1
         self.dirty.add(index)
         self.changed_from = min(self.changed_from, index)
 
     def drop(self, group: int, reason: Reason = Reason.RESIDUE) -> bool:
-        """Drop a group's messages but the system's; whether there was anything to drop."""
+        """Drop a group's messages except system messages; return whether any was dropped."""
         any_dropped, counted = False, False
         for index in self.members(group):
             record = self.records[index]
             if record.dropped and record.dropped_for in ALONE:
-                # Its stretch's label goes too, and from now on the placeholder of dropped iterations counts it.
+                # The label of its stretch is dropped too, so the placeholder of dropped iterations counts it now.
                 record.dropped_for, record.dropped_in = reason, self.iteration
                 counted = True
                 self.mark(index)
@@ -321,7 +321,7 @@ class Ledger:
             any_dropped = True
             self.drop_record(index, self.iteration, reason)
         if any_dropped or counted:
-            self._count_gone(group)
+            self._count_dropped_group(group)
         return any_dropped
 
     def drop_record(self, index: int, iteration: int, reason: Reason = Reason.RESIDUE) -> None:
@@ -335,7 +335,7 @@ class Ledger:
         self.mark(index)
 
     def hold(self, groups: int) -> None:
-        """Keep the results of the oldest groups, so many."""
+        """Keep the results of the oldest `groups` groups whole."""
         self.held = groups
         self.drop_done = max(self.drop_done, groups)
         for ageing in HEAVY:
@@ -344,15 +344,15 @@ class Ledger:
                 queue.done += 1
 
     def release(self) -> bool:
-        """Keep none of the oldest groups any more; whether any was kept."""
+        """Stop keeping the oldest groups whole; return whether any was."""
         any_held, self.held = self.held > 0, 0
         if any_held:
             self.drop_done = 0
             for ageing in HEAVY:
                 self.queues[ageing].done = 0
-        for entry in self._aside:
+        for entry in self._kept_whole:
             self.offer(entry)
-        self._aside = []
+        self._kept_whole = []
         return any_held
 
     def members(self, group: int) -> range:
@@ -361,7 +361,7 @@ class Ledger:
         return range(self.groups[group].start, last)
 
     def trimmed(self) -> Iterator[tuple[Record, Entry]]:
-        """Entries that are trimmed, by message."""
+        """Trimmed entries in the order of their messages."""
         for record in self.records:
             if record.dropped or record.touched:
                 for entry in record.entries:
@@ -369,7 +369,7 @@ class Ledger:
                         yield record, entry
 
     def rewind(self, length: int) -> None:
-        """Forget the history from record `length` on. Decisions about what stays are kept."""
+        """Forget the history from record `length` on; decisions about the rest are kept."""
         if length >= len(self.records):
             return
         before = self._own_places()
@@ -403,7 +403,7 @@ class Ledger:
         self.drop_done = min(self.drop_done, len(self.groups))
         self.held = min(self.held, len(self.groups))
         if self.carrier is not None and self.carrier.message >= length:
-            self.carrier, self.carried = None, 0
+            self.carrier, self.carrier_tokens = None, 0
         self.evaluated = min(self.evaluated, length)
         self.batch_end = min(self.batch_end, length)
         self.batch_group = min(self.batch_group, len(self.groups) - 1)
@@ -415,35 +415,41 @@ class Ledger:
         self.total = self._live.before(len(self.records))
         self.opaque = sum(record.opaque for record in self.records if not record.dropped)
         self.media = sum(record.media for record in self.records)
-        self.count_gone()
+        self.count_dropped_groups()
         self.rebuild_largest()
         self.moved |= self._own_places() != before
 
     def _own_places(self) -> tuple[object, ...]:
-        """What the place and the counts of our own text inside the history follow from."""
+        """The values that determine positions and counts of our own text inside the history."""
         carrier = self.carrier
-        return self.batch_group, self.held, carrier and (carrier.message, carrier.item), self.gone, self.uncarried
+        return (
+            self.batch_group,
+            self.held,
+            carrier and (carrier.message, carrier.item),
+            self.counted_by_carrier,
+            self.counted_by_placeholder,
+        )
 
-    def count_gone(self) -> None:
-        """Count the dropped groups anew."""
-        self.gone = self.uncarried = 0
+    def count_dropped_groups(self) -> None:
+        """Count the dropped groups again."""
+        self.counted_by_carrier = self.counted_by_placeholder = 0
         whole = (record for record in self.records if record.dropped and record.dropped_for not in ALONE)
         for group in {record.group for record in whole}:
-            self._count_gone(group)
+            self._count_dropped_group(group)
 
-    def _count_gone(self, group: int) -> None:
+    def _count_dropped_group(self, group: int) -> None:
         if self.carrier is None or group < self.records[self.carrier.message].group:
-            self.uncarried += 1
+            self.counted_by_placeholder += 1
         else:
-            self.gone += 1
+            self.counted_by_carrier += 1
 
     def rebuild_largest(self) -> None:
-        """Make the heap of results anew, after entries came or went otherwise than at the end."""
+        """Rebuild the heap of results, after entries changed elsewhere than at the end."""
         self.largest = [
             (-entry.tokens, entry.message, entry.item, entry) for entry in self.queues[Ageing.RESULTS].entries
         ]
         heapify(self.largest)
-        self._aside = []
+        self._kept_whole = []
 
     def has_label(self, stretch: int) -> bool:
         """Whether a stretch of feedback has a label in the prompt."""
@@ -451,9 +457,9 @@ class Ledger:
         return head is not None and not self.records[head.message].dropped
 
     def collapse(self, entry: Entry, count: Callable[[str], int]) -> None:
-        """Take feedback into its stretch's label, which stands in place of the stretch's first collapsed message.
+        """Count feedback in the label of its stretch, which replaces the stretch's first collapsed message.
 
-        Any other goes altogether, if its message holds nothing else and its neighbours may stand together.
+        Later messages are dropped if they hold nothing else and their neighbours may be adjacent.
         """
         assert entry.feedback is not None
         if not self.has_label(entry.stretch):
@@ -470,20 +476,21 @@ class Ledger:
         alone = not (record.calls or record.answers) and all(
             each.action is Action.COLLAPSED and not each.counts for each in record.entries
         )
-        if alone and self._may_go(entry.message):
+        if alone and self._can_drop(entry.message):
             self.drop_record(entry.message, self.iteration, Reason.FEEDBACK)
 
-    def _may_go(self, index: int) -> bool:
-        """Whether a message may go without bringing two together that may not stand so: two of the model, say."""
+    def _can_drop(self, index: int) -> bool:
+        """Whether dropping a message leaves no invalid pair of neighbours, such as two assistant messages."""
         before, after = self.live_before(index), self.next_live(index + 1)
-        beside = (Role.USER, Role.TOOL)
+        accepted = (Role.USER, Role.TOOL)
         return before >= 0 and (
-            self.records[before].role in beside or (after < len(self.records) and self.records[after].role in beside)
+            self.records[before].role in accepted
+            or (after < len(self.records) and self.records[after].role in accepted)
         )
 
     @staticmethod
     def annotate(entry: Entry, feedback: Feedback | None) -> None:
-        """Take the agent's word for what a user's text is: feedback, or (None) a snapshot. `requeue` must follow."""
+        """Mark a user's text as feedback or (None) a snapshot, as the agent annotated it. Call `requeue` afterwards."""
         if entry.fixed:
             return
         entry.annotated, entry.feedback = True, feedback
@@ -491,7 +498,7 @@ class Ledger:
             entry.kind = ItemKind.SNAPSHOT
 
     def requeue(self) -> None:
-        """Fill the queues anew, before anything was decided."""
+        """Fill the queues again; only valid before the first decision."""
         for queue in self.queues.values():
             queue.entries, queue.done = [], 0
         self.feedback, self.largest, self.user_texts = Waiting(), [], 0
@@ -504,12 +511,12 @@ class Ledger:
                         self._queue(record, entry)
 
     def take_repeated(self) -> list[tuple[Entry, int]]:
-        """Results that came again since this was asked last, each with the iteration of the newer one."""
+        """Results that were returned again since the last call, each with the iteration of the newer copy."""
         taken, self.repeated = self.repeated, []
         return taken
 
     def gather_stretches(self) -> None:
-        """Find the labels of stretches anew; what they count is what they counted when they were written."""
+        """Find the labels of stretches again; their counts stay as they were written."""
         self.stretches = {}
         self.user_texts = 0
         self.feedback = Waiting()
@@ -525,7 +532,7 @@ class Ledger:
     def unit_end(self, group: int) -> int:
         """The last group that must be dropped together with `group` and those between.
 
-        Asked again for the same group, it goes on from where it ended: such a unit may reach to the end of the history.
+        A repeated call for the same group continues where the last one ended, as a unit may span the whole history.
         """
         if self._unit != group or self._unit_end < group:
             self._unit, self._unit_seen, self._unit_end = group, group, group
@@ -535,7 +542,7 @@ class Ledger:
         return self._unit_end
 
     def _revive_last_unit(self) -> None:
-        """Messages may now follow in the last group; if it was dropped, its calls would lack and it must come back."""
+        """Restore the last unit of groups: if it was dropped, later answers would lack their calls."""
         first = len(self.groups) - 1
         for group in range(first, -1, -1):
             if self.groups[group].reach >= first or group == first:

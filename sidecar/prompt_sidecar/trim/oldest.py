@@ -1,8 +1,8 @@
-"""The oldest iterations, whose results stay while those after them are clipped: what a cut does not write again.
+"""The oldest iterations, whose results are kept while later ones are clipped, so that their prefix stays cached.
 
-A cut has everything written again that comes after the first message it changes. Were it always the oldest result that
-went first, that would be nearly all of what is left; so some of the oldest stay, and each cut changes what comes next.
-docs/when-to-cut.md reckons what this is worth.
+A cut makes the provider process everything again after the first message it changes. If cuts always began at the oldest
+result, that would be nearly the whole prompt; so some of the oldest results are kept, and cuts change what follows.
+docs/when-to-cut.md measures what this saves.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.policy import Policy
 
 BETWEEN: Final = 0.1
-"""Share of the limit that a cut leaves at least for what is neither oldest nor newest."""
+"""Least share of the limit that is left for what is neither oldest nor newest."""
 
 
 def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
     """Choose, at the first batch point, how many of the oldest groups keep their results.
 
-    They get no more than the low mark leaves beside what is never clipped, the newest groups, and some room for what
-    lies between: in a small window the newest are worth it all.
+    They get at most what the low-water mark leaves after what is never clipped, the newest groups, and some room for
+    the groups in between; in a small window that is nothing.
 
     Args:
         ledger: the decisions.
-        policy: what is in force.
-        limit: tokens.
-        fixed: tokens of system prompt, tool schemas and the room for our own text.
+        policy: the policy in force.
+        limit: the prompt's limit in tokens.
+        fixed: tokens of system prompt, tool schemas and the reserve for our own text.
     """
     old = len(ledger.groups) - max(policy.keep(kind) for kind in HEAVY)
     if policy.age_hard_cap_iterations or old <= 0 or (ledger.held < 0 and ledger.batches):

@@ -1,9 +1,9 @@
-"""What clipping leaves of old iterations: labels and empty calls, and how whole iterations are dropped, pairs together.
+"""Residue, the labels and empty calls that clipping leaves, and dropping whole iterations, calls with their results.
 
-A batch drops what has been left as it goes, oldest first, so that what dropping frees need not be clipped. The first
-iteration that would be dropped stays, clipped, and the label of one of its items, the carrier, counts those after it. A
-message of ours could not stand there in every format, and before the history its count would rewrite the whole prompt
-at each batch. It counts only what had to go before there was a carrier.
+A batch drops residue while it clips, oldest first, so that what dropping frees need not be clipped. The first iteration
+that would be dropped stays, clipped, and the label of one of its items, the carrier, counts those after it. Not every
+format allows a message of ours there, and before the history a changing count would rewrite the whole prompt at each
+batch. Our placeholder message counts only iterations that were dropped while there was no carrier.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from prompt_sidecar.trim.policy import Policy
 
 
 def drop_again(ledger: Ledger, indices: Sequence[int], count: Callable[[str], int]) -> None:
-    """Drop what a rewind brought back and the agent no longer has; nothing for what is dropped."""
+    """Drop messages that a rewind restored and the agent no longer has; those already dropped are left alone."""
     back = [index for index in indices if not ledger.records[index].dropped]
     for index in back:
         record = ledger.records[index]
         ledger.drop_record(index, record.dropped_in, record.dropped_for)
     if back:
-        ledger.count_gone()
+        ledger.count_dropped_groups()
         count_dropped(ledger, count)
 
 
 def count_dropped(ledger: Ledger, count: Callable[[str], int]) -> None:
-    """Have the carrier's label say how many groups are dropped, if it does not already."""
+    """Update the number of dropped groups in the carrier's label."""
     entry = ledger.carrier
-    counts = (ledger.gone,) if ledger.gone else ()
+    counts = (ledger.counted_by_carrier,) if ledger.counted_by_carrier else ()
     if entry is None or entry.counts == counts or ledger.records[entry.message].pinned:
         return
     entry.counts = counts
     label = elide.placeholder(entry.kind, entry.stash_id if entry.advertised else "", entry.size) or ""
-    _carry_tokens(ledger, entry, max(0, count(elide.carrier(label, ledger.gone)) - entry.tokens))
+    _carry_tokens(ledger, entry, max(0, count(elide.carrier(label, ledger.counted_by_carrier)) - entry.tokens))
 
 
 def _carry_tokens(ledger: Ledger, entry: Entry, tokens: int) -> None:
-    """Have the carrier's message take so many tokens more than its items."""
-    ledger.records[entry.message].tokens += tokens - ledger.carried
-    ledger.change_total(entry.message, tokens - ledger.carried)
-    ledger.carried = tokens
+    """Set the tokens of the count in the carrier's label."""
+    ledger.records[entry.message].tokens += tokens - ledger.carrier_tokens
+    ledger.change_total(entry.message, tokens - ledger.carrier_tokens)
+    ledger.carrier_tokens = tokens
     ledger.mark(entry.message)
 
 
 class Residue:
-    """What clipping has left in one evaluation, and what was dropped of it."""
+    """The residue in one evaluation, and how much of it was dropped."""
 
     def __init__(
         self, ledger: Ledger, policy: Policy, limit: int, carry: Callable[[Sequence[Entry], Reason], Entry | None]
     ) -> None:
-        """Take the ledger.
+        """Start an evaluation.
 
         Args:
             ledger: the decisions.
-            policy: what is in force.
-            limit: tokens.
-            carry: clips the items of an iteration that would be dropped, for that reason, and chooses the carrier
-                among them; if none will do the iteration is dropped, and a message of ours counts it.
+            policy: the policy in force.
+            limit: the prompt's limit in tokens.
+            carry: clips the items of an iteration that would be dropped, for that reason, and returns the carrier among
+                them; if it returns None, the iteration is dropped and our placeholder message counts it.
         """
         self._ledger = ledger
         self._policy = policy
         self._limit = limit
         self._carry = carry
         self._passed = 0
-        """Groups of which clipping has left what it leaves, as far as this batch has added them up."""
+        """Number of fully clipped groups whose tokens this batch has added up."""
         self._tokens = 0
-        """Tokens of those that were not dropped."""
+        """Tokens of those of them that are not dropped."""
         self.changed = False
         """Whether anything was dropped since the caller last cleared this."""
 
     def begin(self) -> None:
-        """Add up anew: a batch begins, and the limit may be another one."""
+        """Begin a batch: add up again, as the limit may have changed."""
         self._passed, self._tokens = 0, 0
         self.drop()
 
     def drop(self) -> None:
-        """Drop the oldest iterations when what is left of those that clipping has passed exceeds its share.
+        """Drop the oldest iterations while the residue exceeds its share of the limit.
 
         Called after each clip of a batch; each group is added once.
         """
@@ -101,9 +101,9 @@ class Residue:
             self._tokens -= before - ledger.total
 
     def drop_next(self, bound: int, reason: Reason, *, carry: bool = True) -> bool:
-        """Pass the next group that may be dropped, with those that answer its calls; False at the bound.
+        """Drop the next group and those that answer its calls, if allowed; return False when `bound` is reached.
 
-        `carry`: whether it may stay as the carrier instead.
+        `carry`: whether it may be kept as the carrier instead.
         """
         ledger = self._ledger
         first = ledger.drop_done
@@ -113,7 +113,7 @@ class Residue:
         if end >= bound:
             return False
         ledger.drop_done = end + 1
-        if not self._may_go(first, end):
+        if not self._droppable(first, end):
             return True
         if carry and ledger.carrier is None:
             ledger.carrier = self._carry(self._entries(first, end), reason)
@@ -123,15 +123,15 @@ class Residue:
                 self.changed |= ledger.drop(group, reason)
         return True
 
-    def _may_go(self, first: int, end: int) -> bool:
-        """Whether groups that go together may go."""
+    def _droppable(self, first: int, end: int) -> bool:
+        """Whether groups that can only be dropped together may be dropped."""
         groups = self._ledger.groups[first : end + 1]
-        # Before the last words of the user reasoning may be gone, after them it must be there: without them all that is
-        # before would seem to be of the turn that is going on.
+        # Reasoning may be absent before the user's last text but not after it: without that text everything before it
+        # would seem to belong to the current turn.
         ledger = self._ledger
         if ledger.reasons and groups[0].start <= ledger.closed < ledger.members(end).stop:
             return False
-        # A group that answers one before `first` answers one that was passed and stays: a dropped one owes no answer.
+        # A group that answers a call before `first` answers one that was kept: a dropped group has no open calls.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):
             return False
         return all(entry.holdable for entry in self._entries(first, end))
@@ -141,7 +141,7 @@ class Residue:
         return [entry for index in members for entry in self._ledger.records[index].entries]
 
     def drop_carrier(self) -> None:
-        """The last resort in a small window: the carrier goes too, and a message of ours counts."""
+        """Drop the carrier too, as the last resort in a small window; our placeholder message counts from then on."""
         ledger = self._ledger
         entry = ledger.carrier
         if entry is None:
@@ -151,6 +151,6 @@ class Residue:
             first = ledger.groups[first].back
         _carry_tokens(ledger, entry, 0)
         ledger.carrier, entry.counts = None, ()
-        ledger.count_gone()
+        ledger.count_dropped_groups()
         for group in range(first, ledger.unit_end(first) + 1):
             self.changed |= ledger.drop(group, Reason.FIT)

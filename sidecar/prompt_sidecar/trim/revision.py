@@ -1,12 +1,12 @@
 """Revisions: the state of the decisions as bytes that an agent can carry to a process that has not seen the run.
 
-A fresh process that is sent the untrimmed history under constant inputs decides the same anyway. Where inputs changed
-on the way, or the agent branched, it could not; so a revision states what was decided about each item, not how. It is
-opaque to the agent and signed: a process takes it only for the run and the history that it was made for.
+A fresh process that is sent the untrimmed history under constant inputs makes the same decisions anyway. Where inputs
+changed on the way, or the agent branched, it could not; so a revision states the decision about each item, not how it
+was reached. It is opaque to the agent and signed: a process accepts it only for the run and history it was made for.
 
     tag (16 bytes, keyed)  version (1)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
 
-A revision of another version is not read: the run's decisions are then made anew, as for one that does not match.
+A revision of another version is ignored, as is one that does not match: the run's decisions are then made again.
 
 The state is a list of JSON numbers, deflated: a run with 500 trimmed items takes about 2 kB.
 """
@@ -30,17 +30,17 @@ from prompt_sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
 VERSION: Final = 2
-"""Of what a revision holds; 1 had no byte that said so."""
+"""Version of a revision's content; version 1 had no version byte."""
 DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
-"""The directives that a run can be given, none included; a revision names one by its place here."""
+"""All directives that a run can have, none included; a revision refers to one by its index."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
 _REASONS: Final = tuple(Reason)
 _MARKS: Final = (None, *Feedback)
-"""What an annotation says of an item: None, that it is a snapshot."""
+"""What an annotation marks an item as; None: a snapshot."""
 _ACTION_NUMBERS: Final = {action: number for number, action in enumerate(_ACTIONS)}
 _REASON_NUMBERS: Final = {reason: number for number, reason in enumerate(_REASONS)}
 MAX_STATE_BYTES: Final = 8_388_608
-"""Bytes of a state once inflated; a signed revision cannot be a bomb, and this says so to the inflater as well."""
+"""Most bytes of a decompressed state. A signed revision cannot be a decompression bomb; this enforces it."""
 
 
 class EntryState(msgspec.Struct, frozen=True, array_like=True):
@@ -65,9 +65,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
     entries: list[EntryState]
     dropped: list[tuple[int, int, int, int]]
-    """First record, the one after the last, the iteration in which they were dropped, and why."""
+    """First record, the one after the last, the iteration in which they were dropped, and the reason."""
     done: list[int]
-    """How far clipping has passed each queue, in the order of `Ageing`."""
+    """Entries of each queue that clipping has processed, in the order of `Ageing`."""
     drop_done: int
     held: int
     carrier: tuple[int, int]
@@ -77,9 +77,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     batch_group: int
     batches: int
     pins: list[int]
-    """Messages that the agent pinned, which it may have said once and long ago; likewise the next."""
+    """Messages that the agent pinned. Pins, like marks, hold from first sight, so they cannot be derived again."""
     marks: list[tuple[int, int, int]]
-    """Message, item, and what the agent said that it is: a place in `_MARKS`."""
+    """Message, item, and the agent's annotation of it as an index into `_MARKS`."""
     mid_block: int
     stuck: int = 0
 
@@ -95,23 +95,23 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Identities of our own messages in the prompt that this revision came with."""
     state: bytes
     directives: int = 0
-    """Which of `DIRECTIVES` the run was given; later inputs do not change it."""
+    """Index into `DIRECTIVES` of what the run was given; later inputs do not change it."""
     registry_room: int = 0
-    """Tokens that the registry might take when it was written last."""
+    """Token budget of the registry when it was last written."""
     closing_room: int = 0
-    """Tokens that what the registry ends with might take then."""
+    """Token budget of the registry's end at that time."""
     factor: float = 1.0
     """The factor of token counts that was in force."""
     opaque_factor: float = 1.0
     """That of encrypted text."""
     bound: bool = False
-    """Whether reasoning was taken to be bound to its prompt."""
+    """Whether reasoning was treated as bound to its prompt."""
     learned_limit: int = 0
-    """The limit that refusals had taught; 0: none."""
+    """The limit learned from provider errors; 0: none."""
 
 
 def run_digest(of_run: bytes) -> bytes:
-    """What a revision says of its run: nothing that its id could be told from."""
+    """Digest of the run in a revision, from which the run id cannot be derived."""
     return sha256(of_run).digest()[:8]
 
 
@@ -185,7 +185,7 @@ def unseal(key: bytes, sealed: bytes) -> Revision | None:
 
 
 def apply_state(ledger: Ledger, packed: bytes) -> bool:
-    """Write a revision's decisions into a ledger that holds the same history and no decision; False if it cannot."""
+    """Write a revision's decisions into a ledger with the same history and no decisions; False if it cannot."""
     inflater = zlib.decompressobj()
     plain = inflater.decompress(packed, MAX_STATE_BYTES)
     if inflater.unconsumed_tail:
@@ -226,7 +226,7 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     ledger.listed = state.listed
     ledger.mid_block = state.mid_block
     ledger.reasoning = deque(entry for entry in ledger.reasoning if entry.action is None)
-    ledger.count_gone()
+    ledger.count_dropped_groups()
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches

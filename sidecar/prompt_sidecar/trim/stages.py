@@ -1,45 +1,45 @@
-"""The stages: cap at first sight, age, fit under pressure. One evaluation of the fold.
+"""The stages of one evaluation of the fold: cap new results, age, fit under pressure.
 
-An evaluation looks at the history so far and at what is in force, and writes decisions into the ledger. Nothing else
-enters: no clock, no stash, no earlier prompt. What is used of the limit is
+An evaluation reads the history so far and the inputs in force, and records decisions in the ledger. It reads nothing
+else: no clock, no stash, no earlier prompt. The tokens used are
 
     system prompt and tool schemas + messages as they are now + the room kept for our own text
 
-and above the high-water mark the steps below are taken in order, each going no further than it must:
+and above the high-water mark these steps are taken in order, each only as far as needed:
 
     oldest_first (cache_first)                      largest_first (fit_only)
     1  clip old items, oldest first, down to        elide results, largest first, down to the
        the low-water mark: arguments and text       low-water mark
-       before results; the last is elided if it
-       holds more than must go. Results of the
-       oldest iterations stay (`oldest`)
-    2  drop the oldest iterations if what clipping  as 1 and 2 of cache_first
-       left takes too much
+       before results; the last is elided if
+       that is enough. Results of the oldest
+       iterations are kept (`oldest`)
+    2  drop the oldest iterations if their labels     as 1 and 2 of cache_first
+       take too much
     3  elide the largest of the rest, down to       -
        the low-water mark: stopping at the high
        one would make the next prompt a batch
        point again
-    4  both, if the limit itself is still passed: clip all but the newest iteration, drop what is left of the
+    4  both, if the prompt still exceeds the limit: clip all but the newest iteration, drop the labels of the
        others, clip the newest results
 
-Old means older than the newest `age_keep_iterations` iterations, or what the policy says for its kind. With
-`age_stage` ALWAYS (`lean`) all that is old is clipped at every evaluation, whatever is used, and step 2 is taken. Where
-old items are clipped, old feedback is collapsed too, and with `age_hard_cap_iterations` the oldest iterations are
-dropped.
+Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. With
+`age_stage` ALWAYS (`lean`) every evaluation clips all old items, however much of the limit is used, and takes step 2.
+Where old items are clipped, old feedback is collapsed too, and with `age_hard_cap_iterations` the oldest iterations
+are dropped.
 
 Reasoning is removed before anything else, where the provider lets it be absent (`ReasoningRule`), and always whole:
 
-    CLOSED_TURNS  of turns that are over, oldest first, down to the low-water mark
-    BOUND         all that stands at or after the first place that a batch changes: each block is valid only under the
-                  prompt that it was produced under. It goes before the batch begins, so that its room counts, and is
-                  looked at again at the end. Between batches nothing before a kept block changes. Also that of model
-                  calls whose prompts the sidecar did not return (`Record.foreign`)
+    CLOSED_TURNS  of finished turns, oldest first, down to the low-water mark
+    BOUND         everything from the first message that a batch changes on: a block is valid only under the prompt that
+                  it was produced under. It is removed before the batch starts, so that the freed tokens count, and
+                  again at its end. Between batches nothing before a kept block changes. Reasoning of model calls
+                  whose prompts the sidecar did not return is removed too (`Record.foreign`)
 
-The opening (but for page snapshots after the task), the newest assistant block, pinned messages and users' own text are
-never touched; an item that the stash could not hold is not trimmed.
+The opening (except page snapshots after the task), the newest assistant block, pinned messages and users' own text are
+never changed; an item that the stash could not store is not trimmed.
 
-Every step moves along the history or down a heap and never back, but once, when the oldest are let go; so the work of
-all evaluations together grows with the history, not with its square.
+Every step only moves forward along the history or down a heap, except for one restart when the oldest results are
+released; so the work of all evaluations together is linear in the history, not quadratic.
 """
 
 from __future__ import annotations
@@ -60,39 +60,39 @@ from prompt_sidecar.trim.policy import AgeStage, FitStage, Policy
 from prompt_sidecar.trim.residue import Residue, count_dropped
 
 MIN_SAVING: Final = 12
-"""Tokens that an edit must save: below it the marker's loss of meaning and the rewritten cache are not worth it."""
+"""Least tokens that an edit must save: less is not worth the lost content and the rewritten cache."""
 ELIDE_FLOOR: Final = 256
-"""Tokens that eliding to fit leaves of a result: head and tail of a screenful. Smaller ones are clipped if need be."""
+"""Least tokens that eliding leaves of a result: head and tail of a screenful. Smaller results are clipped instead."""
 ELIDE_PASSES: Final = 4
-"""Tries to meet a token target with a byte budget; tokens for each byte vary within a text, mostly by less than 2."""
+"""Attempts to meet a token target with a byte budget; tokens per byte vary within a text, mostly by less than 2."""
 REGISTRY_PAYS: Final = 0.05
-"""Share of the limit that writing a registry anew may rewrite, where it stands before the history: what stands between
-the two is else kept from cut to cut, and worth more than a list that is complete."""
+"""Share of the limit that rewriting a registry before the history may invalidate in the cache. A longer prefix stays
+cached across cuts instead, which is worth more than a complete list."""
 COUNT_TOKENS: Final = 10
 """Room for the count in the carrier's label; a number of seven digits takes no more."""
 NOTHING: Final = -1.0
-"""A target in tokens that nothing meets: all that is old is clipped."""
+"""A token target that is never met, so that all old items are clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
-"""Arguments become `{}`; a snapshot's text is needed to tell what is left of it."""
+"""Kinds whose placeholders are not counted ahead: arguments become `{}`; a snapshot's needs the text."""
 COUNT_AHEAD: Final = 16
 """Placeholders that are counted in one call: a batch point clips some tens of items."""
 _CARRIERS: Final = frozenset({ItemKind.RESULT, ItemKind.TEXT})
-"""Items whose label may count what was dropped."""
+"""Kinds of items whose label may count dropped iterations."""
 EMPTY_ARGUMENTS_TOKENS: Final = 1
 """Tokens of `{}`."""
 
 
 class Texts(Protocol):
-    """Where the stages get an item's text: only when it is elided."""
+    """Source of an item's text, which is read only to elide it."""
 
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
-        """The text's first and last bytes: the whole text twice, or what its elision keeps."""
+        """The text's first and last bytes: the whole text twice, or the parts that its elision keeps."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is in force at one evaluation. Tokens."""
+    """The inputs of one evaluation. Sizes are in tokens."""
 
     policy: Policy
     limit: int
@@ -107,9 +107,9 @@ class Inputs:
     reasoning_messages: bool = False
     """Whether reasoning is a message of its own."""
     own_in_history: bool = False
-    """Whether registry and placeholder stand inside the history; else before it, or nowhere."""
+    """Whether registry and placeholder are inside the history; otherwise they precede it or are absent."""
     opaque_factor: float = 1.0
-    """What to multiply tokens of encrypted text with: their calibration factor, over that of all other tokens."""
+    """Factor for tokens of encrypted text: their calibration factor over that of all other tokens."""
 
 
 class Evaluation:
@@ -138,24 +138,26 @@ class Evaluation:
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
         ledger, own = self._ledger, self._inputs.reserve
-        if ledger.uncarried and self._inputs.recall:  # by a message of ours, even where nothing is kept for our text
+        if (
+            ledger.counted_by_placeholder and self._inputs.recall
+        ):  # the placeholder counts them, even with no reserve for own text
             own = max(own, DROPPED_TOKENS)
-        if ledger.carrier is not None:  # its count is written last, and must not pass a mark then
-            own += max(0, COUNT_TOKENS - ledger.carried)
+        if ledger.carrier is not None:  # its count is written last and must not exceed a mark then
+            own += max(0, COUNT_TOKENS - ledger.carrier_tokens)
         return self._inputs.overhead + own + ledger.weight(self._inputs.opaque_factor)
 
     def run(self) -> None:
-        """Evaluate the history as it is now.
+        """Evaluate the current history.
 
-        Evaluating the same history again changes nothing, unless the limit has come down since.
+        Evaluating the same history again changes nothing, unless the limit has decreased since.
         """
         ledger = self._ledger
-        uncarried = bool(ledger.uncarried)
+        placeholder_needed = bool(ledger.counted_by_placeholder)
         new = range(ledger.evaluated, len(ledger))
         for index in new:
             self._cap(index)
         ledger.evaluated = len(ledger)
-        count_dropped(ledger, self._count)  # a rewind may have brought some back
+        count_dropped(ledger, self._count)  # a rewind may have restored some
         self._changed, self._residue.changed = False, False
         ledger.changed_from = len(ledger)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
@@ -169,9 +171,9 @@ class Evaluation:
             self._fit(high)
         if self._changed or self._residue.changed:
             count_dropped(ledger, self._count)
-            # Else only what came with the newest iteration was trimmed, and no earlier prompt holds it.
+            # Otherwise only messages of the newest iteration were trimmed, which no earlier prompt holds.
             listing = bool(ledger.groups) and ledger.changed_from < ledger.groups[-1].start
-            listing = listing and self._batch(uncarried=uncarried)
+            listing = listing and self._batch(placeholder_needed=placeholder_needed)
             if bound:
                 self._unbind(places, listing=listing)
             if listing:
@@ -180,17 +182,17 @@ class Evaluation:
                 if not ledger.listed or cheap:
                     ledger.listed = ledger.iteration
 
-    def _batch(self, *, uncarried: bool) -> bool:
-        """Messages of earlier prompts have changed; whether what tells of the trimmed is written anew with them.
+    def _batch(self, *, placeholder_needed: bool) -> bool:
+        """Count a batch, which changes messages of earlier prompts; return whether to rewrite the registry with it.
 
-        Not where a prompt cannot be made to fit: every call is a batch then, and rewriting the registry at each would
-        cost a prefix and help nothing. What was written at the first such batch stays until a later one fits, but for
-        the placeholder, which comes when it is needed first. `uncarried`: whether it was before.
+        While no prompt can be made to fit, every call is a batch, and rewriting the registry each time would cost the
+        prefix for nothing. So it stays as written at the first such batch until a later prompt fits, except for the
+        placeholder, which is added when first needed. `placeholder_needed`: whether it was needed before.
         """
         ledger = self._ledger
         ledger.batches += 1
         too_large = self.used > self._inputs.limit
-        if too_large and ledger.stuck and bool(ledger.uncarried) == uncarried:
+        if too_large and ledger.stuck and bool(ledger.counted_by_placeholder) == placeholder_needed:
             return False
         ledger.stuck = ledger.iteration if too_large else 0
         ledger.listings += 1
@@ -201,7 +203,7 @@ class Evaluation:
     # -- cap ---------------------------------------------------------------------------------------------------------
 
     def _cap(self, index: int) -> None:
-        """Elide the results of one message that has just been seen, and clip images past their own cap."""
+        """Elide the results of one new message, and clip images beyond their own cap."""
         record = self._ledger.records[index]
         if record.pinned:
             return
@@ -246,10 +248,10 @@ class Evaluation:
     # -- reasoning ---------------------------------------------------------------------------------------------------
 
     def _remove_invalid(self, new: range) -> None:
-        """Remove bound reasoning that is not valid under this prompt, whatever is trimmed.
+        """Remove bound reasoning that is not valid under this prompt, whatever else is trimmed.
 
-        That is what has come of a model call whose prompt the sidecar did not return, or in parts of which the first
-        was changed already; and all of it, where a rewind moved our own text.
+        This is reasoning of a model call whose prompt the sidecar did not return, and of an assistant block that was
+        edited before it was complete; where a rewind moved our own text it is all reasoning.
         """
         ledger = self._ledger
         if ledger.moved:
@@ -264,10 +266,10 @@ class Evaluation:
         self._remove_reasoning(next(invalid, len(ledger)))
 
     def _own_places(self) -> tuple[int, int, int]:
-        """Where registry and placeholder stand in the history, and what that counts; -1: it gives no number."""
+        """Positions of registry and placeholder in the history, and the placeholder's count; -1: no number."""
         ledger = self._ledger
         registry = self._start(ledger.batch_group) if ledger.batch_group >= 0 else len(ledger)
-        counted = -1 if ledger.uncarried and ledger.stuck else ledger.uncarried
+        counted = -1 if ledger.counted_by_placeholder and ledger.stuck else ledger.counted_by_placeholder
         return registry, self._start(max(ledger.held, 0)), counted
 
     def _start(self, group: int) -> int:
@@ -275,9 +277,9 @@ class Evaluation:
         return groups[group].start if group < len(groups) else len(self._ledger)
 
     def _unbind(self, before: tuple[int, int, int], *, listing: bool) -> None:
-        """Remove all reasoning that stands after what was changed, our own text among it.
+        """Remove all reasoning after the first change, including changes of our own text.
 
-        `before`: its places before the evaluation. `listing`: whether it is written anew.
+        `before`: the positions of our own text before the evaluation. `listing`: whether it is rewritten.
         """
         ledger = self._ledger
         now = self._own_places()
@@ -285,26 +287,26 @@ class Evaluation:
         if before[1:] != now[1:] and (before[2] or now[2]):
             first = min(first, before[1], now[1])
         if listing and not self._inputs.own_in_history and (not ledger.listed or before[2] != now[2]):
-            first = 0  # our own text stands before the history, and changes
+            first = 0  # our own text precedes the history, and changes
         self._remove_reasoning(first)
         last = ledger.records[-1]
         ledger.mid_block = last.group if last.role is Role.ASSISTANT else -1
 
     def _before_cut(self) -> None:
-        """Remove bound reasoning, which goes before anything else."""
+        """Remove bound reasoning, which is removed before anything else."""
         if self._inputs.reasoning is ReasoningRule.BOUND:
             self._changed |= self._remove_reasoning(self._cut_place())
 
     def _cut_place(self) -> int:
-        """The message that a cut is going to change first; 0 where nothing is old."""
+        """The first message that a cut will change; 0 if nothing is old."""
         old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
         return min((queue.head.message for queue in old if queue is not None and queue.head is not None), default=0)
 
     def _remove_closed(self, target: float, first: int = 0) -> None:
-        """Remove the reasoning of turns that are over, oldest first, until the target is met.
+        """Remove the reasoning of finished turns, oldest first, until the target is met.
 
-        What stands before message `first` stays, until its iteration goes: to remove it would have all that follows
-        written anew, of which the cut leaves most as it is.
+        Reasoning before message `first` is kept until its iteration is dropped: removing it would rewrite everything
+        after it in the cache, most of which the cut leaves unchanged.
         """
         ledger, inputs = self._ledger, self._inputs
         if inputs.reasoning is not ReasoningRule.CLOSED_TURNS or (inputs.reasoning_messages and ledger.identified):
@@ -319,9 +321,9 @@ class Evaluation:
                     self._changed = True
 
     def _remove_reasoning(self, first: int) -> bool:
-        """Remove all reasoning at or after a message; whether there was any.
+        """Remove all reasoning from message `first` on; return whether there was any.
 
-        Whether the stash can hold it or not: the provider would refuse the prompt with it.
+        This includes reasoning that the stash cannot store: the provider would reject the prompt with it.
         """
         ledger = self._ledger
         any_removed = False
@@ -340,17 +342,17 @@ class Evaluation:
     # -- age ---------------------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
-        """Clip all that is old, whatever is used of the limit."""
+        """Clip all old items, however much of the limit is used."""
         self._ledger.release()
         self._remove_closed(NOTHING)
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
         if self._policy.fit_stage is not FitStage.OFF:
-            self._residue.begin()  # else what each iteration leaves would add up to the high-water mark
+            self._residue.begin()  # otherwise the labels would add up to the high-water mark
 
     def _settle_old(self) -> None:
-        """Collapse old feedback and drop iterations past the hard cap, which batch points do whatever they need."""
+        """Collapse old feedback and drop iterations beyond the hard cap, as every batch point does."""
         self._collapse_feedback()
         cap = self._policy.age_hard_cap_iterations
         if cap:
@@ -358,7 +360,7 @@ class Evaluation:
                 pass
 
     def _collapse_feedback(self) -> None:
-        """Collapse old feedback, but for the newest of each kind, and what alone is shorter than its label."""
+        """Collapse old feedback, except the newest of each kind and a single one that is shorter than its label."""
         ledger = self._ledger
         for stretch in ledger.feedback.take_old(len(ledger.groups) - self._policy.keep(None), ledger.records):
             if len(stretch) == 1 and not ledger.has_label(stretch[0].stretch) and self._shorter_than_label(stretch[0]):
@@ -373,7 +375,7 @@ class Evaluation:
         return entry.tokens <= self._count(elide.collapsed([kind is entry.feedback for kind in Feedback]))
 
     def _point_to_newer(self) -> None:
-        """Clip results that came again to a pointer to the newer one."""
+        """Clip results that were returned again to a pointer to the newer copy."""
         if not self._policy.age_repeats:
             return
         for entry, iteration in self._ledger.take_repeated():
@@ -400,7 +402,7 @@ class Evaluation:
             self._residue.begin()
             self._remove_closed(low, self._cut_place())
             self._clip_old(low, drop=True)
-            if self.used > (low + high) / 2 and ledger.release():  # rather than the newest results
+            if self.used > (low + high) / 2 and ledger.release():  # rather than clip newer results
                 self._residue.begin()
                 self._clip_old(low, drop=True)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
@@ -418,9 +420,9 @@ class Evaluation:
     def _clip_old(self, target: float, keep: int | None = None, *, drop: bool = False) -> None:
         """Clip items of old groups, oldest first, light before heavy, until the target is met.
 
-        `keep`: newest groups that stay, whatever the policy says. `drop`: what is left of them is dropped on the way.
+        `keep`: number of newest groups to keep in place of the policy's. `drop`: also drop iterations on the way.
         """
-        for kinds, least in ((LIGHT, 1), (HEAVY, 0)):  # the newest assistant block is never touched
+        for kinds, least in ((LIGHT, 1), (HEAVY, 0)):  # the newest assistant block is never changed
             while self.used > target:
                 queue = self._oldest(kinds, keep, least)
                 if queue is None:
@@ -435,9 +437,9 @@ class Evaluation:
                     self._residue.drop()
 
     def _shorten(self, entry: Entry, target: float) -> bool:
-        """Elide a result that holds more than is still to be freed; whether that met the target.
+        """Elide a result that is larger than what is still to be freed; return whether that met the target.
 
-        It is clipped in the next batch. Clipped at once, a large one would take the prompt far below its low mark.
+        It is clipped in the next batch. Clipping a large one now would take the prompt far below the low-water mark.
         """
         wanted = entry.tokens - max(int(self.used - target) + 1, MIN_SAVING)
         if entry.kind is not ItemKind.RESULT or wanted < ELIDE_FLOOR or self._done(entry):
@@ -447,7 +449,7 @@ class Evaluation:
         return self.used <= target
 
     def _oldest(self, kinds: Sequence[Ageing], keep: int | None, least: int) -> Queue | None:
-        """The queue whose next entry is old, and older than those of the other kinds."""
+        """The queue of these kinds whose next entry is old and the oldest of all."""
         ledger = self._ledger
         found: Queue | None = None
         oldest = (len(ledger), 0)
@@ -462,7 +464,7 @@ class Evaluation:
         return found
 
     def _clip_newest(self, target: float) -> None:
-        """The last resort: clip the newest results, oldest first."""
+        """Clip the newest results, oldest first, as the last resort."""
         queues = [self._ledger.queues[kind] for kind in HEAVY]
         left = heapq.merge(*(queue.entries[queue.done :] for queue in queues), key=lambda it: (it.message, it.item))
         for entry in left:
@@ -471,7 +473,7 @@ class Evaluation:
             self._clip(entry, Reason.FIT)
 
     def _elide_largest(self, target: float) -> None:
-        """Elide results, largest first, each to what is needed or to half, until the target is met."""
+        """Elide results, largest first, each as far as needed but at most by half, until the target is met."""
         ledger = self._ledger
         while self.used > target:
             entry = ledger.pop_largest()
@@ -520,19 +522,19 @@ class Evaluation:
         self._changed |= reason is not Reason.CAP
 
     def _done(self, entry: Entry) -> bool:
-        """Whether an item is clipped or gone, or may not be touched."""
+        """Whether an item is clipped or dropped, or must not be changed."""
         record = self._ledger.records[entry.message]
         return record.dropped or record.pinned or not entry.holdable or entry.action is Action.CLIPPED
 
     def _placeholder(self, entry: Entry) -> str | None:
-        """What an entry's text becomes when it is clipped."""
+        """The text that replaces an entry when it is clipped; None for arguments."""
         if entry.kind is ItemKind.SNAPSHOT:
             text = self._texts.ends(entry)[0].decode(errors="replace")
             return elide.clipped_snapshot(text, self._label(entry), entry.size)
         return elide.placeholder(entry.kind, self._label(entry), entry.size)
 
     def _count_ahead(self, queue: Queue) -> None:
-        """Count the placeholders of the entries that clipping comes to next, many in one call."""
+        """Count the placeholders of the entries that will be clipped next in one call."""
         first = queue.entries[queue.done]
         if (first.message, first.item) in self._clipped_tokens or first.kind in _NOT_AHEAD:
             return
@@ -547,9 +549,9 @@ class Evaluation:
         self._ledger.set_entry(entry, action, kept, tokens, reason)
 
     def _carry(self, entries: Sequence[Entry], reason: Reason) -> Entry | None:
-        """Clip an iteration's items, and choose the one of them whose label is to count what is dropped.
+        """Clip an iteration's items, and choose the one whose label will count the dropped iterations.
 
-        None if there is none, or a user's text, which is not clipped, would stay with it.
+        None if none is suitable, or if the iteration holds a user's text, which is never clipped.
         """
         records = self._ledger.records
         if any(entry.kind is ItemKind.TEXT and records[entry.message].role is not Role.ASSISTANT for entry in entries):

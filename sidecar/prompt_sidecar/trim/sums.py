@@ -1,8 +1,7 @@
-"""Sums of a list's beginnings, kept while single values change: a Fenwick tree.
+"""Prefix sums of a list whose values change: a Fenwick tree.
 
-Decisions ask for the tokens of many messages in a row, and change those of one, at every iteration of a run. A plain
-list of values would make one of the two linear in the run's length, and a whole run quadratic. Here both take a step
-for each binary digit of the length.
+Every iteration of a run asks for the tokens of many consecutive messages, and changes those of single ones. With a
+plain list one of the two would be linear in the run's length, and a whole run quadratic. Here both are logarithmic.
 
 Source: P. Fenwick, "A new data structure for cumulative frequency tables", Software: Practice and Experience, 1994.
 """
@@ -18,9 +17,9 @@ class Sums:
     __slots__ = ("_tree",)
 
     def __init__(self, values: Iterable[int] = ()) -> None:
-        """Begin with these values."""
+        """Start with these values."""
         self._tree = [0]
-        """At place n, counted from 1, the sum of the last `n & -n` of the first n values."""
+        """At index n, counted from 1, the sum of the last `n & -n` of the first n values."""
         for value in values:
             self.append(value)
 
@@ -28,7 +27,7 @@ class Sums:
         return len(self._tree) - 1
 
     def append(self, value: int) -> None:
-        """Take a value at the end."""
+        """Add a value at the end."""
         place = len(self._tree)
         step = 1
         while step < place & -place:
@@ -37,7 +36,7 @@ class Sums:
         self._tree.append(value)
 
     def add(self, index: int, change: int) -> None:
-        """Change one value by so much."""
+        """Add `change` to one value."""
         place = index + 1
         while place < len(self._tree):
             self._tree[place] += change
