@@ -77,7 +77,7 @@ def test_units(messages: list[plain], data: st.DataObject) -> None:
     if not ledger.groups:
         return
     first = data.draw(st.integers(0, len(ledger.groups) - 1))
-    end = ledger.unit_end(first)
+    end = ledger.pairs.unit_end(first)
     for call, answer in partners(messages):
         if first <= group_of(ledger, call) <= end:
             assert group_of(ledger, answer) <= end
@@ -166,7 +166,7 @@ def test_units_as_they_grow(messages: list[plain], data: st.DataObject) -> None:
             while at <= end:
                 end = max(end, ledger.groups[at].reach)
                 at += 1
-            assert end == ledger.unit_end(first)
+            assert end == ledger.pairs.unit_end(first)
 
 
 @given(st.lists(st.integers(0, 29), max_size=40), st.integers(1, 30))

@@ -40,6 +40,7 @@ from prompt_sidecar.trim.entries import (
     Record,
 )
 from prompt_sidecar.trim.feedback import Waiting
+from prompt_sidecar.trim.pairs import Pairs
 from prompt_sidecar.trim.sums import Sums
 
 
@@ -54,6 +55,7 @@ class Ledger:
     def __init__(self) -> None:  # noqa: PLR0915 - one line for each field
         self.records: list[Record] = []
         self.groups: list[Group] = []
+        self.pairs = Pairs(self.groups)
         self.queues: dict[Ageing, Queue] = {ageing: Queue() for ageing in Ageing}
         """Items that age: arguments and text of assistant messages; results, images and snapshots of any message."""
         self.feedback = Waiting()
@@ -104,10 +106,6 @@ class Ledger:
         self._next_live: dict[int, int] = {}
         self._live_before: dict[int, int] = {}
         """For a dropped record, an index up to which (or down to which) all records are dropped too."""
-        self._unit = 0
-        self._unit_seen = 0
-        self._unit_end = -1
-        """The last argument of `unit_end`, the first group that it has not examined yet, and its result so far."""
         self.media = 0
         """Number of images in the history."""
         self.evaluated = 0
@@ -131,7 +129,6 @@ class Ledger:
         """Results that were returned again, each with the iteration of the newer copy, until `take_repeated`."""
         self.task = -1
         """Index of the first user message, which is never touched; -1: none yet."""
-        self._open_calls: dict[str, list[int]] = {}
 
     @property
     def iteration(self) -> int:
@@ -164,7 +161,7 @@ class Ledger:
         self._answering = record.role is Role.USER and (bool(record.answers) or self._answering)
         if record.role is Role.USER and record.entries and not self._answering:
             self.closings.append(index)
-        self._pair(record)
+        self.pairs.add(record)
         if record.pinned:
             self.pin(index)
         if record.role is Role.USER:
@@ -408,7 +405,12 @@ class Ledger:
         self.batch_end = min(self.batch_end, length)
         self.batch_group = min(self.batch_group, len(self.groups) - 1)
         self.dirty = {index for index in self.dirty if index < length}
-        self._pair_again()
+        self.pairs.rebuild(self.records)
+        for group in self.groups:
+            group.pinned = False
+        for record in self.records:
+            if record.pinned and record.group >= 0:
+                self.groups[record.group].pinned = True
         self._revive_last_unit()
         self._live = Sums(0 if record.dropped else record.tokens for record in self.records)
         self._next_live, self._live_before = {}, {}
@@ -529,18 +531,6 @@ class Ledger:
                 elif entry.feedback is not None and record.group >= 0 and entry.action is None and not record.pinned:
                     self.feedback.append(entry)
 
-    def unit_end(self, group: int) -> int:
-        """The last group that must be dropped together with `group` and those between.
-
-        A repeated call for the same group continues where the last one ended, as a unit may span the whole history.
-        """
-        if self._unit != group or self._unit_end < group:
-            self._unit, self._unit_seen, self._unit_end = group, group, group
-        while self._unit_seen <= self._unit_end:
-            self._unit_end = max(self._unit_end, self.groups[self._unit_seen].reach)
-            self._unit_seen += 1
-        return self._unit_end
-
     def _revive_last_unit(self) -> None:
         """Restore the last unit of groups: if it was dropped, later answers would lack their calls."""
         first = len(self.groups) - 1
@@ -554,31 +544,3 @@ class Ledger:
                     record.dropped = False
                     self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))
-
-    def _pair_again(self) -> None:
-        self._open_calls, self._unit_end = {}, -1
-        for index, group in enumerate(self.groups):
-            group.reach, group.back, group.unanswered, group.pinned = index, index, 0, False
-        for record in self.records:
-            if record.pinned and record.group >= 0:
-                self.groups[record.group].pinned = True
-            self._pair(record)
-
-    def _pair(self, record: Record) -> None:
-        """Match results to calls: a result answers the newest open call with its id."""
-        for call_id in record.calls:
-            self._open_calls.setdefault(call_id, []).append(record.group)
-            if record.group >= 0:
-                self.groups[record.group].unanswered += 1
-        for call_id in record.answers:
-            waiting = self._open_calls.get(call_id)
-            if not waiting:
-                continue
-            group = waiting.pop()
-            if group < 0:
-                continue
-            self.groups[group].unanswered -= 1
-            self.groups[group].reach = max(self.groups[group].reach, record.group)
-            if self._unit <= group < self._unit_seen:
-                self._unit_end = max(self._unit_end, record.group)
-            self.groups[record.group].back = min(self.groups[record.group].back, group)

@@ -109,7 +109,7 @@ class Residue:
         first = ledger.drop_done
         if first >= bound:
             return False
-        end = ledger.unit_end(first)
+        end = ledger.pairs.unit_end(first)
         if end >= bound:
             return False
         ledger.drop_done = end + 1
@@ -152,5 +152,5 @@ class Residue:
         _carry_tokens(ledger, entry, 0)
         ledger.carrier, entry.counts = None, ()
         ledger.count_dropped_groups()
-        for group in range(first, ledger.unit_end(first) + 1):
+        for group in range(first, ledger.pairs.unit_end(first) + 1):
             self.changed |= ledger.drop(group, Reason.FIT)

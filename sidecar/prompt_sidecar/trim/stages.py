@@ -46,17 +46,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
+from prompt_sidecar.trim.inputs import Inputs as Inputs  # noqa: PLC0414 - callers import it from here too
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.oldest import hold_oldest
 from prompt_sidecar.trim.own_text import DROPPED_TOKENS
-from prompt_sidecar.trim.policy import AgeStage, FitStage, Policy
+from prompt_sidecar.trim.policy import AgeStage, FitStage
+from prompt_sidecar.trim.reasoning import Reasoning
 from prompt_sidecar.trim.residue import Residue, count_dropped
 
 MIN_SAVING: Final = 12
@@ -90,28 +91,6 @@ class Texts(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The inputs of one evaluation. Sizes are in tokens."""
-
-    policy: Policy
-    limit: int
-    overhead: int
-    """System prompt and tool schemas."""
-    reserve: int
-    """Room kept for our own text."""
-    recall: bool
-    """Whether markers show ids."""
-    reasoning: ReasoningRule = ReasoningRule.KEPT
-    """When reasoning may be absent."""
-    reasoning_messages: bool = False
-    """Whether reasoning is a message of its own."""
-    own_in_history: bool = False
-    """Whether registry and placeholder are inside the history; otherwise they precede it or are absent."""
-    opaque_factor: float = 1.0
-    """Factor for tokens of encrypted text: their calibration factor over that of all other tokens."""
-
-
 class Evaluation:
     """One evaluation of the fold: the stages on a ledger, with the inputs of one call."""
 
@@ -133,14 +112,13 @@ class Evaluation:
         """Tokens of placeholders that were counted ahead, by message and item."""
         self._changed = False
         self._residue = Residue(ledger, inputs.policy, inputs.limit, self._carry)
+        self._reasoning = Reasoning(ledger, inputs, lambda: self.used, self._placeholder, count)
 
     @property
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
         ledger, own = self._ledger, self._inputs.reserve
-        if (
-            ledger.counted_by_placeholder and self._inputs.recall
-        ):  # the placeholder counts them, even with no reserve for own text
+        if ledger.counted_by_placeholder and self._inputs.recall:  # it is written even with no reserve for own text
             own = max(own, DROPPED_TOKENS)
         if ledger.carrier is not None:  # its count is written last and must not exceed a mark then
             own += max(0, COUNT_TOKENS - ledger.carrier_tokens)
@@ -158,24 +136,24 @@ class Evaluation:
             self._cap(index)
         ledger.evaluated = len(ledger)
         count_dropped(ledger, self._count)  # a rewind may have restored some
-        self._changed, self._residue.changed = False, False
+        self._changed = self._residue.changed = self._reasoning.changed = False
         ledger.changed_from = len(ledger)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
-        places = self._own_places() if bound else (0, 0, 0)
+        places = self._reasoning.own_places() if bound else (0, 0, 0)
         if bound:
-            self._remove_invalid(new)
+            self._reasoning.remove_invalid(new)
         if self._policy.age_stage is AgeStage.ALWAYS:
             self._age()
         high = self._policy.fit_high * self._inputs.limit
         if self._policy.fit_stage is not FitStage.OFF and self.used > high:
             self._fit(high)
-        if self._changed or self._residue.changed:
+        if self._changed or self._residue.changed or self._reasoning.changed:
             count_dropped(ledger, self._count)
             # Otherwise only messages of the newest iteration were trimmed, which no earlier prompt holds.
             listing = bool(ledger.groups) and ledger.changed_from < ledger.groups[-1].start
             listing = listing and self._batch(placeholder_needed=placeholder_needed)
             if bound:
-                self._unbind(places, listing=listing)
+                self._reasoning.unbind(places, listing=listing)
             if listing:
                 stays = ledger.tokens_between(0, ledger.changed_from)
                 cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)
@@ -247,104 +225,22 @@ class Evaluation:
 
     # -- reasoning ---------------------------------------------------------------------------------------------------
 
-    def _remove_invalid(self, new: range) -> None:
-        """Remove bound reasoning that is not valid under this prompt, whatever else is trimmed.
-
-        This is reasoning of a model call whose prompt the sidecar did not return, and of an assistant block that was
-        edited before it was complete; where a rewind moved our own text it is all reasoning.
-        """
-        ledger = self._ledger
-        if ledger.moved:
-            ledger.moved = False
-            self._remove_reasoning(0)
-        invalid = (
-            index
-            for index in new
-            if ledger.records[index].foreign
-            or (ledger.records[index].role is Role.ASSISTANT and ledger.records[index].group == ledger.mid_block)
-        )
-        self._remove_reasoning(next(invalid, len(ledger)))
-
-    def _own_places(self) -> tuple[int, int, int]:
-        """Positions of registry and placeholder in the history, and the placeholder's count; -1: no number."""
-        ledger = self._ledger
-        registry = self._start(ledger.batch_group) if ledger.batch_group >= 0 else len(ledger)
-        counted = -1 if ledger.counted_by_placeholder and ledger.stuck else ledger.counted_by_placeholder
-        return registry, self._start(max(ledger.held, 0)), counted
-
-    def _start(self, group: int) -> int:
-        groups = self._ledger.groups
-        return groups[group].start if group < len(groups) else len(self._ledger)
-
-    def _unbind(self, before: tuple[int, int, int], *, listing: bool) -> None:
-        """Remove all reasoning after the first change, including changes of our own text.
-
-        `before`: the positions of our own text before the evaluation. `listing`: whether it is rewritten.
-        """
-        ledger = self._ledger
-        now = self._own_places()
-        first = min(ledger.changed_from, before[0], now[0]) if listing else ledger.changed_from
-        if before[1:] != now[1:] and (before[2] or now[2]):
-            first = min(first, before[1], now[1])
-        if listing and not self._inputs.own_in_history and (not ledger.listed or before[2] != now[2]):
-            first = 0  # our own text precedes the history, and changes
-        self._remove_reasoning(first)
-        last = ledger.records[-1]
-        ledger.mid_block = last.group if last.role is Role.ASSISTANT else -1
-
     def _before_cut(self) -> None:
         """Remove bound reasoning, which is removed before anything else."""
         if self._inputs.reasoning is ReasoningRule.BOUND:
-            self._changed |= self._remove_reasoning(self._cut_place())
+            self._changed |= self._reasoning.remove_from(self._cut_place())
 
     def _cut_place(self) -> int:
         """The first message that a cut will change; 0 if nothing is old."""
         old = (self._oldest(kinds, None, least) for kinds, least in ((LIGHT, 1), (HEAVY, 0)))
         return min((queue.head.message for queue in old if queue is not None and queue.head is not None), default=0)
 
-    def _remove_closed(self, target: float, first: int = 0) -> None:
-        """Remove the reasoning of finished turns, oldest first, until the target is met.
-
-        Reasoning before message `first` is kept until its iteration is dropped: removing it would rewrite everything
-        after it in the cache, most of which the cut leaves unchanged.
-        """
-        ledger, inputs = self._ledger, self._inputs
-        if inputs.reasoning is not ReasoningRule.CLOSED_TURNS or (inputs.reasoning_messages and ledger.identified):
-            return
-        while ledger.reasoning and ledger.reasoning[0].message < ledger.closed and self.used > target:
-            message = ledger.reasoning[0].message
-            while ledger.reasoning and ledger.reasoning[0].message == message:
-                entry = ledger.reasoning.popleft()
-                record = ledger.records[message]
-                if not (record.dropped or record.pinned or entry.fixed) and entry.holdable and message >= first:
-                    self._remove(entry)
-                    self._changed = True
-
-    def _remove_reasoning(self, first: int) -> bool:
-        """Remove all reasoning from message `first` on; return whether there was any.
-
-        This includes reasoning that the stash cannot store: the provider would reject the prompt with it.
-        """
-        ledger = self._ledger
-        any_removed = False
-        while ledger.reasoning and ledger.reasoning[-1].message >= first:
-            self._remove(ledger.reasoning.pop())
-            any_removed = True
-        return any_removed
-
-    def _remove(self, entry: Entry) -> None:
-        record = self._ledger.records[entry.message]
-        drop = self._inputs.reasoning_messages and record.only_reasoning
-        labelled = record.only_reasoning and not drop and entry is record.entries[0]
-        label = self._placeholder(entry) if labelled else None
-        self._ledger.remove_reasoning(entry, self._count(label) if label else 0, drop=drop)
-
     # -- age ---------------------------------------------------------------------------------------------------------
 
     def _age(self) -> None:
         """Clip all old items, however much of the limit is used."""
         self._ledger.release()
-        self._remove_closed(NOTHING)
+        self._reasoning.remove_closed(NOTHING)
         self._point_to_newer()
         self._clip_old(NOTHING)
         self._settle_old()
@@ -394,13 +290,13 @@ class Evaluation:
         low = policy.fit_low * self._inputs.limit
         self._before_cut()
         if policy.fit_stage is FitStage.LARGEST_FIRST:
-            self._remove_closed(low)
+            self._reasoning.remove_closed(low)
             self._elide_largest(low)
         if policy.age_stage is not AgeStage.OFF:
             hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
             self._residue.begin()
-            self._remove_closed(low, self._cut_place())
+            self._reasoning.remove_closed(low, self._cut_place())
             self._clip_old(low, drop=True)
             if self.used > (low + high) / 2 and ledger.release():  # rather than clip newer results
                 self._residue.begin()
