@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.prompt import surrogates
 from prompt_sidecar.prompt.body import split
-from prompt_sidecar.prompt.surrogates import lone_surrogates, mended
+from prompt_sidecar.prompt.surrogates import lone_surrogates, without_lone_surrogates
 
 _SLOW = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.", re.DOTALL
@@ -33,7 +33,7 @@ def test_finds_what_the_slow_twin_finds(at_once: int, parts: list[bytes]) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(surrogates, "_AT_ONCE", at_once)
         assert slow(raw) == list(lone_surrogates(raw))
-        whole = mended(raw)
+        whole = without_lone_surrogates(raw)
     assert len(whole) == len(raw)
     assert [] == slow(whole)
     assert (whole is raw) == (not slow(raw))

@@ -1,13 +1,13 @@
 """The model messages of the AI SDK for TypeScript, of its versions 5 and 6.
 
 A message is `{"role", "content"}` with a string or an array of parts. Calls are `tool-call` parts; results are
-`tool-result` parts of tool messages, or of the assistant's own where the provider ran the tool. A result's output says
-its type: text and JSON, each also as an error, parts (`content`), or that running it was denied. JSON that is elided is
-JSON no more, so its output becomes one of text.
+`tool-result` parts of tool messages, or of assistant messages where the provider ran the tool. A result's output has a
+type: text and JSON, each also as an error, parts (`content`), or a denied execution. Elided JSON is not JSON any more,
+so its output becomes text.
 
-An approval is asked for beside its call and answered in a tool message. It is told as a call and its answer, so it goes
-only together with its call. The body is what `generateText` takes, written as JSON. Source: the package's published
-schemas (`modelMessageSchema`) and what its conversion of prompts refuses.
+An approval is requested next to its call and answered in a tool message. It is reported as a call and its answer, so it
+is dropped only together with its call. The body is the input of `generateText`, written as JSON. Source: the package's
+published schemas (`modelMessageSchema`) and the checks in its conversion of prompts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import load_any, tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import shown_json, string, text_in_place
+from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, string_member
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -37,13 +37,13 @@ _ROLES: Final[Mapping[str, Role]] = {
 _KNOWN: Final = frozenset({"role", "content"})
 _TEXT_OUTPUTS: Final = frozenset({"text", "error-text"})
 _JSON_OUTPUTS: Final[Mapping[str, str]] = {"json": "text", "error-json": "error-text"}
-"""Types of output that hold JSON, and the type that says the same as text."""
+"""Output types for JSON, and the corresponding types for text."""
 _IMAGES: Final = frozenset({"image", "image-data", "image-url", "image-file-id"})
 _FILES: Final = frozenset({"file", "media", "file-data", "file-url"})
 _ENCRYPTED: Final = ("signature", "redactedData", "reasoningEncryptedContent", "thoughtSignature")
-"""What the SDK's providers call the encrypted text of reasoning."""
+"""Names that the SDK's providers use for the encrypted text of reasoning."""
 _APPROVAL: Final = "approval:"
-"""What begins the pairing id of an approval, which must not meet a call's id."""
+"""Prefix of the pairing id of an approval, so that it is never equal to a call's id."""
 _as_text: Final = string_member("system")
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -61,7 +61,7 @@ class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
-        """Take one part."""
+        """Read one part."""
         kind = string(part.get("type"))
         if kind == "text" and type(part.get("text")) is str:
             if part["text"]:
@@ -82,9 +82,9 @@ class _Reader(Gathering):
                 self.answers.append(_APPROVAL + string(part.get("approvalId")))
 
     def _reasoning(self, part: dict[str, Any], path: Path) -> None:
-        """Take a part of reasoning. What is encrypted of it is among the options of the provider that made it.
+        """Read a part of reasoning. Its encrypted text is among the options of its provider.
 
-        One that has an id there (OpenAI's) may be demanded with the parts that follow.
+        If it has an id there (OpenAI's), the provider may require it together with the parts that follow.
         """
         options = part.get("providerOptions")
         of_providers = [each for each in options.values() if type(each) is dict] if type(options) is dict else []
@@ -152,19 +152,14 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
             edits[item.path] = b'""' if item.text[:1] == '"' else b"{}"
         else:
             edits[item.path] = orjson.dumps(text or "")
-            if item.raw_json:  # elided JSON is text, and its output must say so
+            if item.raw_json:  # elided JSON is text, and its output must have that type
                 kind = (*item.path[:-1], "type")
                 edits[kind] = orjson.dumps(_JSON_OUTPUTS[orjson.loads(value_at(raw, kind))])
     return splice(raw, edits)
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition, plain: the agent passes `inputSchema` through the SDK's `jsonSchema`, the rest to `tool`."""
+    """A tool's definition. The agent passes `inputSchema` through the SDK's `jsonSchema`, the rest to `tool`."""
     return orjson.dumps({"name": name, "description": description, "inputSchema": orjson.Fragment(parameters)})
 
 
@@ -182,7 +177,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def system_without(value: bytes, is_own: Callable[[str], bool]) -> bytes:
-    """The system prompt without what is ours, sent back. Raises InvalidJson where it is not strict JSON."""
+    """The system prompt without our own texts that were sent back. Raises InvalidJson if it is not strict JSON."""
     if value[:1] != b"[":
         return _as_text.without(value, is_own)
     messages = [bytes(message) for message in _raw_array.decode(value)]
@@ -212,26 +207,28 @@ def _no_system() -> InvalidJson:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without members that are null; a string is the same as one text part."""
+    """The message without null members, with a string content as one text part."""
     kept = {name: member for name, member in value.items() if member is not None}
     if type(kept["content"]) is str:
         kept["content"] = [{"type": "text", "text": kept["content"]}]
     return kept
 
 
-_UNBOUND: Final = Format(
-    name="ai_sdk",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    leading_system=True,
-    system=tolerant_member(
-        SystemMember(names=("system", "instructions"), add=add_system, without=system_without, texts=system_texts)
-    ),
-    tool_fields=("tools",),
-    reserve_fields=("maxOutputTokens", "maxTokens"),
+_UNBOUND: Final = tolerant(
+    Format(
+        name="ai_sdk",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        leading_system=True,
+        system=SystemMember(
+            names=("system", "instructions"), add=add_system, without=system_without, texts=system_texts
+        ),
+        tool_fields=("tools",),
+        reserve_fields=("maxOutputTokens", "maxTokens"),
+    )
 )
 _BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -1,64 +1,62 @@
-r"""JSON that two parsers may read differently: a lone surrogate, or a key twice.
+r"""JSON that two parsers may read differently: with a lone surrogate, or with the same key twice.
 
-JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 (section 8.2) leaves open what a reader makes
-of it; of a key that stands twice in an object it says the same (section 4). Providers take both. Refused, such a
-message would refuse its prompt, and with it every later prompt of the run. So it is read as well as it can be, with
-U+FFFD for half a character and the last of two members, to count its tokens and to know its calls and results; and it
-goes back as it came: never edited, never dropped, and known again by its raw bytes.
+JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 leaves the behaviour of readers undefined
+(section 8.2), as it does for duplicate keys (section 4). Providers accept both. If the sidecar rejected such a message,
+it would reject every later prompt of the run. So it is read as well as possible, with U+FFFD for a lone surrogate and
+the last of two members, to count its tokens and find its calls and results. It is returned unchanged: never edited,
+never dropped, and recognised by its raw bytes.
 
-Each half escape takes six bytes and so does its stand-in, so whatever is found in a mended text stands at the same
-place in the text that was sent.
+The escape of a lone surrogate has six bytes and so has its replacement, so offsets are the same in both texts.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 import msgspec
 import orjson
 
 from prompt_sidecar.errors import AmbiguousJson
-from prompt_sidecar.prompt.format import Reader, Replacement, SystemMember
-from prompt_sidecar.prompt.items import Item, ItemKind, Message
+from prompt_sidecar.prompt.format import Format, Reader, SystemMember
+from prompt_sidecar.prompt.items import ItemKind, Message
 from prompt_sidecar.prompt.jsontext import digest, load, too_deep
-from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, mended
+from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, without_lone_surrogates
 
 _NONE: Final = 0xFFFD
-"""Stands for a half character of a text that holds every stand-in there is: there it is lost."""
+"""Replaces a lone surrogate in a text that already contains every character of `_STAND_INS`; it is lost there."""
 _SALT: Final = b"raw:"
-"""Stands before the raw bytes that are digested, so that no other message has the identity of such a one."""
+"""Prefix of the raw bytes that are digested, so that no unambiguous message has the same identity."""
 _KEPT: Final = frozenset({ItemKind.OPAQUE, ItemKind.REASONING})
-"""Items that are as in any message: reasoning that its provider would refuse must go, wherever it stands."""
+"""Items that stay editable: reasoning that its provider would reject must be removed even here."""
 _STAND_INS: Final = range(0xE000, 0xF900)
-"""Characters for private use, which stand in a text for its half ones while it is written anew; more than there are of
-these."""
+"""Private-use characters that replace lone surrogates while a text is edited; there are more of them than
+surrogates."""
 
-
-Writer = Callable[[bytes, Mapping[Item, Replacement]], bytes]
-Original = Callable[[bytes, Item], bytes]
+Argument = TypeVar("Argument")
 
 
 def load_any(raw: bytes, field: str) -> Any:
-    """Decode, ambiguous or not. Raises InvalidJson for what is no JSON; names `field`."""
+    """Decode JSON, ambiguous or not. Raises InvalidJson, which names `field`."""
     try:
         return load(raw, field)
     except AmbiguousJson:
-        return orjson.loads(mended(raw))
+        return orjson.loads(without_lone_surrogates(raw))
 
 
-def tolerant(read: Reader) -> Reader:
-    """A reader that takes ambiguous messages too; see the module."""
+def _tolerant_reader(read: Reader) -> Reader:
+    """A reader that accepts ambiguous messages too; see the module."""
 
     def read_any(raw: bytes, field: str, identify: bool = True) -> Message:
         try:
             return read(raw, field, identify)
         except (AmbiguousJson, orjson.JSONDecodeError):
             pass
-        plain = _without_doubles(mended(raw), field)
+        plain = _without_doubles(without_lone_surrogates(raw), field)
         message = read(plain, field, identify)
-        # An original is its text: what stands in the message that was sent cannot always be decoded.
+        # The original of an item is its text, as its raw JSON cannot always be decoded.
         items = tuple(
             item if item.kind in _KEPT else item._replace(raw_json=False, fixed=True, free_text=True)
             for item in message.items
@@ -68,34 +66,32 @@ def tolerant(read: Reader) -> Reader:
     return read_any
 
 
-def tolerant_write(write: Writer) -> Writer:
-    """A writer that leaves half characters as they are."""
+def _restoring_surrogates(call: Callable[[bytes, Argument], bytes]) -> Callable[[bytes, Argument], bytes]:
+    """A function from a message's bytes to bytes that keeps lone surrogates, which msgspec rejects."""
 
-    def write_any(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
+    def call_any(raw: bytes, argument: Argument) -> bytes:
         try:
-            return write(raw, replacements)
+            return call(raw, argument)
         except msgspec.DecodeError:
             clean, restored = _shielded(raw)
-            return restored(write(clean, replacements))
+            return restored(call(clean, argument))
 
-    return write_any
-
-
-def tolerant_original(original: Original) -> Original:
-    """Tells the original of an item of an ambiguous message too."""
-
-    def original_of_any(raw: bytes, item: Item) -> bytes:
-        try:
-            return original(raw, item)
-        except msgspec.DecodeError:
-            clean, restored = _shielded(raw)
-            return restored(original(clean, item))
-
-    return original_of_any
+    return call_any
 
 
-def tolerant_member(member: SystemMember) -> SystemMember:
-    """A system prompt that may hold half a character: what is added or taken out leaves it as it is."""
+def tolerant(format_: Format) -> Format:
+    """The format with a reader, a writer and a system member that accept ambiguous messages too; see the module."""
+    return replace(
+        format_,
+        read=_tolerant_reader(format_.read),
+        write=_restoring_surrogates(format_.write),
+        original=_restoring_surrogates(format_.original),
+        system=None if format_.system is None else _tolerant_member(format_.system),
+    )
+
+
+def _tolerant_member(member: SystemMember) -> SystemMember:
+    """A system member that keeps lone surrogates when our own text is added or removed."""
 
     def add(value: bytes | None, text: str) -> bytes:
         if value is None:
@@ -108,13 +104,13 @@ def tolerant_member(member: SystemMember) -> SystemMember:
         return restored(member.without(clean, is_own))
 
     def texts(value: bytes) -> list[str]:
-        return member.texts(mended(value))
+        return member.texts(without_lone_surrogates(value))
 
     return SystemMember(member.names, add, without, texts)
 
 
 def _without_doubles(raw: bytes, field: str) -> bytes:
-    """A text in which each key stands once: the last value, as the parsers of most languages read it."""
+    """A text without duplicate keys: the last value is kept, as most languages' parsers do."""
     try:
         load(raw, field)
     except AmbiguousJson:
@@ -126,7 +122,7 @@ def _without_doubles(raw: bytes, field: str) -> bytes:
 
 
 def _shielded(value: bytes) -> tuple[bytes, Callable[[bytes], bytes]]:
-    """A text with another character for each half one, and what puts them back in what was made of it."""
+    """A text with other characters for lone surrogates, and the function that restores them in an edited text."""
     places = list(lone_surrogates(value))
     if not places:
         return value, lambda made: made

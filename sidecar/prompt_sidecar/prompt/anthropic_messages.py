@@ -1,19 +1,19 @@
-"""Anthropic's messages.
+"""Anthropic's Messages API.
 
 A message is `{"role", "content"}` with a string or an array of blocks. Calls are `tool_use` blocks whose input is an
 object; results are `tool_result` blocks that open the next user turn. The system prompt is a member of the body, a
-string or an array of text blocks, and no system message may stand in the history. Cache marks move from call to call,
-so they are no part of a message's identity.
+string or an array of text blocks; system messages in the history are not allowed. Cache marks move from call to call,
+so they are not part of a message's identity.
 
-Thinking blocks are signed: they stay as they are, where they are, or leave their message altogether. When they may or
-must leave depends on the model; see `thinking.py`. Models that bind thinking to what stands before it also take system
-messages inside the history ("must immediately follow a user turn … and must either be the last entry in messages or be
-immediately followed by an assistant turn"), so what of ours changes stands there, and `system` never does.
+Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
+on the model; see `thinking.py`. Models that bind thinking to the prompt before it also accept system messages in the
+history ("must immediately follow a user turn … and must either be the last entry in messages or be immediately followed
+by an assistant turn"), so our changing text is placed there and the `system` member stays constant.
 
-What the provider's own tools do stands in assistant messages: a `…_tool_use` block and its `…_tool_result`, which may
-come in a later message (code that calls the client's tools ends after their results). Neither is edited, and both are
-told as a call and its answer, so that they are dropped together. This goes by the ending of the block's type, so a
-server tool of tomorrow is paired too.
+Uses of the provider's own tools are in assistant messages: a `…_tool_use` block and its `…_tool_result`, which may be
+in a later message (code that calls the client's tools ends after their results). Neither is edited, and both are
+reported as a call and its answer, so that they are dropped together. They are recognised by the ending of the block's
+type, so future server tools are paired too.
 
 Source: the provider's API reference, messages, and its pages on tool use, programmatic tool calling, extended thinking,
 search results and prompt caching; on system messages its page "Mid-conversation system messages", copy of 2026-09-26.
@@ -28,19 +28,19 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from prompt_sidecar.prompt.ambiguous import tolerant
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import string, text_in_place
-from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
+from prompt_sidecar.prompt.parts import original_at, string, text_in_place
+from prompt_sidecar.prompt.system_member import add_block, block_member
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _SERVER_CALL: Final = "_tool_use"
 _SERVER_RESULT: Final = "_tool_result"
 _THINKING: Final[Mapping[Any, str]] = {"thinking": "signature", "redacted_thinking": "data"}
-"""Blocks of reasoning, and the member of each that is encrypted."""
+"""Types of reasoning blocks, with the name of the encrypted member."""
 _KNOWN: Final = frozenset({"role", "content"})
 _SYSTEM: Final = "json.body.system"
 
@@ -58,7 +58,7 @@ class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
-        """Take one block."""
+        """Read one block."""
         kind = part.get("type")
         if kind == "text" and type(part.get("text")) is str:
             if part["text"]:
@@ -94,7 +94,7 @@ class _Reader(Gathering):
         self._inside(block.get("content"), (*path, "content"), f"{field}.content", call_id, result)
 
     def _inside(self, content: Any, path: Path, field: str, call_id: str, result: int) -> None:
-        """Take the content of a result, or of a document or search result in it."""
+        """Read the content of a result, or of a document or search result in it."""
         if type(content) is str:
             self._text(content, path, call_id, result)
         elif type(content) is list:
@@ -130,7 +130,7 @@ class _Reader(Gathering):
 
 
 def _document_text(source: dict[str, Any]) -> str:
-    """The member of a document's source that holds text, plain or as blocks; empty if none does, as in a PDF."""
+    """Name of the member of a document's source with text, plain or as blocks; empty if there is none, as in a PDF."""
     member = {"text": "data", "content": "content"}.get(string(source.get("type")), "")
     shapes = (str,) if member == "data" else (str, list)
     return member if type(source.get(member)) in shapes else ""
@@ -153,11 +153,6 @@ def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     return orjson.dumps(text or "")
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def add_system(value: bytes | None, text: str) -> bytes:
     """Add a text block to the system prompt; what is there keeps its bytes.
 
@@ -177,7 +172,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def system_message(text: str) -> bytes:
-    """A system message inside the history, for models that take one."""
+    """A system message inside the history, for models that accept one."""
     return orjson.dumps({"role": "system", "content": text})
 
 
@@ -213,28 +208,23 @@ def _comparable_text(block: dict[str, Any]) -> str:
 
 
 CALL_TOKENS: Final = 32
-"""Tokens around a call, and around a result: on two recorded runs with the provider's own counts 41 and 43, which are
-26 and 38 of ours once the factor of the model's vocabulary is taken off."""
+"""Framing tokens of a call, and of a result: on two recorded runs with the provider's own counts 41 and 43, which are
+26 and 38 of ours after division by the calibration factor of the model."""
 
-_UNBOUND: Final = Format(
-    name="anthropic_messages",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    system=tolerant_member(
-        SystemMember(
-            names=("system",),
-            add=add_system,
-            without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
-            texts=lambda value: block_texts(value, _SYSTEM),
-        )
-    ),
-    call_tokens=CALL_TOKENS,
-    tool_fields=("tools",),
-    reserve_fields=("max_tokens",),
-    reasoning=ReasoningRule.CLOSED_TURNS,
+_UNBOUND: Final = tolerant(
+    Format(
+        name="anthropic_messages",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        system=block_member("system", add_system),
+        call_tokens=CALL_TOKENS,
+        tool_fields=("tools",),
+        reserve_fields=("max_tokens",),
+        reasoning=ReasoningRule.CLOSED_TURNS,
+    )
 )
 _BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND, system_message=system_message, system_after_user=True)
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -1,10 +1,10 @@
-"""Amazon Bedrock's Converse, one format for the models of many makers.
+"""Amazon Bedrock's Converse API, one format for the models of many vendors.
 
 A message is `{"role", "content"}` with an array of blocks, each an object whose one member is its kind. Calls are
 `toolUse` blocks whose input is an object; results are `toolResult` blocks in the next user turn, with content of their
-own: texts, JSON, media. The system prompt is a member of the body, an array of blocks, and no system message may stand
-in the history. Reasoning is signed: it stays as it is, or leaves its message altogether (`thinking.py`). A cache point
-is a block of its own that moves from call to call, so it is no part of a message's identity. Source: the provider's API
+own: texts, JSON, media. The system prompt is a member of the body, an array of blocks; system messages in the history
+are not allowed. Reasoning is signed: it is kept unchanged, or removed (`thinking.py`). A cache point is a block of its
+own that moves from call to call, so it is not part of a message's identity. Source: the provider's API
 reference, Converse, ContentBlock, ToolResultContentBlock, and its user guide on tool use and prompt caching.
 """
 
@@ -17,15 +17,15 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.anthropic_messages import CALL_TOKENS
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement, SystemMember
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.jsontext import array_length, canonical, splice
+from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
-from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
+from prompt_sidecar.prompt.system_member import add_block, block_member
 
 _ROLES: Final[Mapping[str, Role]] = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _KNOWN: Final = frozenset({"role", "content"})
@@ -49,7 +49,7 @@ class _Reader(Gathering):
     """Gathers the items of one message in order."""
 
     def part(self, part: Any, path: Path, field: str) -> None:
-        """Take one block."""
+        """Read one block."""
         kind, value = _kind(part, field)
         if kind == "text" and type(value) is str:
             if value:
@@ -66,7 +66,7 @@ class _Reader(Gathering):
             self.other.append(canonical(part).decode())
 
     def _reasoning(self, value: dict[str, Any], path: Path) -> None:
-        """Take a block of reasoning: a signed text, or a redacted one, whose bytes are base64."""
+        """Read a block of reasoning: a signed text, or a redacted one, whose bytes are base64."""
         signed = value.get("reasoningText")
         signed = signed if type(signed) is dict else {}
         encrypted = string(signed.get("signature")) + string(value.get("redactedContent"))
@@ -75,7 +75,7 @@ class _Reader(Gathering):
 
     @staticmethod
     def _is_call(use: dict[str, Any]) -> bool:
-        """Whether the agent answers it; calls with a type, and results in the model's turn, are the server's."""
+        """Whether the agent answers the call; calls with a type, and results in the model's turn, are the server's."""
         return "input" in use and use.get("type") is None
 
     def _call(self, use: dict[str, Any], path: Path) -> None:
@@ -125,11 +125,6 @@ def _value(item: Item, text: Replacement) -> bytes:
     return result_value(text or "", whole=item.raw_json and type(item.path[-2]) is int)
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def add_system(value: bytes | None, text: str) -> bytes:
     """Add a text block to the system prompt; what is there keeps its bytes.
 
@@ -158,7 +153,7 @@ def _array(value: Any, field: str) -> list[Any]:
 
 
 def _kind(block: Any, field: str) -> tuple[str, Any]:
-    """A block's kind and value; an empty kind where it has not exactly one member."""
+    """A block's kind and value; the kind is empty unless it has exactly one member."""
     if type(block) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
     present = [(name, member) for name, member in block.items() if member is not None]
@@ -166,7 +161,7 @@ def _kind(block: Any, field: str) -> tuple[str, Any]:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without what moves between calls (cache points) and without members that are null."""
+    """The message without cache points, which move between calls, and without null members."""
     kept = {name: member for name, member in value.items() if member is not None}
     if type(kept.get("content")) is list:
         kept["content"] = [
@@ -175,24 +170,19 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-_UNBOUND: Final = Format(
-    name="bedrock_converse",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    system=tolerant_member(
-        SystemMember(
-            names=("system",),
-            add=add_system,
-            without=lambda value, is_own: block_without(value, is_own, _SYSTEM),
-            texts=lambda value: block_texts(value, _SYSTEM),
-        )
-    ),
-    call_tokens=CALL_TOKENS,
-    tool_fields=("toolConfig.tools",),
-    reserve_fields=("inferenceConfig.maxTokens",),
+_UNBOUND: Final = tolerant(
+    Format(
+        name="bedrock_converse",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        system=block_member("system", add_system),
+        call_tokens=CALL_TOKENS,
+        tool_fields=("toolConfig.tools",),
+        reserve_fields=("inferenceConfig.maxTokens",),
+    )
 )
 _BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND)
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -1,14 +1,14 @@
-"""A request body as slices: where each message starts and ends, found again at the cost of what is new.
+"""A request body as slices: where each message starts and ends, found at the cost of the new messages only.
 
-An agent sends its whole history at every call, so a body mostly begins like the one before. The scan therefore takes
-the last split: it compares bytes up to the first message that differs (a memcmp), and reads only from there on. A
+An agent sends its whole history at every call, so a body mostly begins like the one before. The scan therefore starts
+from the last split: it compares bytes up to the first message that differs (a memcmp), and parses only from there on. A
 slice is never copied; a split is offsets into the body that was received.
 
     {"model": …, "messages": [ {…}, {…}, {…} ], "tools": …}
      ^ head                    ^ starts[0]   ^ ends[-1]  ^ tail
 
-The other members of the body are spans too. They are looked at, and our own text is added to one of them in formats
-that keep the system prompt there; all else goes back as it came.
+The other members of the body are spans too. Our own text is added to one of them in formats that have the system prompt
+there; all others are returned unchanged.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ import orjson
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.jsontext import raise_if_out_of_memory
 from prompt_sidecar.prompt.structure import check_decoding, check_slices
-from prompt_sidecar.prompt.surrogates import mended
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 FIELD: Final = "json.body"
-"""The request field that every message of this file is about."""
+"""The request field that error messages of this file refer to."""
 
 MESSAGES: Final = "messages"
-"""The body's member that holds the messages in most formats."""
+"""The body's member for the messages in most formats."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _COMMA: Final = re.compile(rb"[ \t\r\n]*,[ \t\r\n]*")
 _KEY: Final = re.compile(rb'("(?:[^"\\]|\\.)*")[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 MAX_NAME: Final = 4_096
-"""Bytes of a member's name, with the white space around its colon: providers' names have some tens. Python's regular
-expressions keep some hundred bytes for each time that a repeated group has matched, so no name may be of any length."""
+"""Most bytes of a member's name, with the white space around its colon; providers' names have some tens. Python's
+regular expressions keep some hundred bytes for each match of a repeated group, so the length of names must be
+limited."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _CHECKED_AT_ONCE: Final = 65_536
-"""Bytes that are decoded in one go to see that they are UTF-8."""
+"""Bytes decoded at once to check that they are UTF-8."""
 
 Raws = TypeVar("Raws", dict[str, msgspec.Raw], list[msgspec.Raw])
 
@@ -56,7 +57,7 @@ class Span:
 
 @dataclass(slots=True)
 class Split:
-    """A body in slices."""
+    """A body as offsets of its messages and members."""
 
     raw: bytes
     starts: list[int]
@@ -65,9 +66,9 @@ class Split:
     """The members of the body other than the messages; empty for a bare array."""
     is_object: bool
     same: int = 0
-    """Messages at the start that are, byte for byte, those of the split before."""
+    """Number of leading messages with the same bytes as in the previous split."""
     is_text: bool = False
-    """Whether a plain string stands in place of the array; the one message is that string, quotes included."""
+    """Whether the messages are a plain string; the only message is that string, quotes included."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -87,12 +88,12 @@ class Split:
 
     @property
     def head(self) -> bytes:
-        """What stands before the first message."""
+        """The bytes before the first message."""
         return self.raw[: self.starts[0]]
 
     @property
     def tail(self) -> bytes:
-        """What stands after the last message."""
+        """The bytes after the last message."""
         return self.raw[self.ends[-1] :]
 
 
@@ -101,9 +102,9 @@ def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, te
 
     Args:
         raw: the body.
-        before: the body before, split.
-        member: the body's member that holds the messages; the same as in the body before.
-        text: whether a plain string may stand in place of the array.
+        before: the split of the previous body.
+        member: the body's member for the messages; the same as in the previous body.
+        text: whether the messages may be a plain string.
 
     Raises:
         InvalidJson: not JSON, neither an object with that member nor an array, a member twice, or no message at all.
@@ -119,7 +120,7 @@ def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, te
 
 
 def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
-    """Make a split of messages that came as slices, for formats whose bodies are not JSON."""
+    """Make a split of separate slices, for formats whose bodies are not JSON."""
     raw = b"".join(slices)
     ends: list[int] = []
     at = 0
@@ -134,7 +135,7 @@ def join_slices(slices: Sequence[bytes], before: Split | None = None) -> Split:
 
 
 def _check_text(found: Split) -> None:
-    """Raises InvalidJson if a member that no reader looks at is not UTF-8; messages are checked when they are read."""
+    """Raises InvalidJson if a member besides the messages is not UTF-8; messages are checked when they are read."""
     for name, span in found.fields.items():
         decoder = getincrementaldecoder("utf-8")()
         try:
@@ -147,7 +148,7 @@ def _check_text(found: Split) -> None:
 
 
 def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
-    """Split a body that begins like the one before, up to some message; None if not even its head is the same."""
+    """Split a body that shares a prefix of messages with the previous one; None if not even its head is the same."""
     if not before.starts or not raw.startswith(memoryview(before.raw)[: before.starts[0]]):
         return None
     same = _prefix(raw, before, 0)
@@ -204,7 +205,7 @@ def equal_slice(one: Split, other: Split, index: int) -> bool:
 
 
 def _prefix(raw: bytes, before: Split, low: int) -> int:
-    """Count the messages with which `raw` begins as `before` does, offsets alike. At most two memcmps of the whole."""
+    """Count the leading messages that `raw` shares with `before` at the same offsets, with at most two full memcmps."""
     high = len(before)
     view = memoryview(before.raw)
     if raw.startswith(view[before.starts[0] : before.ends[high - 1]], before.starts[0]):
@@ -222,7 +223,7 @@ def _prefix(raw: bytes, before: Split, low: int) -> int:
 
 
 def _ends_message(raw: bytes, at: int) -> bool:
-    """Whether a value can end here: `1` is no prefix of `12`, though its bytes are."""
+    """Whether a value can end here: the number `1` is not the beginning of `12`, though its bytes are."""
     at = _skip_space(raw, at)
     return raw[at : at + 1] in (b",", b"]")
 
@@ -240,7 +241,7 @@ def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list
 def _scan_object(
     raw: bytes, shift: int, member: str, *, text: bool = False
 ) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
-    """Spans of an object's members and of the messages in it, and whether these are a plain string.
+    """Spans of an object's members and of its messages, and whether these are a plain string.
 
     `shift` is added to every offset.
     """
@@ -259,11 +260,12 @@ def _scan_object(
         name = _decode_key(key.group(1))
         value = members.get(name)
         at = key.end()
-        # A member given twice has the bytes of its last value, so an earlier one with other bytes shows here.
+        # For a duplicate member the decoder returns its last value, so an earlier one with other bytes is detected
+        # here.
         if value is None or name in fields or (name == member and messages is not None):
             raise _twice(name)
         size = len(memoryview(value))
-        if not raw.startswith(value, at) and mended(raw[at : at + size]) != bytes(value):
+        if not raw.startswith(value, at) and without_lone_surrogates(raw[at : at + size]) != bytes(value):
             raise _twice(name)
         if name == member:
             is_text = text and raw[at : at + 1] == b'"'
@@ -309,7 +311,7 @@ def _scan_array(
 
 
 def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
-    """The name of the member that begins at `at`; None if none does. Raises TooLarge where it is too long."""
+    """The name of the member that begins at `at`; None if there is none. Raises TooLarge if it is too long."""
     at = _skip_space(raw, at)
     found = _KEY.match(raw, at, at + MAX_NAME)
     if (found is None or found.end() == at + MAX_NAME) and raw[at : at + 1] == b'"':
@@ -320,7 +322,7 @@ def _key(raw: bytes, at: int) -> re.Match[bytes] | None:
 
 
 def _inner(value: bytes, path: str) -> bytes | None:
-    """The raw JSON of what stands at a dotted path inside a member; None if nothing does."""
+    """The raw JSON at a dotted path inside a member; None if it is absent."""
     for name in path.split("."):
         if value[:1] != b"{":
             return None
@@ -335,11 +337,11 @@ def _inner(value: bytes, path: str) -> bytes | None:
 
 
 def _decoded(decoder: msgspec.json.Decoder[Raws], text: bytes | memoryview) -> Raws:
-    """Find the parts of an object or array; where half a character stands, which the library refuses, another does."""
+    """Find the parts of an object or array. Lone surrogates, which the library rejects, are replaced first."""
     try:
         return decoder.decode(text)
     except msgspec.DecodeError:
-        return decoder.decode(mended(bytes(text)))
+        return decoder.decode(without_lone_surrogates(bytes(text)))
 
 
 def _skip_space(text: bytes, at: int) -> int:
@@ -349,7 +351,7 @@ def _skip_space(text: bytes, at: int) -> int:
 
 def _decode_key(literal: bytes) -> str:
     try:
-        name: str = orjson.loads(mended(literal))
+        name: str = orjson.loads(without_lone_surrogates(literal))
     except orjson.JSONDecodeError as error:
         raise_if_out_of_memory(error)
         raise InvalidJson(f"{FIELD} has a member whose name is not a valid string", field=FIELD) from None
@@ -373,7 +375,7 @@ _KNOWN_MEMBERS: Final = frozenset(
 
 
 def _malformed(error: Exception, text: bytes) -> InvalidJson:
-    """Say what is wrong with a text; orjson has the better words for a lone surrogate. Neither quotes the text."""
+    """The error for malformed JSON; orjson describes lone surrogates better. Neither library quotes the text."""
     reason = str(error) if isinstance(error, msgspec.DecodeError) else "not UTF-8"
     try:
         check_decoding(text, FIELD)
@@ -387,7 +389,7 @@ def _malformed(error: Exception, text: bytes) -> InvalidJson:
 
 
 def continued(before: Split, count: int, after: Split, *, is_json: bool) -> Split:
-    """The whole prompt that a body stands for which holds only what follows `count` messages of the one before."""
+    """The whole prompt of a delta body, which holds only the messages after the first `count` of the one before."""
     old = before.raw[before.starts[0] : before.ends[count - 1]] if count else b""
     comma = b"," if count and is_json else b""
     head = after.head

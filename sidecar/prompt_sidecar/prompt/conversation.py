@@ -1,7 +1,7 @@
-"""Typed messages: `prompt_sidecar.v1.Message`, for agents that hold types of their own.
+"""Typed messages, `prompt_sidecar.v1.Message`, for agents with message types of their own.
 
-A slice is a message's serialised bytes, so what is not trimmed goes back as it came, fields of a later version
-included. An image that is clipped becomes text: a text part, or inside a tool result an image of media type text/plain.
+A slice is a message's serialised bytes, so what is not trimmed is returned unchanged, including fields of a later
+version. An image that is clipped becomes text: a text part, or inside a tool result an image of media type text/plain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROLES: Final[Mapping[int, Role]] = {
 
 
 def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
-    """Decode one message; see `Format.read`. Raises InvalidRequest where a role or a part is not said or not JSON."""
+    """Decode one message; see `Format.read`. Raises InvalidRequest if a role or part is unset or not JSON."""
     message = _parse(raw, field)
     role = _ROLES.get(message.role)
     if role is None:
@@ -66,7 +66,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
         elif kind == "opaque_json":
             other.append(canonical(load_any(part.opaque_json.encode(), f"{where}.opaque_json")).decode())
         else:
-            raise InvalidRequest(f"{where} says no kind", field=where)
+            raise InvalidRequest(f"{where} has no kind set", field=where)
     if other or not items:
         items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
     return Decoded(
@@ -110,13 +110,13 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
             part.text = text or ""
     for (index,) in sorted(removed, reverse=True):
         del message.parts[int(index)]
-    if removed and not message.parts:  # a message must say something
+    if removed and not message.parts:  # a message must have content
         message.parts.add(text=label)
     return message.SerializeToString(deterministic=True)
 
 
 def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message; of an image and of a whole message its protobuf JSON."""
+    """The original of an item of this message; protobuf JSON for an image or a whole message."""
     if not item.raw_json:
         return item.text.encode()
     message = pb.Message.FromString(raw)
@@ -157,5 +157,5 @@ _UNBOUND: Final = Format(
     is_json=False,
 )
 _BOUND: Final = replace(_UNBOUND, only_leading=True, reasoning=ReasoningRule.BOUND)
-"""Where the agent's provider takes a system message is not known, so none stands inside the history."""
+"""It is not known where the agent's provider accepts a system message, so none is placed inside the history."""
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -1,16 +1,16 @@
-"""What a format is: how its messages are read and written, and where the sidecar's own text may stand.
+"""Formats: how messages are read and written, and where the sidecar's own text may be placed.
 
-A format is one file with one `Format` value, and one row in `formats.py`. It knows the shape of a message and nothing
-else: no stage, no run and no server asks which format it is dealing with.
+A format is one file with one `Format` value, and one row in `formats.py`. It only describes the shape of messages and
+bodies: no stage, no run and no server asks which format it is dealing with.
 
-Our own text goes into the history as messages where the format has a system message that may stand anywhere and is not
-stored (`system_message`), else into the body's system member (`system`), else to the caller. A format that has both
-puts what never changes into the member and the rest into the history.
+Our own text is placed in the history as messages where the format allows system messages anywhere and the provider does
+not store them (`system_message`), else in the body's system member (`system`), else it is returned to the caller. A
+format with both places the constant text in the member and the rest in the history.
 
-Calls and results are paired by id: of the results with one id each answers the newest block of assistant messages with
-an open call of that id, within the block in order. Where the format's calls may have no id, its reader puts
-`pairing_id(call_id, tool)` of `items.py` wherever an id belongs: in `Message.calls` and `Message.answers`, and in the
-`call_id` of arguments, results and their images. Calls without an id are then paired by name and order.
+Calls and results are paired by id: a result answers the newest block of assistant messages with an open call of its id,
+in order within the block. Where the format's calls may have no id, its reader uses `pairing_id(call_id, tool)` of
+`items.py` as the id: in `Message.calls` and `Message.answers`, and in the `call_id` of arguments, results and their
+images. Calls without an id are then paired by name and order.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from prompt_sidecar.prompt.body import FIELD, MESSAGES, Split
 from prompt_sidecar.prompt.items import Item, Message
 
 CALL_TOKENS: Final = 8
-"""A tool call's or result's own framing and its id as a provider shows it to the model, where nothing is known of
-it."""
+"""Default tokens for the framing and id of a tool call or result, as the provider shows them to the model."""
 
 Replacement = str | None
 """New text for an item; None: the empty value that its kind allows, such as `{}` for arguments."""
@@ -37,16 +36,16 @@ class Reader(Protocol):
     def __call__(self, raw: bytes, field: str, identify: bool = True) -> Message:
         """Decode `raw`; `field` is the request field to name in an error.
 
-        Without `identify` the identity is empty, and the message is one that was read before: it is not checked again.
+        Without `identify` the identity is empty. Only for messages that were read before, as it skips the checks.
         """
         ...
 
 
 class Variant(Protocol):
-    """Tells what a body is in."""
+    """Selects the variant of a format for a body."""
 
     def __call__(self, body: Split, model: str = "", /) -> Format:
-        """The variant of a body that is for `model`; empty: nobody said."""
+        """The variant for a body and model; `model` is empty if it is not known."""
         ...
 
 
@@ -56,23 +55,24 @@ class ReasoningRule(Enum):
     KEPT = "kept"
     """Only where its whole message is dropped."""
     CLOSED_TURNS = "closed_turns"
-    """Before the last words of the user: the turn that is going on needs all of its reasoning."""
+    """Before the user's last text: the current turn needs all of its reasoning."""
     BOUND = "bound"
-    """Each block is valid only after the very prompt that it was produced under, and must go if that changes."""
+    """A block is valid only after exactly the prompt that it was produced under, and must be removed if that
+    changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemMember:
-    """The body's member that holds the system prompt, in formats where it is not the leading system messages."""
+    """The body's member for the system prompt, in formats where it is not the leading system messages."""
 
     names: tuple[str, ...]
-    """Its accepted spellings; where a body has none of them, the first is written."""
+    """Its accepted names; the first is used where a body has none of them."""
     add: Callable[[bytes | None, str], bytes]
-    """Add a text of ours to its value (None: the body has none). Raises InvalidJson for a shape that takes none."""
+    """Add our own text to its value (None: the body has none). Raises InvalidJson for an unsupported shape."""
     without: Callable[[bytes, Callable[[str], bool]], bytes]
-    """Its value without the pieces that are ours, sent back; the same bytes if there are none. Raises InvalidJson."""
+    """Its value without our own texts that were sent back; the same bytes if there are none. Raises InvalidJson."""
     texts: Callable[[bytes], list[str]]
-    """The texts in its value whose tokens count, anything that is no text as compact JSON. Raises InvalidJson."""
+    """The texts in its value whose tokens count; other values as compact JSON. Raises InvalidJson."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,63 +83,63 @@ class Format:
     read: Reader
     """Decode a message. Raises InvalidJson."""
     write: Callable[[bytes, Mapping[Item, Replacement]], bytes]
-    """Return the message's bytes with the items replaced; everything else keeps its bytes."""
+    """Return the message's bytes with the items replaced; all other bytes are kept."""
     original: Callable[[bytes, Item], bytes]
-    """The original of an item of that message: UTF-8 of a text, raw JSON of anything else."""
+    """The original of an item of that message: UTF-8 of a text, raw JSON of other values."""
     system_message: Callable[[str], bytes] | None
-    """Write a system message that may stand anywhere in the history; None where the format has none."""
+    """Write a system message that may be anywhere in the history; None if the format does not allow one."""
     tool: Callable[[str, str, bytes], bytes]
-    """Define a tool in the body's own schema: of name, description and parameters (a JSON Schema) make JSON."""
+    """Define a tool in the body's own schema, as JSON, from name, description and parameters (a JSON Schema)."""
     system_after_user: bool = False
-    """Whether a system message inside the history may stand only between a user's message and the model's; what never
-    changes of ours then stands in the body's system member."""
+    """Whether a system message in the history must be between a user message and an assistant message. Our constant
+    text is then placed in the body's system member."""
     only_leading: bool = False
-    """Whether system messages may stand only before all others: what of ours would stand further down stands there."""
+    """Whether system messages must precede all others; all our own text is then placed there."""
     leading_system: bool = False
-    """Whether system messages at the start are the system prompt: no part of the history, rewritten as agents like."""
+    """Whether leading system messages are the system prompt: not part of the history, so agents may rewrite them."""
     system: SystemMember | None = None
-    """The body's member that holds the system prompt. Our text goes there only if there is no `system_message`."""
+    """The body's member for the system prompt. Our text is placed there only if there is no `system_message`."""
     messages_field: str = MESSAGES
-    """The body's member that holds the messages."""
+    """The body's member for the messages."""
     text_message: bool = False
-    """Whether a plain string may stand in place of the messages; `read` then takes the string, quotes included. Such a
-    prompt is one message of the user, and the `variant` for it must have no `system_message`."""
+    """Whether the messages may be a plain string; `read` then gets the string, quotes included. Such a prompt is one
+    user message, and the `variant` for it must have no `system_message`."""
     tool_fields: tuple[str, ...] = ()
-    """The body's members that hold tool schemas, whose tokens count; `outer.inner` for one inside another."""
+    """The body's members for tool schemas, whose tokens count; `outer.inner` for a nested one."""
     reserve_fields: tuple[str, ...] = ()
-    """The body's members that ask for tokens of answer, the best known first; dotted as `tool_fields`."""
+    """The body's members for the output limit in tokens, the most common first; dotted as `tool_fields`."""
     is_json: bool = True
     """Whether a body is JSON; otherwise messages come as slices."""
     single: bool = False
-    """Whether a body is one message that stands on its own, beside the run's history."""
+    """Whether a body is a single message that is not part of the run's history."""
     variant: Variant | None = None
-    """The format that a body really is in, where what else it says decides that; it has the same name."""
+    """Selects a variant of the format, with the same name, by the body's other members and the model."""
     bound: Format | None = None
-    """The format where the model binds reasoning to what stands before it; None: no model of the format's does."""
+    """The variant for models that bind reasoning to the prompt before it; None if there are no such models."""
     reasoning: ReasoningRule = ReasoningRule.CLOSED_TURNS
     """When reasoning may be absent."""
     call_tokens: int = CALL_TOKENS
-    """Tokens that stand around a call, and around a result."""
+    """Framing tokens of a call, and of a result."""
     reasoning_messages: bool = False
-    """Whether reasoning is a message of its own, which is dropped where another format's would lose its reasoning."""
+    """Whether reasoning is a message of its own, which is dropped to remove it."""
 
     @property
     def directives_in_history(self) -> bool:
-        """Whether our directives are a message."""
+        """Whether our directives are placed in a message."""
         return self.system_message is not None and not self.system_after_user
 
     @property
     def in_history(self) -> bool:
-        """Whether a message of ours may stand inside the history."""
+        """Whether a message of ours may be placed inside the history."""
         return self.system_message is not None and not self.only_leading
 
     @property
     def messages_path(self) -> str:
-        """The request field that holds the messages."""
+        """Path of the request field with the messages."""
         return f"{FIELD}.{self.messages_field}" if self.is_json else "conversation.messages"
 
     def member(self, body: Split) -> tuple[str, bytes | None]:
-        """The system member's name in a body, in the spelling that is there, and its value; None: it has none."""
+        """Name of the system member as it is in the body, else its first name, and its value (None: absent)."""
         if self.system is None:
             return "", None
         for name in self.system.names:

@@ -30,4 +30,4 @@ FORMATS: Final[Mapping[str, Format]] = {
         conversation.FORMAT,
     )
 }
-"""A new format is a file beside this one and a row above (and a value of the proto's enum, for those that are JSON)."""
+"""A new format is a file in this package and a row above (and a value of the proto's enum, for JSON formats)."""

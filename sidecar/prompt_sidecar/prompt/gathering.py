@@ -1,7 +1,7 @@
-"""Reading a message that holds its parts in a list: what formats that do so have in common.
+"""The common base of readers for formats whose messages are lists of parts.
 
-A format derives from `Gathering` and says what one part is; the rest is the same for all of them: a role, the items in
-order, whatever else takes tokens, and an opaque item where a message holds more than its items tell.
+A format derives from `Gathering` and defines how one part is read. The rest is shared: the role, the items in order,
+other content that takes tokens, and an opaque item where a message has content outside its items.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Gathering(ABC):
         self.other: list[str] = []
         self.opaque = 0
         self.more = False
-        """Whether the message holds what neither its items nor `other` tell."""
+        """Whether the message has content that is neither in its items nor in `other`."""
 
     @abstractmethod
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
-        """Take one part, which stands at `path`. Raises InvalidJson where its shape is not the format's."""
+        """Read one part, which is at `path`. Raises InvalidJson if its shape is not the format's."""
 
     def content(self, content: Any, field: str) -> None:
-        """Take a content that is a string or an array of parts.
+        """Read a content that is a string or an array of parts.
 
         Raises:
-            InvalidJson: it is neither, or a part is no object.
+            InvalidJson: it is neither, or a part is not an object.
         """
         if type(content) is str:
             if content:
@@ -49,7 +49,7 @@ class Gathering(ABC):
             raise InvalidJson(f"{field}.content must be a string or an array", field=f"{field}.content")
 
     def parts(self, parts: list[Any], path: Path, field: str) -> None:
-        """Take an array of parts. Raises InvalidJson where one is no object."""
+        """Read an array of parts. Raises InvalidJson if one is not an object."""
         check_parts(parts, field)
         for index, part in enumerate(parts):
             where = f"{field}[{index}]"
@@ -60,17 +60,17 @@ class Gathering(ABC):
     def reasoning(
         self, path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
     ) -> None:
-        """Take a block of the model's reasoning; see `reasoning_items`."""
+        """Read a block of the model's reasoning; see `reasoning_items`."""
         self.items += reasoning_items(path, encrypted, texts, fixed=fixed)
 
     def rest(self, value: dict[str, Any], known: frozenset[str]) -> None:
-        """Take what else an object holds: it is counted, and kept as it is."""
+        """Add an object's unknown members to `other`: they are counted and never edited."""
         rest = {name: member for name, member in value.items() if name not in known and member is not None}
         if rest:
             self.other.append(canonical(rest).decode())
 
     def message(self, identity: bytes) -> Message:
-        """All of it."""
+        """The message, once all parts are read."""
         if self.other or self.more or not self.items:
             self.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
         return Message(
@@ -88,13 +88,13 @@ class Gathering(ABC):
 def reasoning_items(
     path: Path, encrypted: str, texts: Iterable[tuple[Path, str]] = (), *, fixed: bool = False
 ) -> list[Item]:
-    """The items of a block of reasoning: the block itself, and each readable text in it. A plain text is both in one.
+    """The items of a block of reasoning: the block and each readable text in it; one item for a plain text.
 
     Args:
-        path: where the block stands.
-        encrypted: the encrypted text in it, such as its signature; empty if there is none.
-        texts: the readable texts in it, each with its path; empty ones are left out.
-        fixed: whether the provider may refuse the prompt without it.
+        path: the block's path.
+        encrypted: its encrypted text, such as a signature; may be empty.
+        texts: its readable texts, each with its path; empty ones are left out.
+        fixed: whether the provider may reject the prompt without it.
     """
     block = Item(ItemKind.REASONING, path, encrypted, raw_json=True, fixed=fixed, opaque=opaque_tokens(encrypted))
     readable = [Item(ItemKind.REASONING, at, text, fixed=fixed) for at, text in texts if text]
@@ -104,10 +104,10 @@ def reasoning_items(
 def without_reasoning(
     replacements: Mapping[Item, Replacement],
 ) -> tuple[dict[Path, bytes | None], dict[Item, Replacement], str]:
-    """Tell what of a message is replaced from its reasoning, which is removed.
+    """Separate the reasoning that is removed from the items that are replaced.
 
     Returns:
-        The removals, by path; the other replacements; and the label for a message of which nothing else is left.
+        The removals by path, the other replacements, and the label for a message that holds nothing else.
     """
     blocks: dict[Path, bytes | None] = {}
     others: dict[Item, Replacement] = {}
@@ -116,18 +116,20 @@ def without_reasoning(
     for item, text in replacements.items():
         if item.kind is not ItemKind.REASONING:
             others[item] = text
-        elif not any(item.path[:length] in places for length in range(len(item.path))):  # else it goes with its block
+        elif not any(
+            item.path[:length] in places for length in range(len(item.path))
+        ):  # otherwise it is removed with its block
             blocks[item.path] = None
             label = label or text or ""
     return blocks, others, label
 
 
 Comparable = Callable[[dict[str, Any]], Any]
-"""What of a message makes it the same in every spelling."""
+"""Returns the parts of a message that its identity depends on, in one common form."""
 
 
 def loaded(raw: bytes, field: str, *, identify: bool) -> dict[str, Any]:
-    """The message as an object; without `identify` one that was loaded before. Raises InvalidJson."""
+    """The message as an object. `identify` is false only for one that was loaded before. Raises InvalidJson."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
@@ -135,7 +137,7 @@ def loaded(raw: bytes, field: str, *, identify: bool) -> dict[str, Any]:
 
 
 def role_of(value: dict[str, Any], field: str, roles: Mapping[str, Role]) -> Role:
-    """Who a message is from. Raises InvalidJson if its role is no string."""
+    """The role of a message. Raises InvalidJson if it is not a string."""
     name = value.get("role")
     if type(name) is not str:
         raise InvalidJson(f"{field}.role must be a string", field=f"{field}.role")
@@ -143,5 +145,5 @@ def role_of(value: dict[str, Any], field: str, roles: Mapping[str, Role]) -> Rol
 
 
 def identity_of(value: dict[str, Any], comparable: Comparable, *, identify: bool) -> bytes:
-    """The identity, or none where it is known."""
+    """The identity; empty if `identify` is false."""
     return digest(canonical(comparable(value))) if identify else b""

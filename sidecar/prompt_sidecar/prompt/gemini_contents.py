@@ -1,16 +1,15 @@
-"""Gemini's contents, of generateContent and its kin.
+"""Gemini's contents, as in generateContent.
 
-A message is `{"role", "parts"}`; a part is an object that has one member of its kind and others that say more of it.
-Calls are `functionCall` parts whose arguments are an object, results are `functionResponse` parts of the next user
-turn, whose `response` is an object. Neither need have an id: they then pair by name and order. The system prompt is a
-member of the body, an object with parts, and no system message may stand in the history. Every name may be written in
-camel case or in snake case; what is written goes in the spelling that is there. Where the guides write one part instead
-of an array of one, so may the agent.
+A message is `{"role", "parts"}`; a part is an object with one member for its kind and others with details. Calls are
+`functionCall` parts whose arguments are an object, results are `functionResponse` parts of the next user turn, whose
+`response` is an object. Neither needs an id: they then pair by name and order. The system prompt is a member of the
+body, an object with parts; system messages in the history are not allowed. Names may be in camel case or snake case,
+and edits keep the case in use. As in the guides, an array of one part may be written as that part.
 
-Thoughts are parts of their own, summaries that the provider does not ask to have back; those of turns that are over may
-leave. A part with a thought signature goes back as it came: the provider refuses a signature whose part was changed.
-Its arguments are recorded, and go only with their whole iteration. Two signatures are none: the guides give them to
-those who have no real one, and nothing is checked against them.
+Thoughts are parts of their own, summaries that the provider does not require back; those of finished turns may be
+removed. A part with a thought signature is returned unchanged, because the provider rejects a signature whose part was
+changed. Its arguments are recorded, and dropped only with their whole iteration. Two signatures count as none: the
+guides offer them to clients without a real one, and the provider does not check them.
 
 Source: the provider's API reference, generateContent, Content and Part, and its guides on function calling (with its
 section on media in function responses) and on thought signatures.
@@ -27,7 +26,7 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import load_any, tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import load_any, tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Replacement, SystemMember
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, without_reasoning
@@ -43,7 +42,7 @@ from prompt_sidecar.prompt.items import (
     text_kind,
 )
 from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
-from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.structured import result_items, result_value
 from prompt_sidecar.prompt.system_member import add_block, block_texts, block_without
 
@@ -70,7 +69,7 @@ _NO_SIGNATURES: Final = (
         for spelling in (text, base64.b64encode(text.encode()).decode())
     ),
 )
-"""What stands for a signature where there is none, as the bytes' base64 or, as the guides write it, in its place."""
+"""Placeholders for a missing signature, in base64 or, as the guides write them, as plain text."""
 _KNOWN: Final = frozenset({"role", "parts"})
 _KNOWN_OF_CALL: Final = frozenset({"id", "name", "args"})
 _KNOWN_OF_RESULT: Final = frozenset({"id", "name", "response", "parts"})
@@ -151,7 +150,7 @@ class _Reader(Gathering):
         _each(media, (*path, kind, "parts"), f"{field}.parts", lambda each, at, _: self._medium(each, at, of))
 
     def _medium(self, part: dict[str, Any], path: Path, of: Item) -> None:
-        """A part of a result, which holds media: an image, a plain text file, or what nobody knows."""
+        """Read a part of a result, which holds media: an image, a plain text file, or an unknown kind."""
         if (found := _plain(part)) is not None:
             (kind, member), text = found
             self.items.append(of._replace(path=(*path, kind, member), text=text))
@@ -185,13 +184,8 @@ def _value(item: Item, text: str) -> bytes:
     return result_value(text, whole=item.kind is ItemKind.RESULT and item.path[-2] in _RESULTS)
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def _as_plain(image: dict[str, Any], text: str) -> dict[str, Any]:
-    """A text in place of an image in a function response, whose parts hold media only: a plain text file.
+    """A plain text file in place of an image in a function response, whose parts must be media.
 
     It keeps the name by which the response may refer to it.
     """
@@ -204,7 +198,7 @@ def _as_plain(image: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _plain(part: dict[str, Any]) -> tuple[tuple[str, str], str] | None:
-    """Where in a function response's part the text of a plain text file stands, and the text; None of any other."""
+    """Path and text of a plain text file in a function response's part; None for any other part."""
     found = _member(part, _INLINE)
     if found is None or _type(found[1]) != _PLAIN or type(data := found[1].get("data")) is not str:
         return None
@@ -216,7 +210,7 @@ def _plain(part: dict[str, Any]) -> tuple[tuple[str, str], str] | None:
 
 
 _STANDARD: Final = str.maketrans("-_", "+/")
-"""The alphabet of base64 in web addresses, which some clients write, as the other one."""
+"""Maps the URL-safe base64 alphabet, which some clients use, to the standard one."""
 
 
 def _is_image(part: dict[str, Any]) -> bool:
@@ -234,13 +228,13 @@ def _member_name(value: dict[str, Any], names: tuple[str, ...]) -> str | None:
 
 
 def _member(value: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[str, Any]] | None:
-    """The member that is there under one of its spellings, if it is an object, with the spelling."""
+    """The first of these members that is present, with its name, if it is an object."""
     name = _member_name(value, names)
     return None if name is None or type(value[name]) is not dict else (name, value[name])
 
 
 def _each(parts: Any, path: Path, field: str, take: Callable[[dict[str, Any], Path, str], None]) -> None:
-    """Take each of some parts: an array of objects, one object, or nothing."""
+    """Call `take` for each part: parts are an array of objects, one object, or absent."""
     if parts is None:
         return
     if type(parts) is dict:
@@ -257,7 +251,7 @@ def _each(parts: Any, path: Path, field: str, take: Callable[[dict[str, Any], Pa
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without members that are null, of it or of its parts, which clients write or leave out."""
+    """The message and its parts without null members, which some clients write and others leave out."""
     kept = _without_null(value)
     parts = kept.get("parts")
     if type(parts) is list:
@@ -271,7 +265,8 @@ def _without_null(value: dict[str, Any]) -> dict[str, Any]:
     return {name: member for name, member in value.items() if member is not None}
 
 
-# -- what stands around the messages -----------------------------------------------------------------------------------
+# -- tools and the system prompt
+# -----------------------------------------------------------------------------------------
 
 
 def tool(name: str, description: str, parameters: bytes) -> bytes:
@@ -287,7 +282,7 @@ def add_system(value: bytes | None, text: str) -> bytes:
     """Add a text part to the system prompt; what is there keeps its bytes.
 
     Raises:
-        InvalidJson: the body's system instruction is no object with parts.
+        InvalidJson: the body's system instruction is not an object with parts.
     """
     part = orjson.dumps({"text": text})
     parts = None if value is None else _system_parts(value)
@@ -301,10 +296,10 @@ def add_system(value: bytes | None, text: str) -> bytes:
 
 
 def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
-    """The system prompt without the parts that are ours; nothing if it held no others and says nothing else.
+    """The system prompt without our own parts; null if nothing else is left.
 
     Raises:
-        InvalidJson: the body's system instruction is no object with parts.
+        InvalidJson: the body's system instruction is not an object with parts.
     """
     parts = _system_parts(value)
     if parts is None:
@@ -319,7 +314,7 @@ def without_own(value: bytes, is_own: Callable[[str], bool]) -> bytes:
 
 
 def system_texts(value: bytes) -> list[str]:
-    """The texts of the system prompt, a part that is no text as compact JSON. Raises InvalidJson as the above do."""
+    """The texts of the system prompt; other parts as compact JSON. Raises InvalidJson as the above do."""
     parts = _system_parts(value)
     return [] if parts is None else block_texts(parts, _SYSTEM_PARTS)
 
@@ -335,7 +330,7 @@ def _system_parts(value: bytes) -> bytes | None:
 
 
 def _variant(split: Split, _: str = "") -> Format:
-    """With a stored cache the system prompt is in that, and the provider refuses a body that brings one."""
+    """The variant for a body with a stored cache: the system prompt is there, and the provider rejects another."""
     cached = any(split.field(name) not in (None, b"null", b'""') for name in ("cachedContent", "cached_content"))
     return _CACHED if cached else FORMAT
 
@@ -346,21 +341,21 @@ def _inside_config(*names: str) -> tuple[str, ...]:
 
 _SCHEMAS: Final = ("responseSchema", "response_schema", "responseJsonSchema", "response_json_schema")
 
-FORMAT: Final = Format(
-    name="gemini_contents",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    system=tolerant_member(
-        SystemMember(
+FORMAT: Final = tolerant(
+    Format(
+        name="gemini_contents",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        system=SystemMember(
             names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts
-        )
-    ),
-    messages_field="contents",
-    tool_fields=("tools", *_inside_config(*_SCHEMAS)),
-    reserve_fields=_inside_config("maxOutputTokens", "max_output_tokens"),
-    variant=_variant,
+        ),
+        messages_field="contents",
+        tool_fields=("tools", *_inside_config(*_SCHEMAS)),
+        reserve_fields=_inside_config("maxOutputTokens", "max_output_tokens"),
+        variant=_variant,
+    )
 )
 _CACHED: Final = replace(FORMAT, system=None)

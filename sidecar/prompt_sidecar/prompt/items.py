@@ -1,8 +1,8 @@
-"""What a message is made of, whatever format it came in.
+"""Messages and items, independent of the format.
 
-A reader turns the raw bytes of one message into a `Message`: who it is from, its items in order, and an identity. The
-identity is a digest of the decoded content, so two spellings of the same message (escapes, key order, numbers) have
-the same one. Everything after the reader works on these; only a writer sees raw bytes again.
+A reader turns the raw bytes of one message into a `Message`: its role, its items in order, and an identity. The
+identity is a digest of the decoded content, so two encodings of the same message (escapes, key order, numbers) have the
+same one. Everything after the reader works on these; only a writer uses raw bytes again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prompt_sidecar.errors import TooLarge
 
 
 class Role(StrEnum):
-    """Who a message is from. OTHER is a role that no reader knows; such a message is never trimmed."""
+    """The sender of a message. OTHER is an unknown role; such a message is never trimmed."""
 
     SYSTEM = "system"
     USER = "user"
@@ -25,14 +25,13 @@ class Role(StrEnum):
 
 
 class ItemKind(StrEnum):
-    """What an item is.
+    """Kind of an item.
 
-    A SNAPSHOT is a user's text that quotes a page between EXTERNAL-CONTENT tags; only what stands between is edited.
-    REASONING is what the model thought before it answered: a thinking block, a reasoning item. It is never shortened,
-    only removed whole, with all other reasoning of its message. The block is one item (`raw_json`), and each readable
-    text in it another, so that the text can be searched and recalled while what is encrypted is shown to nobody. An
-    OPAQUE item is its whole message, where that holds more than other items, or none: it is stashed when the message is
-    dropped, and never edited.
+    A SNAPSHOT is a user's text that quotes a page between EXTERNAL-CONTENT tags; only the page is edited. REASONING is
+    a thinking block or a reasoning item. It is never shortened, only removed whole, with all other reasoning of its
+    message. The block is one item (`raw_json`), and each readable text in it another, so that the text can be searched
+    and recalled while the encrypted part is never shown. An OPAQUE item is its whole message, where that has content
+    outside other items, or no items: it is stored when the message is dropped, and never edited.
     """
 
     TEXT = "text"
@@ -45,15 +44,16 @@ class ItemKind(StrEnum):
 
 
 Path = tuple[str | int, ...]
-"""Where a value stands in a message: object keys and array indices, outermost first."""
+"""Path of a value in a message: object keys and array indices, outermost first."""
 
 
 MAX_PARTS: Final = 10_000
-"""Parts or calls in one message: providers take some hundred, and a message is decoded whole before it is weighed."""
+"""Most parts or calls in one message. Providers accept some hundred; a message is decoded whole before it is
+checked."""
 
 
 def check_parts(parts: Sized, field: str) -> None:
-    """Raises TooLarge if a message has more parts than any real one."""
+    """Raises TooLarge if a message has more than `MAX_PARTS` parts."""
     if len(parts) > MAX_PARTS:
         raise TooLarge(
             f"{field} has {len(parts):,} elements; it may have {MAX_PARTS:,}", field=field, bound="message.parts"
@@ -61,24 +61,23 @@ def check_parts(parts: Sized, field: str) -> None:
 
 
 REASONING_TYPE: Final = "application/vnd.prompt-sidecar.reasoning+json"
-"""Media type of a block of reasoning as the provider made it: JSON, signed or encrypted, for programs only."""
+"""Media type of a provider's reasoning block: JSON, signed or encrypted, for programs only."""
 OPAQUE_TOKENS: Final = 0.28
-"""Tokens that providers count for a character of encrypted reasoning, in base64. Measured on recorded runs that carry
-the provider's own counts: 0.21 to 0.30 for the signatures of Claude's thinking blocks, also where their text is
-empty."""
+"""Tokens that providers count per character of encrypted reasoning in base64. Measured on recorded runs with the
+provider's own counts: 0.21 to 0.30 for the signatures of Claude's thinking blocks, including those without text."""
 
 
 def opaque_tokens(text: str) -> int:
-    """Tokens that encrypted text, such as a signature in base64, takes at the provider."""
+    """Estimated tokens that the provider counts for encrypted text, such as a signature in base64."""
     return round(len(text) * OPAQUE_TOKENS)
 
 
 NO_ID: Final = "name:"
-"""What begins the pairing id of a call without an id. A real id may begin so too: it then pairs as that call does."""
+"""Prefix of the pairing id of a call without an id. A real id with this prefix pairs the same way."""
 
 
 def pairing_id(call_id: str, tool: str) -> str:
-    """What pairs a call with its result where calls may have no id: the id, else the tool's name."""
+    """The key that pairs a call with its result where calls may have no id: the id, else the tool's name."""
     return call_id or NO_ID + tool
 
 
@@ -88,7 +87,7 @@ SNAPSHOT_CLOSING: Final = "</EXTERNAL-CONTENT>"
 
 
 def text_kind(role: Role, text: str) -> ItemKind:
-    """What a text is: a snapshot if it is a user's and a page stands in it between both tags, else a text."""
+    """SNAPSHOT if it is a user's text with a page between both tags, else TEXT."""
     if role is Role.USER and (opening := text.find(SNAPSHOT_OPENING)) >= 0:
         body = text.find(">", opening)
         if body >= 0 and text.find(SNAPSHOT_CLOSING, body) >= 0:
@@ -97,33 +96,35 @@ def text_kind(role: Role, text: str) -> ItemKind:
 
 
 class Item(NamedTuple):
-    """The trimmable part of a message.
+    """A trimmable part of a message.
 
-    A tuple, as a message is: a prompt has thousands of both, and a frozen dataclass is three times as dear to make.
+    A tuple, as is a message: a prompt has thousands of both, and creating a frozen dataclass takes three times as long.
     """
 
     kind: ItemKind
     path: Path
-    """Where the value to replace stands; empty for an OPAQUE item, which is the whole message."""
+    """Path of the value to replace; empty for an OPAQUE item, which is the whole message."""
     text: str
-    """What its tokens and bytes are counted from: the decoded text, or for an object its sorted, compact JSON."""
+    """The text whose tokens and bytes are counted: the decoded text, or for an object its sorted, compact JSON."""
     raw_json: bool = False
     """Whether the original is the value's raw JSON rather than the UTF-8 of `text`."""
     call_id: str = ""
-    """For arguments the call's id, for results and their images the id of the call they answer."""
+    """For arguments the call's id; for results and their images the id of the answered call."""
     tool: str = ""
-    """The tool's name, where the message itself tells it."""
+    """The tool's name, if the message contains it."""
     result: int = -1
-    """Which tool result of the message the item belongs to, counted from 0; -1 outside results."""
+    """Index of the tool result in the message that the item belongs to; -1 outside results."""
     free_text: bool = False
-    """Of arguments: whether they are text of any kind, as a custom tool takes, and no JSON. Clipped, they are empty."""
+    """For arguments: whether they are free text, as a custom tool takes, rather than JSON. They are clipped to
+    nothing."""
     fixed: bool = False
-    """Whether it is never edited, as what the provider has signed or points into: it only leaves with its message."""
+    """Whether it is never edited, because the provider signed it or refers to places in it; only dropped with its
+    message."""
     opaque: int = 0
-    """Tokens of the encrypted text in it, which no tokenizer can count; see `opaque_tokens`."""
+    """Tokens of its encrypted text, which no tokenizer can count; see `opaque_tokens`."""
 
     def __hash__(self) -> int:
-        """Of where it stands, which tells a message's items apart; hashing the text would read all of it."""
+        """Hash of the path, which is unique in a message; hashing the text would read all of it."""
         return hash(self.path)
 
     @property
@@ -142,18 +143,18 @@ class Message(NamedTuple):
     role: Role
     items: tuple[Item, ...]
     identity: bytes
-    """16 bytes of SHA-256 over the decoded content; attackers choose the content, so a plain hash would not do."""
+    """16 bytes of SHA-256 over the decoded content; attackers choose the content, so the hash must be cryptographic."""
     calls: tuple[str, ...] = ()
     """Ids of the calls that the message makes, in order."""
     answers: tuple[str, ...] = ()
     """Ids of the calls that the message answers, in order."""
     other: str = ""
-    """What else takes tokens: tool names, unknown blocks as JSON."""
+    """Other content that takes tokens: tool names, unknown blocks as JSON."""
     media: int = 0
-    """Images among the items, which take tokens that their text does not tell."""
+    """Number of images among the items, whose tokens do not follow from their text."""
     opaque: int = 0
     """Tokens of encrypted text outside the items, such as the signature of a call; see `opaque_tokens`."""
     identified: bool = False
-    """Whether the provider gave it an id by which it may demand the reasoning that came before it."""
+    """Whether it has a provider id, by which the provider may require the reasoning before it."""
     untouchable: bool = False
-    """Whether two parsers may read it differently: it goes back as it came, is never trimmed and never dropped."""
+    """Whether two parsers may read it differently: it is returned unchanged, never trimmed and never dropped."""

@@ -1,9 +1,9 @@
-"""JSON as text: strict reading, one spelling for comparison, and edits that leave every other byte alone.
+"""JSON as text: strict decoding, a canonical form for comparison, and edits that keep all other bytes.
 
-Three libraries' strengths meet here. msgspec finds raw slices without decoding them; orjson decodes strictly (no NaN,
-no lone surrogates, no broken UTF-8, bounded depth); what neither refuses, a key written twice, is found by counting:
-each key has a colon outside strings, so a text with more of those than its decoded value has keys holds one twice.
-What decoding takes is weighed before it begins (`structure`).
+msgspec finds raw slices without decoding them; orjson decodes strictly (no NaN, no lone surrogates, no broken UTF-8,
+bounded depth). Neither rejects duplicate keys, which are found by counting: each key has a colon outside strings, so a
+text with more of those than its decoded value has keys contains a duplicate. The cost of decoding is estimated first
+(`structure`).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from prompt_sidecar.prompt.items import Path
 from prompt_sidecar.prompt.structure import check_decoding, shape
 
 DIGEST_BYTES: Final = 16
-"""128 bits of SHA-256: finding two messages with one identity takes 2^64 tries."""
+"""128 bits of SHA-256: finding two messages with the same identity takes 2^64 attempts."""
 
 MAX_DEPTH: Final = 254
-"""Levels that orjson writes; it reads four times as many, and no provider's schema comes near."""
+"""Most levels that orjson writes; it reads four times as many, and no provider's schema needs them."""
 
 _HALF: Final = "surrogate in string"
-"""How orjson's words for half a character end; invalid UTF-8 is another fault."""
+"""End of orjson's message for a lone surrogate, which tells it from invalid UTF-8."""
 _STYLE_BYTES: Final = 64
-"""Bytes of a text that show whether it is written with spaces, as Python's json does."""
+"""Bytes of a text that are searched for spaces after colons, as Python's json writes them."""
 _UNUSUAL: Final = (b'\\\\":', b" :", b"\t:", b"\r:", b"\n:")
-"""A backslash at the end of a key, and white space before a colon."""
+"""Keys that end with a backslash, and white space before a colon."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -40,8 +40,8 @@ def load(raw: bytes, field: str) -> Any:
 
     Raises:
         InvalidJson: not JSON, a NaN, broken UTF-8, or nested too deeply; names `field`.
-        AmbiguousJson: a lone surrogate, or a key twice; likewise.
-        TooLarge: decoding it would take too much for its size; names `field`.
+        AmbiguousJson: a lone surrogate or a duplicate key; names `field`.
+        TooLarge: decoding it would take too much memory for its size; names `field`.
     """
     check_decoding(raw, field)
     try:
@@ -50,28 +50,28 @@ def load(raw: bytes, field: str) -> Any:
         raise_if_out_of_memory(error)
         kind = AmbiguousJson if error.msg.endswith(_HALF) else InvalidJson
         raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
-    # Compact JSON is mostly the very text that the decoded value is written as; then nothing was lost in decoding.
+    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding.
     try:
         if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
-    except (TypeError, RecursionError):  # what orjson's writer and Python's stack say of depth
+    except (TypeError, RecursionError):  # too deep for orjson's writer or for Python's stack
         raise too_deep(field) from None
     return value
 
 
 def raise_if_out_of_memory(error: orjson.JSONDecodeError) -> None:
-    """Raise MemoryError if that is what the library's error means: it is no property of the text."""
+    """Raise MemoryError if the library ran out of memory, which is not an error of the text."""
     if "memory" in error.msg.lower():
         raise MemoryError from None
 
 
 def load_again(raw: bytes) -> Any:
-    """Decode what `load` has taken before."""
+    """Decode a text that `load` has accepted before."""
     return orjson.loads(raw)
 
 
 def canonical(value: Any, field: str = "json.body") -> bytes:
-    """One spelling for all that decode alike: sorted keys, numbers as JavaScript's doubles.
+    """The same bytes for all texts that decode alike: sorted keys, numbers as JavaScript's doubles.
 
     Raises:
         InvalidJson: nested more deeply than can be written; names `field`.
@@ -97,16 +97,16 @@ def value_at(raw: bytes, path: Path) -> bytes:
 
 
 def array_length(raw: bytes, path: Path) -> int:
-    """Elements of the array at `path`."""
+    """Number of elements of the array at `path`."""
     return len(_raw_array.decode(value_at(raw, path)))
 
 
 def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
-    """Return `raw` with the values at the paths replaced by the given JSON, or removed where that is None.
+    """Return `raw` with the values at the paths replaced by the given JSON, or removed if that is None.
 
-    Keys keep their order and every other value its bytes; only white space between them may go. Paths are those of the
-    text as it is given, whatever is removed. No path may lead into a value that is itself replaced or removed, and the
-    whole cannot be removed.
+    Keys keep their order and all other values their bytes; only white space between them may change. Paths refer to the
+    text as given, whatever is removed. No path may lead into a value that is itself replaced or removed, and the whole
+    cannot be removed.
     """
     if not edits:
         return raw
@@ -138,7 +138,7 @@ def too_deep(field: str) -> InvalidJson:
 
 
 def _reason(error: orjson.JSONDecodeError) -> str:
-    """The library's reason without its position; the library states kinds of errors, never text of the input."""
+    """The library's reason without the position; it never quotes the input."""
     return str(error).split(": line ", 1)[0]
 
 
@@ -155,8 +155,8 @@ def _doubles(value: Any) -> Any:
 
 def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
     keys = _keys(value)
-    # Mostly each colon after a quotation mark ends a key. Where that need not be so, as in a text that quotes JSON, or
-    # with keys that end in a backslash or stand apart from their colon, what is outside strings is counted.
+    # Usually each colon after a quotation mark ends a key. Where that is uncertain, as in a text that quotes JSON, or
+    # with keys that end with a backslash or are separated from their colon, colons outside strings are counted.
     plain = not any(mark in raw for mark in _UNUSUAL) and raw.count(b'":') - raw.count(b'\\":') == keys
     if not plain and shape(raw).colons != keys:
         raise AmbiguousJson(f"{field} holds an object with the same key twice", field=field)

@@ -1,9 +1,9 @@
-"""Which format a message looks like, to tell an agent that says the wrong one.
+"""Detecting the format of a message, to report a wrong `json.format` to the agent.
 
-A history of another format is mostly JSON of the right shape: its calls and results are blocks that nobody knows, which
-pass untouched, and the prompt never gets smaller. So a message is refused that *is* one of another format: that holds a
-call, a result or parts as only that format writes them, all members that it must have included. A block that nobody
-knows yet is none of these and passes. What several formats share, such as a plain text, tells nothing.
+A history of another format is mostly JSON of an accepted shape: its calls and results are unknown blocks, which are
+kept unchanged, and the prompt never gets smaller. So a message is rejected if it *is* of another format: if it has a
+call, a result or parts as only that format writes them, with all required members. Unknown blocks are none of these and
+are accepted. Content that several formats share, such as a plain text, decides nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge, WrongFormat
 from prompt_sidecar.prompt.structure import check_decoding
-from prompt_sidecar.prompt.surrogates import mended
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 CHAT: Final = "openai_chat"
 RESPONSES: Final = "openai_responses"
@@ -28,9 +28,9 @@ AI_SDK: Final = "ai_sdk"
 MCP: Final = "mcp_tool_result"
 
 HINT_BYTES: Final = 4_194_304
-"""Bytes of a refused body that is looked at for its format; a larger one is refused without a hint."""
+"""Most bytes of a rejected body whose format is detected; a larger one is rejected without a hint."""
 _MESSAGES_LOOKED_AT: Final = 64
-"""Of a refused body: an agent calls a tool within its first messages."""
+"""Messages of a rejected body that are examined: an agent calls a tool within its first messages."""
 
 _MARKS: Final[Mapping[str, tuple[bytes, ...]]] = {
     CHAT: (b'"tool_calls"', b'"tool_call_id"'),
@@ -40,25 +40,25 @@ _MARKS: Final[Mapping[str, tuple[bytes, ...]]] = {
     BEDROCK: (b'"toolUse"', b'"toolResult"'),
     AI_SDK: (b'"tool-call"', b'"tool-result"'),
 }
-"""Bytes that a message which is one of a format holds: where none of another stands, nothing is decoded."""
+"""Bytes that a message of a format contains: without those of another format, nothing is decoded."""
 _FOREIGN: Final = {
     named: re.compile(b"|".join(re.escape(mark) for other, marks in _MARKS.items() if other != named for mark in marks))
     for named in _MARKS
 }
-"""For each format the marks of all others. An expression, as it finds them thirty times as fast as one by one."""
+"""For each format the marks of all others. One expression finds them thirty times as fast as separate searches."""
 _AT_ONCE: Final = 1_048_576
-"""Bytes that are searched in one go, so that other threads get their turn."""
+"""Bytes that are searched at once, so that other threads can run in between."""
 _LONGEST: Final = max(len(mark) for marks in _MARKS.values() for mark in marks)
 _raw_object: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def check_message(raw: bytes, named: str, field: str) -> None:
-    """Refuse a message, which `named`'s reader has taken, that is one of another format.
+    """Reject a message of another format that the reader of the format `named` has accepted.
 
     Raises:
-        WrongFormat: it is; names the format.
-        InvalidJson: it is one of several others.
+        WrongFormat: it is of another format, which the message names.
+        InvalidJson: it is of one of several other formats.
     """
     foreign = _FOREIGN.get(named)
     if foreign is None:
@@ -66,7 +66,7 @@ def check_message(raw: bytes, named: str, field: str) -> None:
     without_parts = named == GEMINI and b'"parts"' not in raw
     if not without_parts and not _holds(raw, foreign):
         return
-    value = orjson.loads(mended(raw))
+    value = orjson.loads(without_lone_surrogates(raw))
     if type(value) is not dict or _IS[named](value):
         return
     looks = message_format(value)
@@ -82,7 +82,7 @@ def _holds(raw: bytes, marks: re.Pattern[bytes]) -> bool:
 
 
 def check_result(value: Mapping[str, Any]) -> None:
-    """Refuse a prompt that comes as a single result. Raises WrongFormat."""
+    """Reject a prompt that is sent as a single result. Raises WrongFormat."""
     if "content" in value or "structuredContent" in value:
         return
     for name, looks in (("contents", GEMINI), ("input", RESPONSES), ("messages", CHAT)):
@@ -92,24 +92,24 @@ def check_result(value: Mapping[str, Any]) -> None:
 
 
 def message_format(value: Mapping[str, Any]) -> str:
-    """The only format that a message can be in; empty where it may be in several, or in none that is known."""
+    """The only format that a message can be in; empty if there are several, or no known one."""
     return next((name for name, is_one in _IS.items() if is_one(value)), "")
 
 
 def likely_format(body: bytes, named: str) -> str:
-    """The format that a body, which is none in `named`, looks like; empty: it looks like none."""
+    """The format that a body, which is invalid in `named`, looks like; empty if none."""
     if len(body) > HINT_BYTES:
         return ""
     try:
         check_decoding(body, "json.body")
-        looks = _of_body(mended(body).strip())
+        looks = _of_body(without_lone_surrogates(body).strip())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError, TooLarge):
         return ""
     return "" if looks == named else looks
 
 
 def wrong_format(field: str, named: str, looks: str) -> WrongFormat:
-    """The error that tells both formats."""
+    """The error with both formats."""
     return WrongFormat(
         f"{field} is not in the format {named.upper()}, which json.format says: it looks like {looks.upper()}",
         field="json.format",
@@ -187,7 +187,7 @@ def _is_gemini(value: Mapping[str, Any]) -> bool:
     parts = value.get("parts")
     if "content" in value or "type" in value or type(parts) is not list or not parts:
         return False
-    # The AI SDK's messages of a user interface have parts too; those say their type.
+    # The AI SDK's UI messages have parts too, but with a type.
     return value.get("role") in (None, "user", "model", "function", "tool") and all(
         type(part) is dict and "type" not in part for part in parts
     )

@@ -1,14 +1,14 @@
-"""One result of a tool of the Model Context Protocol: the whole body is one message of role TOOL.
+"""One tool result of the Model Context Protocol: the whole body is one message of role TOOL.
 
     {"content": [{"type": "text", …}, {"type": "image", …}, …], "structuredContent": {…}, "isError": …, "_meta": …}
 
-Texts are those of text blocks and of resources; a picture is an image block or a resource that is one. Audio, links and
-other resources stay as they are.
+Text items are text blocks and text resources; image items are image blocks and image resources. Audio, links and other
+resources are never changed.
 
-`structuredContent` must conform to the schema that the tool's server published, so it is kept whole or left out, never
-shortened. Servers mostly write the same JSON as a text block too. If they did, it goes when that text is trimmed, whose
-marker then stands for both; if not, it is an item of its own, and becomes a text block with its head, its tail and a
-marker. A client checks the schema when it gets the result from the server, which is before the result comes here.
+`structuredContent` must conform to the schema that the tool's server published, so it is kept whole or removed, never
+shortened. Most servers write the same JSON as a text block too. Then it is removed when that text is trimmed, whose
+marker covers both; otherwise it is an item of its own, and becomes a text block with its head, its tail and a marker. A
+client checks the schema when it gets the result from the server, before it sends the result here.
 
 Source: the protocol's specification of 2025-06-18, server features, tools (content types, structured content, output
 schema), and its schema's CallToolResult.
@@ -23,17 +23,17 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
-from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts
 from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
 from prompt_sidecar.prompt.likeness import check_result
-from prompt_sidecar.prompt.parts import shown_json, string, text_in_place
+from prompt_sidecar.prompt.parts import original_at, shown_json, string, text_in_place
 
 _STRUCTURED: Final = "structuredContent"
 _KNOWN: Final = frozenset({"content", _STRUCTURED, "isError"})
 _SALT: Final = b"mcp_tool_result:"
-"""Stands before what is digested, so that no message of a history has the identity of a result."""
+"""Prefix of the digested text, so that no message of a history has the identity of a result."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -77,7 +77,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
 
 
 def _item(block: dict[str, Any], path: Path) -> Item | None:
-    """What of a block can be trimmed; None: nothing."""
+    """The trimmable item of a block; None if it has none."""
     kind, resource = block.get("type"), block.get("resource")
     if kind == "text" and type(block.get("text")) is str:
         return Item(ItemKind.RESULT, (*path, "text"), block["text"], result=0)
@@ -90,7 +90,7 @@ def _item(block: dict[str, Any], path: Path) -> Item | None:
 
 
 def _repeats(value: Mapping[str, Any]) -> tuple[int, ...]:
-    """Text blocks that hold the structured content once more."""
+    """Indices of text blocks that repeat the structured content."""
     structured = canonical(value[_STRUCTURED])
     found: list[int] = []
     for index, block in enumerate(value.get("content", ())):
@@ -120,13 +120,13 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
         else:
             edits[item.path] = orjson.dumps(text or "")
     again = _repeats(value) if value.get(_STRUCTURED) is not None else ()
-    said_by_text = any(("content", index, "text") in edits for index in again)
+    covered_by_text = any(("content", index, "text") in edits for index in again)
     written = splice(raw, edits)
-    return _without_structured(written, moved) if moved or said_by_text else written
+    return _without_structured(written, moved) if moved or covered_by_text else written
 
 
 def _without_structured(raw: bytes, text: str) -> bytes:
-    """The result without its structured content, with a text block in its place unless the text is empty."""
+    """The result with a text block in place of its structured content, or without either if the text is empty."""
     members = _raw_object.decode(raw)
     del members[_STRUCTURED]
     if text:
@@ -136,22 +136,19 @@ def _without_structured(raw: bytes, text: str) -> bytes:
     return msgspec.json.encode(members)
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this result."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def tool(name: str, description: str, parameters: bytes) -> bytes:
-    """A tool's definition as a server of the protocol lists it."""
+    """A tool's definition as an MCP server lists it."""
     return orjson.dumps({"name": name, "description": description, "inputSchema": orjson.Fragment(parameters)})
 
 
-FORMAT: Final = Format(
-    name="mcp_tool_result",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    single=True,
+FORMAT: Final = tolerant(
+    Format(
+        name="mcp_tool_result",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        single=True,
+    )
 )

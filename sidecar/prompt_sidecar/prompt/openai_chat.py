@@ -1,14 +1,14 @@
-"""OpenAI's chat completions, and the many services that speak it.
+"""OpenAI's Chat Completions API, which many other services implement.
 
 A message is `{"role", "content", …}`. Content is a string or an array of parts; an assistant's `tool_calls` hold their
 arguments as a string of JSON, or for a custom tool its input as free text; a tool's answer is a message of its own with
-a `tool_call_id`. The retired `function_call` has no id: the function's answer names the function, and is paired with it
+a `tool_call_id`. The deprecated `function_call` has no id: the function's answer has the function's name, and is paired
 by name and order. Source: the provider's API reference, chat completions, create.
 
-System messages may stand anywhere, with three exceptions that the body tells. Mistral's models take them only before
-all others. The first reasoning models took none, so the agent is handed our text. And a body whose first message is a
-developer's gets ours as such: the guide on reasoning says not to mix the two. Sources: `mistral-common`, the provider's
-own checks of a request; the API's refusal of "system" and "developer" for o1-mini.
+System messages may be anywhere, with three exceptions that depend on the body. Mistral's models accept them only before
+all other messages. The first reasoning models accept none, so our text is returned to the agent. And in a body whose
+first message is a developer message ours are too, as the guide on reasoning forbids mixing the two. Sources:
+`mistral-common`, the provider's own checks of a request; the API's rejection of "system" and "developer" for o1-mini.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
-from prompt_sidecar.prompt.parts import string, text_in_place
+from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 
 _ROLES: Final[Mapping[str, Role]] = {
     "system": Role.SYSTEM,
@@ -39,17 +39,17 @@ _ROLES: Final[Mapping[str, Role]] = {
     "function": Role.TOOL,
 }
 _ARGUMENTS: Final[Mapping[str, str]] = {"function": "arguments", "custom": "input"}
-"""The kinds of calls, and the member of each that holds its arguments: a function's JSON, a custom tool's free text."""
+"""Kinds of calls, with the member for the arguments: a function's JSON, a custom tool's free text."""
 _ONLY_LEADING: Final = re.compile(r"(?i)\b(?:mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral)")
 _NO_SYSTEM: Final = re.compile(r"\bo1-(?:mini|preview)\b")
 _KNOWN: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "function_call", "cache_control"})
 _REASONING: Final = ("reasoning_content", "reasoning", "reasoning_details")
-"""Where the makers of models that speak this format put reasoning; the last holds parts, signed or encrypted."""
+"""Members that vendors with this format use for reasoning; the last holds parts, signed or encrypted."""
 _KNOWN_OF_MODEL: Final = _KNOWN | frozenset(_REASONING)
 
 
 class _Role(msgspec.Struct):
-    """A message as far as its role."""
+    """The role of a message; other members are skipped."""
 
     role: object = None
 
@@ -103,7 +103,7 @@ class _Reader:
         self.other: list[str] = []
 
     def reasoning(self, value: dict[str, Any]) -> None:
-        """Take the members that kin of the format hold reasoning in: texts, and signed or encrypted parts."""
+        """Read the members that vendors use for reasoning: texts, and signed or encrypted parts."""
         for name in _REASONING:
             text = value.get(name)
             if type(text) is str:
@@ -168,7 +168,7 @@ class _Reader:
                 self.other.append(canonical(function_call).decode())
 
     def _call(self, call: dict[str, Any], kind: str, call_id: str, path: Path) -> bool:
-        """Take a call of one kind; False if it is of another, or of a shape that is not known."""
+        """Read a call of one kind; False if it is of another kind or of an unknown shape."""
         called, member = call.get(kind), _ARGUMENTS[kind]
         if type(called) is not dict or type(called.get(member)) is not str:
             return False
@@ -186,7 +186,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
     edits = removed | {item.path: _value(raw, item, text) for item, text in others.items()}
     if removed:
         value = load_again(raw)
-        if not any(value.get(name) for name in ("content", "tool_calls", "function_call")):  # it must say something
+        if not any(value.get(name) for name in ("content", "tool_calls", "function_call")):  # it must have content
             if "content" not in value:
                 return splice(raw, edits)[:-1] + b',"content":' + orjson.dumps(label) + b"}"
             edits["content",] = orjson.dumps(label)
@@ -201,23 +201,18 @@ def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     return orjson.dumps(text or "")
 
 
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of an item of this message."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
-
-
 def system_message(text: str) -> bytes:
     """A system message."""
     return orjson.dumps({"role": "system", "content": text})
 
 
 def developer_message(text: str) -> bytes:
-    """A developer message: what a system message is called for reasoning models."""
+    """A developer message, the system message of reasoning models."""
     return orjson.dumps({"role": "developer", "content": text})
 
 
 def variant(body: Split, model: str = "") -> Format:
-    """Where our own text may stand in a body, by the model that it is for and its first message."""
+    """The variant for a body: where our own text may be placed depends on the model and the first message."""
     if _ONLY_LEADING.search(model) is not None:
         return _LEADING
     if _NO_SYSTEM.search(model) is not None:
@@ -230,7 +225,7 @@ def _is_developers(raw: bytes) -> bool:
         return False
     try:
         return _role_of.decode(raw).role == "developer"
-    except msgspec.DecodeError:  # no message at all, as reading it will say
+    except msgspec.DecodeError:  # not a message; reading it raises the error
         return False
 
 
@@ -241,7 +236,7 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The message without what moves between calls (cache marks) and without members that are null."""
+    """The message without cache marks, which move between calls, and without null members."""
     kept = {name: member for name, member in value.items() if member is not None and name != "cache_control"}
     content = kept.get("content")
     if type(content) is str:  # a client may turn it into one part to mark it
@@ -258,21 +253,23 @@ def _first(names: list[str]) -> str:
     return names[0] if names else ""
 
 
-_BASE: Final = Format(
-    name="openai_chat",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=system_message,
-    tool=tool,
-    leading_system=True,
-    tool_fields=("tools", "functions", "response_format"),
-    reserve_fields=("max_completion_tokens", "max_tokens"),
-    variant=variant,
+_BASE: Final = tolerant(
+    Format(
+        name="openai_chat",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=system_message,
+        tool=tool,
+        leading_system=True,
+        tool_fields=("tools", "functions", "response_format"),
+        reserve_fields=("max_completion_tokens", "max_tokens"),
+        variant=variant,
+    )
 )
 _BOUND: Final = replace(_BASE, only_leading=True, reasoning=ReasoningRule.BOUND)
-"""For models behind a gateway that bind thinking to what stands before it: what becomes of a system message inside the
-history is the gateway's affair, so none is written there."""
+"""For models behind a gateway that bind thinking to the prompt before it. How the gateway converts a system message
+inside the history is not known, so none is written there."""
 FORMAT: Final = replace(_BASE, bound=_BOUND)
 _LEADING: Final = replace(FORMAT, only_leading=True)
 _WITHOUT: Final = replace(FORMAT, system_message=None)

@@ -1,17 +1,17 @@
-"""OpenAI's responses.
+"""OpenAI's Responses API.
 
-The history is the array `input`: each item of it is a message here. Items are messages, which need not say their type,
-calls and outputs with a `call_id`, and what the provider itself made: reasoning, searches, generated images. Of these
-the model's items in a row are one block, so reasoning leaves the prompt together with the items that need it ("Item
-'fc_…' of type 'function_call' was provided without its required 'reasoning' item"). The provider tells what belongs to
-what by ids: where the client keeps the history (`store: false`) and no item has one, the reasoning of turns that are
-over may leave alone. Items of a kind that is not known are taken for the model's and never edited. A plain string in
-place of the array is one message of the user.
+The history is the array `input`: each item of it is a message here. Items are messages, whose type is optional, calls
+and outputs with a `call_id`, and items that the provider produced: reasoning, searches, generated images. Consecutive
+items of the model are one block, so reasoning is dropped together with the items that need it ("Item 'fc_…' of type
+'function_call' was provided without its required 'reasoning' item"). The provider relates items by their ids: where the
+client keeps the history (`store: false`) and no item has an id, reasoning of finished turns may be removed alone. Items
+of unknown kinds are treated as the model's and never edited. A plain string in place of the array is one user message.
 
-Where our own text stands depends on what the provider keeps. With `store: false` and nothing that it continues, the
-whole history is in the body: our text goes into it as developer messages. Else they would be stored, and would come
-back with `previous_response_id` or `conversation` for good; `instructions` hold for one response only. Then the body is
-trimmed on its own merits: outputs in it whose call the provider has are no defect, and what it has is not counted.
+Where our own text is placed depends on what the provider stores. With `store: false` and no earlier response to
+continue, the whole history is in the body, and our text is added to it as developer messages. Otherwise these would be
+stored, and permanently returned with `previous_response_id` or `conversation`; `instructions` apply to one response
+only. Then only the body is trimmed: outputs without a call, which the provider has, are valid, and stored content is
+not counted.
 
 Source: the provider's API reference, responses, create, and its pages on reasoning, conversation state and compaction.
 """
@@ -25,13 +25,13 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.ambiguous import tolerant, tolerant_member, tolerant_original, tolerant_write
+from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
-from prompt_sidecar.prompt.parts import string
+from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice
+from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.system_member import string_member
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -53,11 +53,11 @@ _KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "shell_call_output": frozenset({"type", "id", "call_id", "output", "status", "max_output_length"}),
     "reasoning": frozenset({"type", "id", "encrypted_content", "summary", "content", "status"}),
 }
-"""Items whose members are read; any other member of theirs, and any other item, counts as it stands."""
+"""Items whose members are read; their other members, and all other items, are counted as JSON."""
 _ARGUMENTS: Final[Mapping[str, str]] = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Calls with arguments that may be emptied: JSON in a string, and free text."""
+"""Calls with arguments that can be clipped: JSON in a string, and free text."""
 _POINTERS: Final = ("annotations", "logprobs")
-"""Members of a text part that point into its text, which therefore stays as it is."""
+"""Members of a text part that refer to offsets in its text, which is therefore never edited."""
 _STREAMS: Final = ("stdout", "stderr")
 
 
@@ -108,14 +108,14 @@ def _role_of(value: dict[str, Any], kind: str) -> Role:
     if kind == "message":
         return _ROLES.get(string(role), Role.OTHER)
     if "compaction" in kind:
-        return Role.OTHER  # it stands for what came before the history: it stays
+        return Role.OTHER  # it replaces what came before the history, so it is kept
     if _answers(value, kind):
         return Role.TOOL
     return _ROLES.get(string(role), Role.ASSISTANT)
 
 
 def _calls(value: dict[str, Any], kind: str) -> tuple[str, ...]:
-    """The pairing ids of calls that the client answers; what the provider runs itself has none."""
+    """The pairing ids of calls that the client answers; tools that the provider runs have none."""
     if kind == "mcp_approval_request":
         return (f"approval:{string(value.get('id'))}",)
     call_id = value.get("call_id")
@@ -138,7 +138,7 @@ def _answers(value: dict[str, Any], kind: str) -> tuple[str, ...]:
 
 
 class _Reader:
-    """Gathers what is in one item."""
+    """Gathers the contents of one item."""
 
     def __init__(self, value: dict[str, Any], kind: str, role: Role) -> None:
         self.value = value
@@ -151,7 +151,7 @@ class _Reader:
         self.other: list[str] = []
 
     def read(self, field: str) -> None:
-        """Take in what the item holds, by its kind."""
+        """Read the item by its kind."""
         if self.kind == "message":
             self._content("content", field)
         elif self.kind in _ARGUMENTS:
@@ -210,7 +210,7 @@ class _Reader:
         self.items.append(Item(ItemKind.ARGUMENTS, (name,), arguments, call_id=self.call_id, tool=tool, free_text=free))
 
     def _reasoning(self) -> None:
-        """A reasoning item: what is encrypted of it, and the parts of its summary and of its text that can be read."""
+        """Read a reasoning item: its encrypted content, and the readable parts of its summary and text."""
         texts = [
             ((name, index, "text"), string(part.get("text")))
             for name in ("summary", "content")
@@ -220,7 +220,7 @@ class _Reader:
         self.items += reasoning_items((), string(self.value.get("encrypted_content")), texts)
 
     def _streams(self, field: str) -> None:
-        """The output of a shell: what each command wrote, and how it ended."""
+        """Read the output of a shell: the streams of each command, and how it ended."""
         output = self.value.get("output")
         if type(output) is not list:
             raise InvalidJson(f"{field}.output must be an array", field=f"{field}.output")
@@ -245,11 +245,6 @@ def _value(item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.ARGUMENTS and not item.free_text:
         return orjson.dumps(text or "{}")
     return orjson.dumps(text or "")
-
-
-def original(raw: bytes, item: Item) -> bytes:
-    """The original of a part of this item."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
 
 
 def developer_message(text: str) -> bytes:
@@ -279,7 +274,7 @@ def _of_user(text: str) -> dict[str, Any]:
 
 
 def _comparable(value: dict[str, Any]) -> dict[str, Any]:
-    """The item without members that are null or empty lists, which clients add, and with its content as parts."""
+    """The item without null members and empty lists, which clients add, and with its content as parts."""
     kept = {name: member for name, member in value.items() if member is not None}
     if "role" in kept and kept.get("type") in {None, "message"}:
         kept["type"] = "message"
@@ -302,27 +297,29 @@ def _parts(content: Any, kind: str) -> Any:
 
 
 def variant(body: Split, _: str = "") -> Format:
-    """The format of a body whose history may take our text, or of one whose items the provider stores."""
+    """The variant for a body: our text may be placed in the history unless the provider stores its items."""
     continues = any(body.field(name) not in {None, b"null"} for name in ("previous_response_id", "conversation"))
     kept_by_client = body.field("store") == b"false" and not continues
     return _UNSTORED if kept_by_client and not body.is_text else FORMAT
 
 
-FORMAT: Final = Format(
-    name="openai_responses",
-    read=tolerant(read),
-    write=tolerant_write(write),
-    original=tolerant_original(original),
-    system_message=None,
-    tool=tool,
-    leading_system=True,
-    system=tolerant_member(string_member("instructions")),
-    messages_field="input",
-    text_message=True,
-    tool_fields=("tools", "text.format"),
-    reserve_fields=("max_output_tokens",),
-    variant=variant,
-    reasoning=ReasoningRule.KEPT,
-    reasoning_messages=True,
+FORMAT: Final = tolerant(
+    Format(
+        name="openai_responses",
+        read=read,
+        write=write,
+        original=original_at,
+        system_message=None,
+        tool=tool,
+        leading_system=True,
+        system=string_member("instructions"),
+        messages_field="input",
+        text_message=True,
+        tool_fields=("tools", "text.format"),
+        reserve_fields=("max_output_tokens",),
+        variant=variant,
+        reasoning=ReasoningRule.KEPT,
+        reasoning_messages=True,
+    )
 )
 _UNSTORED: Final = replace(FORMAT, system_message=developer_message, reasoning=ReasoningRule.CLOSED_TURNS)

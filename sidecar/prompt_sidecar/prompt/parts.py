@@ -1,4 +1,4 @@
-"""What readers and writers of several formats share: text in place of a part, and JSON as a model is shown it."""
+"""Helpers for readers and writers of several formats: text in place of a part, and JSON as text for a model."""
 
 from __future__ import annotations
 
@@ -9,28 +9,35 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.jsontext import MAX_DEPTH
+from prompt_sidecar.prompt.items import Item
+from prompt_sidecar.prompt.jsontext import MAX_DEPTH, value_at
 
 _STAYS: Final = ("cache_control", "providerOptions", "annotations", "_meta")
-"""Members that say nothing of what a part holds: they stay when it becomes a text."""
+"""Members that do not describe a part's content: they are kept when it becomes a text."""
 _WHOLE_FROM: Final = -(2.0**63)
 _WHOLE_TO: Final = 2.0**64
-"""Between these, a number that is spelled without a point is decoded as whole, so all that are whole are written so."""
+"""Between these, numbers without a decimal point are decoded as integers, so all integral numbers are written as
+such."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def text_in_place(part: bytes, text: str) -> bytes:
-    """A text part in place of another, such as an image, with what that says of caching and its audience."""
+    """A text part in place of another, such as an image, that keeps its cache mark and annotations."""
     members: dict[str, Any] = {"type": "text", "text": text}
     members |= {name: value for name, value in _raw_object.decode(part).items() if name in _STAYS}
     return msgspec.json.encode(members)
 
 
-def shown_json(value: Any, field: str) -> str:
-    """JSON as its head and tail are shown when it is elided: sorted, compact, and the same for every spelling.
+def original_at(raw: bytes, item: Item) -> bytes:
+    """The original of an item of a message: the raw JSON at its path, or its text."""
+    return value_at(raw, item.path) if item.raw_json else item.text.encode()
 
-    Unlike `canonical`, which is compared and never shown, it writes whole numbers without a point, and all digits of a
-    long one. (Where such a one is no double, an agent in JavaScript that respells it has changed its digits.)
+
+def shown_json(value: Any, field: str) -> str:
+    """JSON as text whose head and tail are shown when it is elided: sorted, compact, and independent of the encoding.
+
+    Unlike `canonical`, which is compared and never shown, it writes integers without a decimal point and with all
+    digits. (If such a number is not a double, an agent in JavaScript that re-encodes it has changed its digits.)
 
     Raises:
         InvalidJson: nested more deeply than can be written; names `field`.
@@ -44,7 +51,7 @@ def shown_json(value: Any, field: str) -> str:
 def _whole(value: Any) -> Any:
     kind = type(value)
     if kind is float and value.is_integer() and _WHOLE_FROM <= value < _WHOLE_TO:
-        return int(Decimal(repr(value)))  # the digits that it is spelled with, as its value may have others
+        return int(Decimal(repr(value)))  # its shortest digits, as its exact value may have others
     if kind is dict:
         return {key: _whole(member) for key, member in value.items()}
     if kind is list:
@@ -53,5 +60,5 @@ def _whole(value: Any) -> Any:
 
 
 def string(value: Any) -> str:
-    """A member that should be a string; empty if it is anything else."""
+    """The value if it is a string, else an empty string."""
     return value if type(value) is str else ""

@@ -1,9 +1,9 @@
-"""What a body asks the provider to remove from the prompt on its side.
+"""Edits of the prompt that a body requests from the provider.
 
-Anthropic's `context_management` has `edits`: old tool uses are cleared, old thinking, or a summary takes the place of
-what came before. Bedrock's Converse carries it in `additionalModelRequestFields`. OpenAI's responses have
-`context_management` too, a list of compactions, and `truncation`. What the sidecar trims beside these, by rules that do
-not know of each other, is trimmed twice.
+Anthropic's `context_management` has `edits`: old tool uses or old thinking are cleared, or earlier messages are
+replaced by a summary. Bedrock's Converse has it in `additionalModelRequestFields`. OpenAI's responses have
+`context_management` too, a list of compactions, and `truncation`. Together with the sidecar's own trimming the prompt
+is trimmed twice, by independent rules.
 
 Source: the providers' API references, and platform.claude.com, "Context editing" and "Compaction" (read in November
 2026).
@@ -20,7 +20,7 @@ from prompt_sidecar.prompt.jsontext import load
 
 
 class ProviderEdit(StrEnum):
-    """What the provider is asked to remove."""
+    """Kind of edit that is requested from the provider."""
 
     CLEAR_TOOL_USES = "clear_tool_uses"
     CLEAR_THINKING = "clear_thinking"
@@ -32,11 +32,11 @@ class ProviderEdit(StrEnum):
 _MEMBER: Final = "context_management"
 _PLACES: Final = (_MEMBER, f"additionalModelRequestFields.{_MEMBER}")
 _KINDS: Final = (ProviderEdit.CLEAR_TOOL_USES, ProviderEdit.CLEAR_THINKING, ProviderEdit.COMPACT)
-"""Types of edits begin so; a date follows, and OpenAI says `compaction`."""
+"""Prefixes of edit types; a date follows, and OpenAI's is `compaction`."""
 
 
 def edits_of_provider(body: Split) -> Sequence[ProviderEdit]:
-    """What a body asks for, each once, in the order in which it does."""
+    """The kinds of edits that a body requests, each once, in their order."""
     found: dict[ProviderEdit, None] = {}
     for place in _PLACES:
         value = body.field(place)

@@ -1,12 +1,12 @@
-"""What stands outside the strings of a JSON text: counted at memory speed, to weigh decoding before it begins.
+"""The structure of a JSON text, counted at memory speed to bound the cost of decoding before it starts.
 
-A decoder makes an object for each value, however few bytes it is written in: three megabytes of `[],` become a million
-lists that take 29 times as many. It also holds the interpreter until it is done. So what a text would become is
-estimated from its commas and brackets first.
+A decoder creates an object for each value, however short: three megabytes of `[],` become a million lists that take 29
+times as many bytes. It also holds the interpreter's lock until it is done. So the decoded size is first estimated from
+the commas and brackets outside strings.
 
-The text is looked at in windows, and no more than a window is ever copied: within one, escapes are taken out and the
-rest is split at quotation marks, so that every second piece stands outside strings. That holds for any bytes; what is
-not JSON the decoder will tell.
+The text is read in windows, and only one window is copied at a time: escapes are removed from it and the rest is split
+at quotation marks, so that every second piece is outside strings. This works on any bytes; the decoder detects invalid
+JSON.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Final, NamedTuple
 from prompt_sidecar.errors import TooLarge
 
 WINDOW: Final = 131_072
-"""Bytes looked at in one go, a millisecond at worst: in between other threads run."""
+"""Bytes read at once, which takes a millisecond at most; other threads can run in between."""
 PLACE_BYTES: Final = 8
 LIST_BYTES: Final = 56
 DICT_BYTES: Final = 184
 STRING_BYTES: Final = 49
 NUMBER_BYTES: Final = 32
-"""What CPython 3.11 takes on 64 bits for a place in a list, for an empty list, for a dict of up to five members, for a
-string beside its characters, and for a number."""
+"""Memory of CPython 3.11 on 64 bits for a place in a list, an empty list, a dict of up to five members, a string
+without its characters, and a number."""
 SLICE_BYTES: Final = 72
-"""What a slice of msgspec's takes, with its place."""
+"""Memory of a slice of msgspec, with its place in a list."""
 FREE_BYTES: Final = 33_554_432
-"""What decoding may take whatever the length of a text: 32 MiB holds two megabytes of a table's rows as objects, or
-half a million small values, which take a twentieth of a second."""
+"""Memory that decoding any text may take: 32 MiB hold two megabytes of a table's rows as objects, or half a million
+small values, which take a twentieth of a second."""
 FACTOR: Final = 3
-"""Times the bytes of a text that decoding it may take, if that is more."""
+"""Memory that decoding may take as a multiple of the text's bytes, if that is more than `FREE_BYTES`."""
 BOUND: Final = "json.decoded_bytes"
 
 
 class Shape(NamedTuple):
-    """What stands outside a text's strings."""
+    """Counts of a text's structural characters outside strings, and of its strings."""
 
     commas: int = 0
     colons: int = 0
@@ -46,8 +46,8 @@ class Shape(NamedTuple):
 
     @property
     def decoded_bytes(self) -> int:
-        """What the values take once they are decoded, without the characters of strings."""
-        numbers = max(0, self.commas + 1 + self.colons - self.strings)  # every string is a value or names one
+        """Memory of the decoded values, without the characters of strings."""
+        numbers = max(0, self.commas + 1 + self.colons - self.strings)  # every string is a value or a key
         return (
             PLACE_BYTES * (self.commas + self.lists + self.dicts)
             + LIST_BYTES * self.lists
@@ -58,12 +58,12 @@ class Shape(NamedTuple):
 
     @property
     def elements_bytes(self) -> int:
-        """What the values take if each is kept as a slice, without looking inside."""
+        """Memory of the values as slices, which are not decoded further."""
         return SLICE_BYTES * (self.commas + 1)
 
 
 def shape(raw: bytes) -> Shape:
-    """Count what stands outside the strings of a JSON text, in time and memory that no content makes worse."""
+    """Count the structure of a JSON text; time and memory do not depend on the content."""
     commas = colons = lists = dicts = quotes = 0
     for outside, marks in _outside(raw):
         commas += outside.count(b",")
@@ -75,7 +75,7 @@ def shape(raw: bytes) -> Shape:
 
 
 def check_decoding(raw: bytes, field: str) -> None:
-    """See that decoding a text takes no more than it may.
+    """Check that decoding a text stays within its memory bound.
 
     Raises:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
@@ -91,7 +91,7 @@ def check_decoding(raw: bytes, field: str) -> None:
 
 
 def check_slices(raw: bytes, field: str) -> None:
-    """See that taking a text apart into the slices of its members or elements takes no more than it may.
+    """Check that splitting a text into slices of its members or elements stays within its memory bound.
 
     Raises:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
@@ -109,7 +109,7 @@ def check_slices(raw: bytes, field: str) -> None:
 
 
 def _at_most(raw: bytes) -> int:
-    """What decoding takes if all that looks like structure is: cheap, and mostly enough to know."""
+    """An upper bound of the decoded size, which counts structural characters inside strings too; cheap to compute."""
     if DICT_BYTES * len(raw) <= FREE_BYTES:
         return 0
     lists, dicts, commas, quotes = (raw.count(mark) for mark in (b"[", b"{", b",", b'"'))
@@ -117,7 +117,7 @@ def _at_most(raw: bytes) -> int:
 
 
 def _outside(raw: bytes) -> Iterator[tuple[bytes, int]]:
-    """What stands outside strings, window by window, with the quotation marks that open or close a string."""
+    """The bytes outside strings, window by window, with the number of quotation marks that open or close strings."""
     at, inside = 0, 0
     while at < len(raw):
         window = raw[at : at + WINDOW]

@@ -1,10 +1,9 @@
-"""Tool results that are JSON objects: which of their values are trimmed, and what takes their place.
+"""Tool results that are JSON objects: which of their values are trimmed, and what replaces them.
 
-Mostly such an object is a wrapper around texts: `{"output": "…"}`, `{"status": "ok", "report": "…"}`. Each text is then
-an item of its own, and what is around it stays. Where it wraps one other value (`{"error": {…}}`), that is the item, so
-that its name goes on saying what it is. Any other shape is one item, its whole JSON; what is left of it when it is
-trimmed is text, under the name that the providers' guides use for a plain result. Read again, a trimmed result has as
-many items as it had before.
+Usually such an object is a wrapper around texts: `{"output": "…"}`, `{"status": "ok", "report": "…"}`. Each text is
+then an item of its own, and the wrapper is kept. If it wraps a single other value (`{"error": {…}}`), that value is the
+item, so that its name is kept. Any other shape is one item, its whole JSON; when it is trimmed the rest is text, under
+the name that the providers' guides use for a plain result. Read again, a trimmed result has as many items as before.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from prompt_sidecar.prompt.items import Item, Path
 from prompt_sidecar.prompt.parts import shown_json
 
 MOST_TEXTS: Final = 16
-"""Texts of one result that are items of their own: a wrapper has a handful, what has more is a table."""
+"""Most texts of one result that are items of their own: a wrapper has a handful, a table has more."""
 _RESULT: Final = "result"
 
 
 def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
-    """The items of a result's value; none of one that says nothing.
+    """The items of a result's value; none if it is empty.
 
     Args:
         value: the value.
-        path: where it stands in the message.
-        of: what is said of each of the items: call, tool, number of the result.
+        path: its path in the message.
+        of: template of the items, with call, tool and index of the result.
         field: the request field to name in an error.
 
     Raises:
@@ -44,5 +43,5 @@ def result_items(value: Any, path: Path, of: Item, field: str) -> list[Item]:
 
 
 def result_value(text: str, *, whole: bool) -> bytes:
-    """The JSON that takes the place of a trimmed item: a text, or of a whole value an object around it."""
+    """The JSON that replaces a trimmed item: a text, or for a whole value an object with that text."""
     return orjson.dumps({_RESULT: text} if whole else text)

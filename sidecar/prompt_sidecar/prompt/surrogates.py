@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from typing import Final
 
 STAND_IN: Final = b"\\ufffd"
-"""The replacement character, as long as the escape that it stands for."""
+"""The replacement character, whose escape is as long as that of a surrogate."""
 _ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _LOW: Final = frozenset(b"cdefCDEF")
-"""The fourth character of an escape that is the second half of a pair."""
+"""The fourth character of the escape of a low surrogate."""
 _AT_ONCE: Final = 1_048_576
-"""Bytes that are searched in one go, so that other threads get their turn."""
+"""Bytes that are searched at once, so that other threads can run in between."""
 _BACKSLASH: Final = 0x5C
 
 
 def lone_surrogates(raw: bytes) -> Iterator[int]:
-    """Where the lone surrogates of a JSON text stand. Linear in the text, also where it is no JSON."""
+    """Offsets of the lone surrogates of a JSON text. Linear in the text, even if it is not JSON."""
     high = -1
     for at in _escapes(raw):
         low = raw[at + 3] in _LOW
@@ -33,8 +33,8 @@ def lone_surrogates(raw: bytes) -> Iterator[int]:
         yield high
 
 
-def mended(raw: bytes) -> bytes:
-    """The text with each lone surrogate replaced, all else at its place; the same object if there is none."""
+def without_lone_surrogates(raw: bytes) -> bytes:
+    """The text with lone surrogates replaced at unchanged offsets; the same object if there are none."""
     written: bytearray | None = None
     for at in lone_surrogates(raw):
         if written is None:
@@ -44,7 +44,7 @@ def mended(raw: bytes) -> bytes:
 
 
 def _escapes(raw: bytes) -> Iterator[int]:
-    """Where escapes of surrogates stand; not where a backslash before makes the backslash a character."""
+    """Offsets of escapes of surrogates, without those whose backslash is itself escaped."""
     start = 0
     while start < len(raw):
         end = start + _AT_ONCE

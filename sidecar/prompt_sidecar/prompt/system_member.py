@@ -1,8 +1,8 @@
-"""The body's member that holds the system prompt: a string, or an array of blocks.
+"""The body's member for the system prompt: a string, or an array of blocks.
 
-Our own text is added to what is there, each piece as a block of its own or after a blank line, and taken out again when
-an agent sends it back. It is never looked for by its words: every block, and every stretch between blank lines, is held
-against what was written. None of our pieces holds a blank line.
+Our own text is added to it, each piece as a block of its own or after a blank line, and removed again when an agent
+sends it back. It is not recognised by a pattern: every block, and every paragraph between blank lines, is compared with
+what was written. None of our pieces contains a blank line.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from prompt_sidecar.prompt.jsontext import canonical
 
 _BLANK_LINE: Final = "\n\n"
 _BREAK: Final = re.compile(r"\n\n(?!\n)")
-"""Where one of our pieces may begin: right after the last line end of a stretch of them."""
+"""A paragraph break: of several line ends, one of our pieces begins after the last."""
 _SPACE: Final = b" \t\r\n"
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def string_member(name: str) -> SystemMember:
-    """A member that is a string: our text follows what is there after a blank line."""
+    """A member that is a string: our text is appended after a blank line."""
     field = f"json.body.{name}"
 
     def add(value: bytes | None, text: str) -> bytes:
@@ -54,8 +54,16 @@ def string_member(name: str) -> SystemMember:
     return SystemMember((name,), add, without, texts)
 
 
+def block_member(name: str, add: Callable[[bytes | None, str], bytes]) -> SystemMember:
+    """A member that is an array of blocks, to which `add` adds our text as a block."""
+    field = f"json.body.{name}"
+    return SystemMember(
+        (name,), add, lambda value, is_own: block_without(value, is_own, field), lambda value: block_texts(value, field)
+    )
+
+
 def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> bytes:
-    """An array of blocks without those whose `text` is ours; any other value as it is. What stays keeps its bytes."""
+    """An array of blocks without those whose `text` is ours; other values unchanged. All other bytes are kept."""
     if value[:1] != b"[":
         return value
     ends = [1]
@@ -67,7 +75,7 @@ def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> by
             own.append((len(ends) - 1, start))
         ends.append(start + len(block))
     for number, start in reversed(own):
-        if number:  # with the comma before it, so that what an array ended with before ours was added stays
+        if number:  # with the comma before it, to restore the array's end from before ours was added
             value = value[: value.index(b",", ends[number])] + value[ends[number + 1] :]
         else:
             value = value[:start] + value[ends[1] :].lstrip(_SPACE).removeprefix(b",").lstrip(_SPACE)
@@ -75,14 +83,14 @@ def block_without(value: bytes, is_own: Callable[[str], bool], field: str) -> by
 
 
 def block_texts(value: bytes, field: str) -> list[str]:
-    """The texts of an array of blocks, or of a string; a block that is no text as compact JSON."""
+    """The texts of an array of blocks, or of a string; other blocks as compact JSON."""
     decoded = load_any(value, field)
     blocks = decoded if type(decoded) is list else [] if decoded is None else [decoded]
     return [block if type(block) is str else _text_of(block) or canonical(block, field).decode() for block in blocks]
 
 
 def add_block(value: bytes, block: bytes) -> bytes:
-    """An array with one more block at its end; what is there keeps its bytes."""
+    """An array with a block added at its end; all other bytes are kept."""
     return value[:-1] + b"," + block + b"]" if _raw_array.decode(value) else b"[" + block + b"]"
 
 

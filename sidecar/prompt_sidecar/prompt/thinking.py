@@ -1,22 +1,22 @@
-"""Which models bind their thinking to what stands before it.
+"""Which models bind their thinking to the prompt before it.
 
 From Claude Fable 5.1 and Opus, Sonnet and Haiku 5.5 on, a thinking block that is sent back is checked against the
 prompt that it was produced under: "The checked prefix has three parts: the top-level `system` prompt; the set of
 `tools`; every `message` before the block." If one of them has changed, "that block and every later thinking block are
-invalid", and the request is refused with 400 or the blocks are dropped, as the request says; refused by default for
-accounts made since 2026-08-31. "A change invalidates only the thinking already after it. Thinking before it, and
+invalid", and the request is refused with 400 or the blocks are dropped, as the request specifies; refused by default
+for accounts created since 2026-08-31. "A change invalidates only the thinking already after it. Thinking before it, and
 thinking Claude produces after it, stay valid." Each block also records the block before it: those that are kept must be
-an unbroken run, and one that was removed must not come back. Who trims older turns is told to "remove the thinking from
-the turns you keep".
+an unbroken run, and one that was removed must not come back. Clients that trim older turns should "remove the thinking
+from the turns you keep".
 
 Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26) and "Prefix checks on thinking blocks" (read on
 2026-11-22), which names the models: claude-fable-5-1 and -5-2, claude-mythos-5-2, claude-opus-5-5, claude-sonnet-5-5,
-claude-haiku-5-5 (of claude-mythos-5-1 it says so too, the first page that it is not checked). The same holds for these
-models on Amazon Bedrock and at other resellers. A later version is taken to be checked until it is known not to be.
+claude-haiku-5-5 (and claude-mythos-5-1, which the first page says is not checked). The same holds for these
+models on Amazon Bedrock and at other resellers. A later version is treated as checked until it is known not to be.
 
-Older Claude models take a prompt without the thinking of earlier turns, but want that of the newest, tool calls and
-results included: "Required: within a tool-use turn, pass thinking blocks back. … Allowed: outside tool use, leave out
-earlier turns' thinking." Source: platform.claude.com, "Thinking" (read on 2026-11-22).
+Older Claude models accept a prompt without the thinking of earlier turns, but require that of the newest turn,
+including its tool calls and results: "Required: within a tool-use turn, pass thinking blocks back. … Allowed: outside
+tool use, leave out earlier turns' thinking." Source: platform.claude.com, "Thinking" (read on 2026-11-22).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from functools import lru_cache
 from typing import Final
 
 NAME_CHARACTERS: Final = 256
-"""Characters of a model's name that are looked at; the longest in use, Bedrock's resource names, take about 150."""
+"""Characters of a model's name that are examined; the longest in use, Bedrock's resource names, have about 150."""
 _NAME: Final = re.compile(r"claude[-_ ]?(?:(?P<family>[a-z]+)[-_ ]?)?(?P<version>\d{1,2}(?:[-.]\d{1,2})?(?!\d))?")
 _NOT_BOUND: Final[frozenset[tuple[str, str]]] = frozenset(
     {
         ("", "2"),
         ("", "2-0"),
         ("", "2-1"),
-        *(("v", version) for version in ("1", "2", "2-1")),  # how Bedrock names the oldest
+        *(("v", version) for version in ("1", "2", "2-1")),  # Bedrock's names of the oldest
         ("", "3"),
         ("", "3-5"),
         ("", "3-7"),
@@ -47,17 +47,17 @@ _NOT_BOUND: Final[frozenset[tuple[str, str]]] = frozenset(
         *((family, version) for family in ("fable", "mythos") for version in ("5", "5-0")),
     }
 )
-"""Claude models that do not bind their thinking, by family and version; before version 4 the family stood last."""
+"""Claude models that do not bind their thinking, by family and version; before version 4 the family came last."""
 
 
 def claude_version(model: str) -> tuple[str, str] | None:
-    """The family and the version in the name of a Claude model, each empty if it has none; None of another model."""
+    """Family and version in the name of a Claude model, each empty if absent; None for another model."""
     found = _NAME.search(model[:NAME_CHARACTERS].lower())
     return None if found is None else (found["family"] or "", (found["version"] or "").replace(".", "-"))
 
 
 @lru_cache(1_024)
 def binds_thinking(model: str) -> bool:
-    """Whether a model checks its thinking blocks against what stands before them. No name: no model is known to."""
+    """Whether a model checks its thinking blocks against the prompt before them; false for an empty name."""
     version = claude_version(model)
     return version is not None and version not in _NOT_BOUND
