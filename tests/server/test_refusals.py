@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest, TooLarge
+from prompt_sidecar.server.fields import MESSAGE_BYTES
 from prompt_sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
@@ -81,6 +83,16 @@ WRONG = {
     "GetRun": (run_pb2.GetRunRequest(run_id="r"), "run_id"),
     "EndRun": (run_pb2.EndRunRequest(run_id="x" * 10_000), "run_id"),
 }
+
+
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "TrimPrompt"])
+def test_long_requests_are_not_parsed(method: str) -> None:
+    """Of millions of empty elements a parser makes a gigabyte: no request but a prompt is so long."""
+    with serving() as served:
+        call: Any = served.channel.unary_unary(f"/{SERVICE}/{method}")
+        refused = failure(lambda: call(b"\x12\x00" * (MESSAGE_BYTES // 2 + 1), timeout=PATIENCE))
+        assert ("RESOURCE_EXHAUSTED", "TOO_LARGE") == (refused.code, refused.reason)
+        assert "1,048,578 bytes" in refused.message
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sized
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.errors import InvalidRequest, TooLarge
 from prompt_sidecar.server.wire import WireEnum
 
 RUN_ID_BYTES = 256
@@ -18,7 +18,20 @@ RUN_ID_BYTES = 256
 NAME_BYTES = 256
 """The longest name of a model or a tool, or stash id, that is looked at."""
 
+MESSAGE_BYTES = 1_048_576
+"""The longest request that is no prompt: twice what a model can write at once, of which a tool's call is the longest.
+Parsed, two bytes can become a list's element of thirty-two: 64 MiB of them took a gigabyte and five seconds."""
+
 Names = TypeVar("Names", bound=StrEnum)
+
+
+def check_message(raw: bytes) -> None:
+    """Raises TooLarge if a request that is no prompt has more bytes than any can need. It is not parsed then."""
+    if len(raw) > MESSAGE_BYTES:
+        raise TooLarge(
+            f"the request has {len(raw):,} bytes; all but TrimPrompt's may have {MESSAGE_BYTES:,}",
+            bound="request.bytes",
+        )
 
 
 def checked_run_id(run_id: str) -> str:

@@ -20,7 +20,7 @@ from prompt_sidecar.server.answers import TrimAnswers, run_figures
 from prompt_sidecar.server.assumed import AssumedWindows
 from prompt_sidecar.server.callers import CALLER
 from prompt_sidecar.server.conversion import retrieve_call, trim_call
-from prompt_sidecar.server.fields import checked_run_id
+from prompt_sidecar.server.fields import check_message, checked_run_id
 from prompt_sidecar.server.guard import check
 from prompt_sidecar.server.memory import MemoryGate
 from prompt_sidecar.server.recall_answers import (
@@ -191,6 +191,7 @@ class Servicer:
 
 
 def _parsed(kind: type[Request], raw: bytes) -> Request:
+    check_message(raw)
     try:
         return kind.FromString(raw)
     except DecodeError:

@@ -17,7 +17,14 @@ from prompt_sidecar.facts.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from prompt_sidecar.server.fields import NAME_BYTES, check_number, checked_run_id, enum_name, enum_numbers
+from prompt_sidecar.server.fields import (
+    NAME_BYTES,
+    check_message,
+    check_number,
+    checked_run_id,
+    enum_name,
+    enum_numbers,
+)
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, MOST_CHARACTERS, MOST_TOKENS
 from prompt_sidecar.v1 import usage_pb2
 
@@ -32,7 +39,9 @@ def report_usage(raw: bytes, caller: str, report: Callable[[UsageCall], UsageAns
 
     Raises:
         InvalidRequest: the bytes are no request, or a field's value is never right.
+        TooLarge: the bytes are more than any report needs.
     """
+    check_message(raw)
     try:
         request = usage_pb2.ReportUsageRequest.FromString(raw)
     except DecodeError:

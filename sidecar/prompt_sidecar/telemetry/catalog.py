@@ -105,6 +105,7 @@ BOUNDS: Final = (
     "json.member_name",
     "message.parts",
     "request.annotations",
+    "request.bytes",
     "run.drafts",
     "calibration.factors",
     "own_text.recognised",
