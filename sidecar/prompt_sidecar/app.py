@@ -133,9 +133,9 @@ def settle_collector() -> None:
 
 
 def serve(settings: Settings) -> bool:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal stops at once. Return whether all calls finished.
+    """Serve until SIGTERM, SIGINT or SIGQUIT, then drain; a second stops at once. Return whether all calls finished.
 
-    SIGHUP has the tokens and the TLS files read again.
+    SIGHUP has the tokens and the TLS files read again. SIGUSR1 and SIGUSR2 do nothing.
 
     Raises: as `start`.
     """
@@ -148,7 +148,9 @@ def _serve(settings: Settings) -> bool:
     _remark(settings)
     # A SimpleQueue's put may run in a signal handler while the same thread is inside get; an Event's set may not.
     events: queue.SimpleQueue[str] = queue.SimpleQueue()
-    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
+        signal.signal(ignored, signal.SIG_IGN)
+    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(caught, lambda number, _: events.put(signal.Signals(number).name))
     server = start(settings)
     for told in server.telemetry.told:

@@ -43,9 +43,21 @@ def _in_flight(channel: grpc.Channel) -> Any:
     return call
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_that_mean_nothing_end_nothing() -> None:
+    """Tools that rotate logs send them to whole groups of processes."""
+    with program(*ANY_PORT) as served, grpc.insecure_channel(served.wait_for(READY)[1]) as channel:
+        call = _in_flight(channel)
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE):
+            served.process.send_signal(number)
+        served.process.send_signal(signal.SIGTERM)
+        served.wait_for("SIGTERM: stopping")
+        call.cancel()
+        assert 0 == served.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_a_signal_drains(number: signal.Signals) -> None:
-    """At SIGTERM or Ctrl-C the call in flight is answered, and the program ends with exit code 0."""
+    """At SIGTERM, Ctrl-C or SIGQUIT the call in flight is answered, and the program ends with exit code 0."""
     options = [("grpc.max_receive_message_length", -1)]
     slow = program(*ANY_PORT, "--set", "server.grace=1m")
     with slow as served, grpc.insecure_channel(served.wait_for(READY)[1], options=options) as channel:
