@@ -90,7 +90,7 @@ def start(settings: Settings) -> Sidecar:
         raise
     try:
         counter = lazy_counter(
-            fast=settings.tokens.counter != "tiktoken", told=lambda found: _log.info("tokens of %s", found)
+            fast=settings.tokens.counter != "tiktoken", report=lambda found: _log.info("tokens of %s", found)
         )
         server.start(build_runs(settings, counter), partial(warm, counter), load=partial(counter.load, ESTIMATE))
     except BaseException:

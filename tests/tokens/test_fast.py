@@ -74,18 +74,18 @@ def test_a_version_that_counts_otherwise_is_not_used(failure: str, monkeypatch: 
 
     monkeypatch.setattr(toktok, "truncate", wrong)
     assert load_fast("o200k_base", refuse)[0] is not None
-    told: list[str] = []
-    counter = load_counting("cl100k_base", fast=True, told=told.append)
+    reports: list[str] = []
+    counter = load_counting("cl100k_base", fast=True, report=reports.append)
     assert EXPECTED["cl100k_base"] == tuple(map(counter, PROBES))
-    assert "some of its probes otherwise" in told[0]
+    assert "some of its probes otherwise" in reports[0]
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the settings say tiktoken, the faster one is not even tried."""
     monkeypatch.setattr(toktok, "truncate", refuse)
-    told: list[str] = []
-    assert 7 == load_counting("o200k_base", fast=False, told=told.append)("<|endoftext|>")
-    assert ["o200k_base: tiktoken counts"] == told
+    reports: list[str] = []
+    assert 7 == load_counting("o200k_base", fast=False, report=reports.append)("<|endoftext|>")
+    assert ["o200k_base: tiktoken counts"] == reports
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

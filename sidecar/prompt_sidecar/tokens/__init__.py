@@ -1,4 +1,4 @@
-"""Tokens: counting them, the vocabularies to count with, and what a model's name tells about both."""
+"""Tokens: counting them, vocabularies, known windows, calibration, and providers' errors about too long prompts."""
 
 from __future__ import annotations
 

@@ -1,25 +1,25 @@
-"""Estimates that correct themselves: what our count must be multiplied with to be the provider's.
+"""Calibration of token estimates: learning the factor between our count and the provider's.
 
-Theory. A provider counts a prompt with its own vocabulary and puts its own framing around it: real = f * ours + c. On
-recorded runs counted in four other vocabularies, f lies between 0.91 and 1.33, differs by up to 0.2 between two runs of
-one vocabulary, and drifts within a run as prose gives way to code and logs. Successive prompts of a run share most of
-their text, so the best forecast of the next ratio is the last one, and a long average is a worse one: medians over 5, 9
-and 31 ratios err by up to 2, 4 and 8 per cent at the 95th percentile where all runs share a caller and vocabulary. A
-line through the last prompts (Theil and Sen), which would tell f from c, does worse than the ratio alone, since
-successive prompts lie too close together: c is a fraction of a per cent of the prompts whose size matters.
+Theory. A provider counts a prompt with its own vocabulary and adds its own framing: real = f * ours + c. On recorded
+runs counted in four other vocabularies, f is between 0.91 and 1.33, differs by up to 0.2 between two runs of one
+vocabulary, and drifts within a run as prose gives way to code and logs. Successive prompts of a run share most of their
+text, so the best predictor of the next ratio is the last one, and a long average is a worse one: medians over 5, 9 and
+31 ratios have errors of up to 2, 4 and 8 per cent at the 95th percentile where all runs share a caller and vocabulary.
+A line through the last prompts (Theil and Sen), which would separate f from c, is worse than the ratio alone, since
+successive prompts are too similar: c is a fraction of a per cent of the prompts whose size matters.
 
-But the last report may be absurd: uncached tokens alone, another model's, a wrong sum. So the last ratio is followed no
-further than `BAND` from the weighted median of the last `WINDOW`. One false report moves the factor by 5 per cent at
-the most, for one call; two in five leave the median where it is. Before there are five, two neutral ones stand in:
-nobody is believed at his first word. All is done on logarithms, so that twice and half weigh alike.
+But the last report may be wrong: uncached tokens alone, another model's, a wrong sum. So the factor follows the last
+ratio at most `BAND` from the weighted median of the last `WINDOW`. One false report moves the factor by at most 5 per
+cent, for one call; two in five do not move the median. Until there are five, two neutral reports are added, so that the
+first report alone changes little. All is computed on logarithms, so that twice and half have the same weight.
 
 Encrypted text (signatures, encrypted reasoning) has a factor g of its own, since no vocabulary counts it: real = f *
-text + g * encrypted. From prompts of one mixture the two cannot be told apart, and a cut changes the mixture: it
-removes old reasoning. So g stands at 1 until a report after a cut, with the one before it, gives two equations for the
-two; f is then learned from what is left of a report when its encrypted text is taken off.
+text + g * encrypted. Prompts with the same share of encrypted text cannot separate the two, but a cut changes that
+share when it removes old reasoning. So g is 1 until a report after a cut gives, with the one before it, two equations
+for the two factors; f is then learned from the rest of a report after its encrypted text is subtracted.
 
-A moving factor moves the limit, and with it the fold's inputs. So it stands still within `DEAD_BAND`: about six moves
-in a hundred calls, against one at each call, for errors that stay below 1 per cent at the median.
+A changing factor changes the limit, and with it the fold's inputs. So it does not change within `DEAD_BAND`: about six
+changes in a hundred calls instead of one at each call, with errors below 1 per cent at the median.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ from typing import Final, NamedTuple
 
 LEAST_FACTOR: Final = 0.5
 MOST_FACTOR: Final = 2.5
-"""Bounds of a factor: no vocabulary in use takes half the tokens of o200k_base on what agents send, and the most that
-was measured is 1.9 times as many (a recorded run of Claude Fable 5), to which the provider's framing adds."""
+"""Bounds of a factor: no vocabulary in use needs half the tokens of o200k_base for agents' prompts, and the highest
+measured ratio is 1.9 (a recorded run of Claude Fable 5), to which the provider's framing adds."""
 PLAUSIBLE: Final = 4.0
-"""A ratio past this, or below its inverse, is no tokenizer's: it is not even remembered. Wider than the bounds of a
-factor, as framing can double a prompt of a hundred tokens."""
+"""A ratio above this, or below its inverse, is implausible and ignored. Wider than the bounds of a factor, as framing
+can double a prompt of a hundred tokens."""
 WINDOW: Final = 5
-"""Reports that the median is of: the fewest in which two false ones do no harm."""
+"""Reports in the median: the fewest with which two false ones do no harm."""
 NEUTRAL: Final = 2
-"""Reports of the factor that was in force before, which stand in until there are `WINDOW`, of average weight: three
-real ones outweigh them. That factor is 1, or the one of the model that the run was with before."""
+"""Neutral reports of average weight that are added until there are `WINDOW`; three real ones outweigh them. Their ratio
+is the factor before them: 1, or the factor of the run's previous model."""
 FOLLOW_FROM: Final = 3
-"""Reports from which the last is followed; before, the median alone, which the neutral ones hold back."""
+"""Least reports with which the last ratio is followed; with fewer the median alone is used."""
 BAND: Final = 0.05
-"""How far, as a logarithm, the last ratio is followed from the median. Within a run successive ratios differ by less
-than 2 per cent; 0.1 measures the same and lets a false report do twice the harm."""
+"""Largest distance, as a logarithm, of the factor from the median towards the last ratio. Within a run successive
+ratios differ by less than 2 per cent; 0.1 is no more accurate and doubles the effect of a false report."""
 DEAD_BAND: Final = 0.01
-"""Share that the factor must be off by before it moves; 0.02 doubles the error, 0.005 the moves."""
+"""Least relative error of the factor before it changes; 0.02 doubles the error, 0.005 the number of changes."""
 HALF_WEIGHT_TOKENS: Final = 1_000
-"""Tokens of a prompt that weighs half: framing of some hundred tokens distorts the ratio of smaller ones."""
+"""Tokens of a prompt with half the full weight: framing of some hundred tokens distorts the ratio of smaller ones."""
 LEAST_OPAQUE: Final = 0.25
 MOST_OPAQUE: Final = 2.0
-"""Bounds of the factor of encrypted text: 0.07 to 0.56 tokens a character, twice as far as has been measured."""
+"""Bounds of the factor of encrypted text: 0.07 to 0.56 tokens a character, twice the measured range."""
 MIXTURE: Final = 0.1
-"""How much the share of encrypted text must differ between two reports that its factor is told from. With less, an
-error of 1 per cent in what the text takes would be one of more than 10 per cent in the factor."""
+"""Least difference in the share of encrypted text between two reports that its factor is computed from. With less, an
+error of 1 per cent in the text's tokens would be one of more than 10 per cent in the factor."""
 OPAQUE_WINDOW: Final = 3
-"""Factors of encrypted text that the median is of: each cut tells one, and a false one does no harm to the next."""
+"""Factors of encrypted text in the median: each cut adds one, and a single false one does no harm."""
 MOST_KEYS: Final = 4_096
-"""Factors kept: a few models each for a thousand callers, in about 2 MB."""
+"""Most factors: a few models each for a thousand callers, in about 2 MB."""
 BOUND: Final = "calibration.factors"
 """What both are counted as when one is reached."""
 KEY_BYTES: Final = 1_500
 """What a factor takes with the reports that it was made from."""
 CALLER_KEYS: Final = 64
-"""Factors kept for one caller, so that one who makes up names of models forgets his own factors and nobody else's."""
+"""Most factors of one caller, so that a caller who makes up model names evicts only its own factors."""
 
 
 class Factors(NamedTuple):
-    """What our count is multiplied with to be the provider's."""
+    """Factors from our token count to the provider's."""
 
     text: float = 1.0
     opaque: float = 1.0
@@ -80,11 +80,11 @@ class Factors(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One prompt as we counted it, without any factor, and as the provider did. Tokens."""
+    """One prompt's tokens by our count, without any factor, and by the provider's."""
 
     text: int
     opaque: int
-    """Of encrypted text."""
+    """Tokens of encrypted text."""
     real: int
 
     @property
@@ -93,13 +93,13 @@ class Counted(NamedTuple):
         return self.opaque / max(1, self.text + self.opaque)
 
     def ratio(self, opaque_factor: float) -> float:
-        """What the text must be multiplied with."""
+        """The factor for the text that yields the provider's count."""
         left = self.real - opaque_factor * self.opaque
         return left / self.text if self.text > 0 and left > 0 else self.real / max(1, self.text + self.opaque)
 
 
 def opaque_factor(one: Counted, other: Counted) -> float | None:
-    """The factor of encrypted text that two prompts of different mixtures tell; None if theirs do not differ enough."""
+    """The factor of encrypted text by two prompts; None if their shares of encrypted text are too similar."""
     if abs(one.share - other.share) < MIXTURE:
         return None
     by = one.opaque * other.text - other.opaque * one.text
@@ -108,39 +108,39 @@ def opaque_factor(one: Counted, other: Counted) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What one report made of a factor."""
+    """The effect of one report on a factor."""
 
     factor_before: float
     factor_after: float
     error: float
-    """The estimate's error as a share of the real tokens: 0.1 where it was 10 per cent too high."""
+    """The estimate's error as a share of the real tokens: 0.1 means 10 per cent too high."""
     used: bool
     """False: the report was implausible and changed nothing."""
     reports: int
-    """Reports that were used for this factor so far."""
+    """Number of reports used for this factor so far."""
 
 
 @dataclass(slots=True)
 class _State:
-    """One factor and what it was made from."""
+    """One factor and the reports that it is computed from."""
 
     factor: float = 1.0
     opaque: float = 1.0
     """The factor of encrypted text."""
     reports: int = 0
     prior: float = 1.0
-    """The factor that was in force before the first report."""
+    """The factor before the first report."""
     recent: deque[Counted] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    """The last one last."""
+    """Oldest first."""
     mixtures: deque[float] = field(default_factory=lambda: deque(maxlen=OPAQUE_WINDOW))
-    """Factors of encrypted text that cuts told."""
+    """Factors of encrypted text, one from each cut."""
 
     def take(self, counted: Counted, before: Counted | None) -> None:
         self.reports += 1
         self.recent.append(counted)
-        told = opaque_factor(before, counted) if before is not None else None
-        if told is not None:
-            self.mixtures.append(min(MOST_OPAQUE, max(LEAST_OPAQUE, told)))
+        found = opaque_factor(before, counted) if before is not None else None
+        if found is not None:
+            self.mixtures.append(min(MOST_OPAQUE, max(LEAST_OPAQUE, found)))
             self.opaque = round(median(self.mixtures), 4)
         points = [(math.log(each.ratio(self.opaque)), _weight(each)) for each in self.recent]
         target = math.exp(_target(points, math.log(self.prior)))
@@ -150,7 +150,7 @@ class _State:
 
 
 class Calibration:
-    """The factors of all callers, kept for the process's life. Thread-safe; each call takes microseconds."""
+    """The factors of all callers, for the life of the process. Thread-safe; each call takes microseconds."""
 
     def __init__(self, most_keys: int = MOST_KEYS, reached: Callable[[str], None] = lambda _: None) -> None:
         """Begin with none; `most_keys` are kept, and of those the ones of the caller idle for longest go first.
@@ -164,7 +164,7 @@ class Calibration:
         self._keys = 0
 
     def __len__(self) -> int:
-        """Factors kept."""
+        """Number of factors."""
         return self._keys
 
     @property
@@ -173,19 +173,19 @@ class Calibration:
         return KEY_BYTES * self._keys
 
     def factor(self, caller: str, model: str, format: str) -> float:
-        """What to multiply our count with; 1.0 where nothing was reported."""
+        """The factor for our count of text; 1.0 without reports."""
         with self._lock:
             state = self._find(caller, (model, format))
             return state.factor if state is not None else 1.0
 
     def factors(self, caller: str, model: str, format: str) -> Factors:
-        """What to multiply our counts with, of text and of encrypted text."""
+        """The factors for our counts of text and of encrypted text; 1.0 without reports."""
         with self._lock:
             state = self._find(caller, (model, format))
             return Factors(state.factor, state.opaque) if state is not None else Factors()
 
     def reports(self, caller: str, model: str, format: str) -> int:
-        """Reports that were used for a factor."""
+        """Number of reports used for a factor."""
         with self._lock:
             state = self._find(caller, (model, format))
             return state.reports if state is not None else 0
@@ -203,12 +203,13 @@ class Calibration:
         """Learn from one prompt.
 
         Args:
-            caller: whose factor it is: one caller's reports never touch another's.
+            caller: the factor's owner; one caller's reports never change another's factors.
             model: the model, by the name that prompts are sent with.
             format: the prompt's format; framing differs by it.
             counted: the prompt.
             before: the prompt of the same run and model that was reported before it.
-            told_with: the factors that the estimate was told with, for its error; None: those that stand now.
+            told_with: the factors of the estimate that was reported to the agent, for its error; None: the current
+                ones.
         """
         real, raw = counted.real, counted.text + counted.opaque
         ratio = real / raw if raw > 0 else 0.0
@@ -220,13 +221,13 @@ class Calibration:
                 if told_with is not None:
                     state.factor = state.prior = told_with.text
                     state.opaque = told_with.opaque
-            stands = Factors(state.factor, state.opaque)
+            current = Factors(state.factor, state.opaque)
             if plausible:
                 state.take(counted, before)
-            told = stands if told_with is None else told_with
-            estimate = counted.text * told.text + counted.opaque * told.opaque
+            used = current if told_with is None else told_with
+            estimate = counted.text * used.text + counted.opaque * used.opaque
             error = estimate / real - 1 if real > 0 else 0.0
-            return Correction(stands.text, state.factor, error, plausible, state.reports)
+            return Correction(current.text, state.factor, error, plausible, state.reports)
 
     def _find(self, caller: str, key: tuple[str, str]) -> _State | None:
         keys = self._callers.get(caller)
@@ -257,16 +258,15 @@ class Calibration:
 
 
 def _weight(counted: Counted) -> float:
-    """How much a prompt counts: little if it is small."""
+    """The weight of a prompt, which is low if it is small."""
     raw = counted.text + counted.opaque
     return raw / (raw + HALF_WEIGHT_TOKENS)
 
 
 def _target(recent: list[tuple[float, float]], prior: float) -> float:
-    """The logarithm that the factor ought to have: the last ratio's, held to the median's neighbourhood.
+    """The target logarithm of the factor: that of the last ratio, within `BAND` of the median.
 
-    `recent` are logarithms of ratios, each with its weight, the last one last; `prior` is that of the factor before
-    them.
+    `recent` are logarithms of ratios with their weights, oldest first; `prior` is that of the factor before them.
     """
     points = list(recent)
     if len(points) < WINDOW:
@@ -281,7 +281,7 @@ def _target(recent: list[tuple[float, float]], prior: float) -> float:
 
 
 def weighted_median(points: list[tuple[float, float]]) -> float:
-    """The value at which half the weight is passed; between two, their mean. `points` are values with their weights."""
+    """The weighted median of `points`, values with their weights; the mean of two values if it is between them."""
     ordered = sorted(points)
     half = sum(weight for _, weight in ordered) / 2
     passed = 0.0

@@ -47,28 +47,28 @@ DEFAULT_CACHE_ENTRIES: Final = 32_768
 """Blocks remembered for each encoding: thirty runs of a thousand long messages, in about 6 MB."""
 
 OUT_OF_MEMORY: Final = ("PyObject pointer is null", "Python API call failed")
-"""What PyO3's panics say where no Python object could be made for the answer: that is no property of the text."""
+"""Beginnings of PyO3's panic messages when memory for the result is lacking, which is not an error of the text."""
 TOGETHER_CHARS: Final = 65_536
 """Characters of short texts after which `check` is called."""
 
 Source = tiktoken.Encoding | Callable[[], CountSlice]
-"""What counts in an encoding: the encoding itself, or what loads a counter of one slice."""
+"""The counter of an encoding: the encoding itself, or a function that loads a counter of slices."""
 
 _WARM_TEXT: Final = "Warm up: 12 words, naïve 漢字 🙂\n\n\tdef f(x): return {'a': [1, 2.5]}  # …\r\n"
 
 
 class Counter:
-    """Counts tokens, and remembers what it counted. Safe to use from many threads at once.
+    """Counts tokens and caches the counts. Thread-safe.
 
-    Holds no text: only hashes and counts, at most `cache_entries` for each encoding.
+    The cache holds hashes and counts but no text, at most `cache_entries` for each encoding.
     """
 
     def __init__(self, encodings: Mapping[str, Source], cache_entries: int = DEFAULT_CACHE_ENTRIES) -> None:
-        """Take what to count with.
+        """Set up the encodings.
 
         Args:
-            encodings: the encodings to count in, by name, each loaded or with what loads it when it is first needed.
-            cache_entries: how many blocks to remember for each, at least one.
+            encodings: the encodings by name, each loaded or with a function that loads it when it is first needed.
+            cache_entries: blocks to cache for each, at least one.
         """
         if cache_entries < 1:
             raise ValueError(f"cache_entries is {cache_entries}; it may be 1 or more")
@@ -81,20 +81,20 @@ class Counter:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """Names of those that are loaded."""
+        """Names of the loaded encodings."""
         return tuple(name for name, coder in self._coders.items() if coder.is_loaded)
 
     def load(self, encoding: str) -> None:
         """Load an encoding before it is needed; does nothing if it is loaded.
 
         Raises:
-            KeyError: no such encoding was given.
+            KeyError: the encoding is unknown.
             VocabularyError: its vocabulary is missing or damaged.
         """
         self._coders[encoding].counter()
 
     def count(self, text: str, encoding: str, check: Callable[[], None] | None = None) -> int:
-        """Count the tokens of `text` in the encoding named.
+        """Count the tokens of `text` in an encoding.
 
         Lone surrogates, which no tokenizer accepts, are counted as the replacement character.
 
@@ -105,8 +105,8 @@ class Counter:
                 kept.
 
         Raises:
-            KeyError: no such encoding was given.
-            VocabularyError: it was to be loaded for this, and its vocabulary is missing or damaged.
+            KeyError: the encoding is unknown.
+            VocabularyError: it had to be loaded, and its vocabulary is missing or damaged.
         """
         coder = self._coders[encoding]
         if len(text) < CACHE_FROM_CHARS:
@@ -126,7 +126,7 @@ class Counter:
                 check()
 
     def count_many(self, texts: Sequence[str], encoding: str, check: Callable[[], None] | None = None) -> list[int]:
-        """Count each of some texts, as `count` does; `check` is called between many short ones too."""
+        """Count several texts, as `count` does; `check` is also called between short ones."""
         counts: list[int] = []
         since = 0
         for text in texts:
@@ -140,7 +140,7 @@ class Counter:
 
 
 def warm(counter: Counter) -> None:
-    """Pay the calling thread's first-call cost in what `counter` has loaded; for the start of each worker thread.
+    """Spend the calling thread's first-call cost for the loaded encodings; for the start of each worker thread.
 
     tiktoken keeps a compiled expression with its own scratch memory for each of 128 slots that threads hash to, and the
     first call on a slot builds that memory: 0.1 to 0.3 ms with tiktoken 0.14 on CPython 3.11.
@@ -164,11 +164,11 @@ class _Coder:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether nothing has to be loaded for the next count."""
+        """Whether the encoding is loaded."""
         return self._counter is not None
 
     def counter(self) -> CountSlice:
-        """What counts a slice, loaded by the first thread that asks."""
+        """The counter of a slice, loaded by the first thread that calls this."""
         if self._counter is None:
             with self._loading:
                 if self._counter is None:
@@ -197,7 +197,7 @@ class _Coder:
         count = self._counter or self.counter()
         try:
             return count(text)
-        except BaseException as error:  # noqa: BLE001  # a panic is no Exception; all else is raised again
+        except BaseException as error:  # noqa: BLE001  # a panic is not an Exception; others are raised again
             return _upper_estimate(text, error)
 
 
@@ -209,8 +209,8 @@ def _counter_of(encoding: tiktoken.Encoding) -> CountSlice:
 def _upper_estimate(text: str, error: BaseException) -> int:
     """Estimate the tokens of a text on which the tokenizer panicked; raise `error` again if it is anything else.
 
-    A panic of the tokenizer's Rust code is no Exception, and its class cannot be imported. A token stands for at least
-    one byte: the estimate is never too low, so that a prompt that seems to fit does.
+    A panic of the tokenizer's Rust code is not an Exception, and its class cannot be imported. A token covers at least
+    one byte, so the estimate is never too low, and a prompt that seems to fit does.
     """
     if type(error).__name__ != "PanicException":
         raise error

@@ -1,12 +1,12 @@
 """A faster counter, where the extra `fast` is installed: toktok-rs, ten to forty times as fast as tiktoken.
 
-It is young, so it is not believed but tried: when an encoding is loaded, it counts a set of probes, and is used only if
-each count is tiktoken's. What tiktoken counts is written down here, so that trying takes no second vocabulary; a test
-holds these figures to the tiktoken that is installed. Both count slices of the same cuts, so counts do not depend on
-which of the two counts.
+It is a young project, so it is verified before use: when an encoding is loaded, it counts a set of probes, and is used
+only if all counts equal tiktoken's. These are stored here, so that the check needs no second vocabulary; a test
+compares them with the installed tiktoken. Both count slices of the same cuts, so counts do not depend on which of the
+two is used.
 
-Its public way to count one text is `truncate`, which tells the tokens of the whole text whatever it cuts: 0.4 us and
-1.6 ns a character. `batch_count` takes 11 us a call more, for threads that slices have no use for.
+Its public function to count one text is `truncate`, which returns the tokens of the whole text whatever it cuts: 0.4 us
+and 1.6 ns a character. `batch_count` takes 11 us a call more, for threads that slices do not need.
 
 Memory: 46 MB for o200k_base and two scratch tables of 16.5 MB, whatever the number of threads.
 """
@@ -41,7 +41,7 @@ PROBES: Final = (
     "U2FtcGxlIG9mIGJhc2U2NCB0ZXh0LCB3aGljaCBsb25nIHdvcmRzIGxvb2sgbGlrZQ" * 30,
     "HTTPServerError camelCaseName snake_case_name SCREAMING_CASE kebab-case x1y2z3 iPhone's DON'T we've",
 )
-"""Texts of the kinds that agents send and of the kinds that tell two tokenizers apart."""
+"""Texts of the kinds that agents send and of the kinds on which two tokenizers differ."""
 
 EXPECTED: Final[Mapping[EncodingName, tuple[int, ...]]] = MappingProxyType(
     {
@@ -49,27 +49,27 @@ EXPECTED: Final[Mapping[EncodingName, tuple[int, ...]]] = MappingProxyType(
         "cl100k_base": (33, 620, 36, 312, 58, 48, 25, 375, 24, 367, 800, 12055, 1351, 27),
     }
 )
-"""What tiktoken counts of each probe."""
+"""tiktoken's count of each probe."""
 
 _ALL: Final = 1 << 60
-"""More tokens than any text has, so that nothing is cut."""
+"""More tokens than any text has, so that `truncate` cuts nothing."""
 
 
 class _Truncate(Protocol):
-    """toktok's `truncate`: the text as far as it has so many tokens, and how many the whole has."""
+    """toktok's `truncate`: the text cut to a number of tokens, and the tokens of the whole text."""
 
     def __call__(self, text: str, max_tokens: int, encoding: str = ...) -> tuple[str, int]: ...
 
 
 def load_fast(name: EncodingName, slow: Callable[[], CountSlice]) -> tuple[CountSlice | None, str]:
-    """Load the faster counter of an encoding, and try it.
+    """Load and verify the faster counter of an encoding.
 
     Args:
         name: the encoding.
-        slow: loads tiktoken's counter of it, for a text on which the faster one fails.
+        slow: loads tiktoken's counter of it, for texts on which the faster one fails.
 
     Returns:
-        The counter, None if there is none or it is not to be trusted; and a sentence on what was found, for the log.
+        The counter, or None if it is not installed or its counts differ; and a sentence on the result for the log.
     """
     try:
         import toktok  # an extra, which may be missing
@@ -79,7 +79,7 @@ def load_fast(name: EncodingName, slow: Callable[[], CountSlice]) -> tuple[Count
     counter = _Fast(toktok.truncate, name, slow)
     try:
         found = tuple(map(counter.alone, PROBES))
-    except Exception:  # noqa: BLE001  # whatever is wrong with it, tiktoken is there
+    except Exception:  # noqa: BLE001  # whatever the error is, tiktoken is used instead
         found = ()
     if found != EXPECTED[name]:
         return None, f"{name}: tiktoken counts; toktok {version} counts some of its probes otherwise"
@@ -87,7 +87,7 @@ def load_fast(name: EncodingName, slow: Callable[[], CountSlice]) -> tuple[Count
 
 
 class _Fast:
-    """Counts by toktok, and by tiktoken what toktok fails on."""
+    """Counts with toktok, and with tiktoken the texts on which toktok fails."""
 
     __slots__ = ("_lock", "_name", "_slow", "_slow_counter", "_truncate")
 
@@ -99,7 +99,7 @@ class _Fast:
         self._lock = Lock()
 
     def alone(self, text: str) -> int:
-        """The tokens of a text, without tiktoken's help."""
+        """The tokens of a text by toktok alone."""
         return self._truncate(text, _ALL, self._name)[1]
 
     def __call__(self, text: str) -> int:
@@ -112,7 +112,7 @@ class _Fast:
                 1
             ]
         except BaseException as error:
-            # A panic of Rust code is no Exception, and its class cannot be imported.
+            # A panic of Rust code is not an Exception, and its class cannot be imported.
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
         with self._lock:

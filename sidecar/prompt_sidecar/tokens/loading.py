@@ -1,4 +1,4 @@
-"""What counts in an encoding: toktok where it is installed and trusted, else tiktoken. Either is loaded alone."""
+"""Loading the counter of an encoding: toktok where it is installed and verified, else tiktoken; never both."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def load_slow(name: EncodingName) -> CountSlice:
     return lambda text: len(encode(text))
 
 
-def load_counting(name: EncodingName, *, fast: bool, told: Callable[[str], None]) -> CountSlice:
-    """Load what counts in an encoding.
+def load_counting(name: EncodingName, *, fast: bool, report: Callable[[str], None]) -> CountSlice:
+    """Load the counter of an encoding.
 
     Args:
         name: the encoding.
-        fast: whether toktok may count.
-        told: takes one sentence on who counts.
+        fast: whether toktok may be used.
+        report: is called with a sentence on which counter is used.
 
     Raises:
-        VocabularyError: tiktoken counts, and its vocabulary is missing or damaged.
+        VocabularyError: tiktoken is used, and its vocabulary is missing or damaged.
     """
     counter, found = load_fast(name, partial(load_slow, name)) if fast else (None, f"{name}: tiktoken counts")
     if counter is None:
         counter = load_slow(name)
-    told(found)
+    report(found)
     return counter
 
 
-def lazy_counter(*, fast: bool, told: Callable[[str], None]) -> Counter:
+def lazy_counter(*, fast: bool, report: Callable[[str], None]) -> Counter:
     """A counter of every encoding, each loaded when it is first needed; as for `load_counting`."""
-    return Counter({name: partial(load_counting, name, fast=fast, told=told) for name in ENCODINGS})
+    return Counter({name: partial(load_counting, name, fast=fast, report=report) for name in ENCODINGS})

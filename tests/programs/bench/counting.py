@@ -22,7 +22,7 @@ chosen = COUNTERS[0]
 def _loaded() -> tuple[CountSlice, str]:
     """What counts in the one encoding of the bench, loaded once, and the sentence that tells."""
     told: list[str] = []
-    return load_counting(ENCODING, fast=chosen == "auto", told=told.append), told[0]
+    return load_counting(ENCODING, fast=chosen == "auto", report=told.append), told[0]
 
 
 @cache
