@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from errno import ENOMEM
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.recall_calls import RetrieveCall
+from prompt_sidecar.facts.tool_calls import RECALL, ToolCall, ToolOutcome
 from prompt_sidecar.server.memory import (
     CALL_BYTES,
     COPIES,
     LEAST_MESSAGE,
     MESSAGE_BYTES,
+    SMALL_BYTES,
     MemoryGate,
     container_limit,
     sizing,
@@ -24,7 +28,8 @@ from prompt_sidecar.server.memory import (
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.pool import Pool
 from prompt_sidecar.v1 import retrieve_pb2
-from tests.runs.making import LIMIT, OPENAI_CHAT, body, history
+from tests.promises.engine import CALLER
+from tests.runs.making import LIMIT, OPENAI_CHAT, Engine, body, history, send
 from tests.server.serving import PATIENCE, failure, request, serving
 
 PLAIN = b"x" * 10_000
@@ -65,6 +70,18 @@ def test_messages_are_looked_for_only_where_the_worst_does_not_fit() -> None:
         MemoryGate(LEAST + MESSAGE_BYTES, taking(0)).admit(braces).__enter__()
 
 
+def test_a_large_original_is_read_while_there_is_room() -> None:
+    """A small one always, as any call."""
+    gate = MemoryGate(2 * SMALL_BYTES, taking(0))
+    with gate.reserve(SMALL_BYTES):
+        with pytest.raises(TooLarge, match="and 0 are left"):
+            gate.reserve(SMALL_BYTES).__enter__()
+        with gate.reserve(SMALL_BYTES - 1):
+            pass
+    with gate.reserve(SMALL_BYTES):
+        pass
+
+
 def test_a_call_that_fails_gives_its_reserve_back() -> None:
     """Whatever ends a call."""
     gate = MemoryGate(LEAST, taking(0))
@@ -102,6 +119,33 @@ def test_a_prompt_without_room_is_refused_before_anything_is_done() -> None:
         assert "limits.process_bytes" in refused.message
         asked = retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id="none")
         assert retrieve_pb2.RETRIEVE_OUTCOME_RUN_UNKNOWN == served.stub.RetrieveContent(asked).outcome
+
+
+def test_an_original_without_room_is_refused() -> None:
+    """By id and by the model's tool: what it may need is asked for before it is read."""
+    asked: list[int] = []
+    engine = Engine(limit=LIMIT)
+    answer = send(engine, OPENAI_CHAT, 12)
+    trim = next(trim for trim in answer.trims if trim.stash_id)
+
+    @contextmanager
+    def reserve(size: int) -> Iterator[None]:
+        asked.append(size)
+        if len(asked) > 2:
+            raise TooLarge("no room")
+        yield
+
+    by_id = RetrieveCall(CALLER, engine.run_id, trim.stash_id)
+    by_tool = ToolCall(CALLER, engine.run_id, RECALL, json.dumps({"id": trim.stash_id}), "")
+    hit = engine.runs.retrieve(by_id, lambda: None, reserve)
+    assert ToolOutcome.OK is engine.runs.call_tool(by_tool, lambda: None, reserve).outcome
+    assert [hit.total_bytes] * 2 == asked
+    with pytest.raises(TooLarge):
+        engine.runs.retrieve(by_id, lambda: None, reserve)
+    with pytest.raises(TooLarge):
+        engine.runs.call_tool(by_tool, lambda: None, reserve)
+    retrievals = engine.figures().stash.retrievals
+    assert 2 == sum(retrievals.values())
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,13 @@ class Stash:
             return outcome
         return Held(original=unsqueeze(data, size), content_type=content_type)
 
+    def size_of(self, run_key: str, stash_id: str) -> int:
+        """Bytes of an original, before compression; 0 if there is none. Not a retrieval: renews and counts nothing."""
+        with self._lock:
+            run = self._runs.get(run_key)
+            entry = run.entries.get(stash_id) if run is not None else None
+            return entry.size if entry is not None else 0
+
     def dead(self, run_key: str) -> frozenset[str]:
         """Ids of the run that were stored once and cannot be retrieved now. Not a retrieval: renews nothing."""
         with self._lock:

@@ -12,7 +12,7 @@ short call shares the interpreter with one of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
 from threading import Lock
 from types import TracebackType
@@ -42,9 +42,21 @@ class Lane:
 class Pace:
     """One call's. Used by the thread that serves the call."""
 
-    def __init__(self, check: Callable[[], None], lane: Lane) -> None:
-        """`check` raises when nobody waits for the call's answer any more."""
+    def __init__(
+        self,
+        check: Callable[[], None],
+        lane: Lane,
+        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """Begin a call.
+
+        Args:
+            check: raises when nobody waits for the call's answer any more.
+            lane: where long calls take turns.
+            reserve: holds so many bytes of memory for the call; raises TooLarge where they are not there.
+        """
         self._check = check
+        self.reserve = reserve
         self._lane = lane
         self._began = lane.clock()
         self._asked = -inf

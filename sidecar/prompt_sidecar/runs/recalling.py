@@ -52,7 +52,7 @@ class Recalling:
         self.nonce = nonce
         self.search_limits = search
 
-    def retrieve(self, call: RetrieveCall, check: Callable[[], None]) -> RetrieveAnswer:
+    def retrieve(self, call: RetrieveCall, check: Pace) -> RetrieveAnswer:
         """See `Runs.retrieve`."""
         run = self._seen(call.caller, call.run_id)
         if run is None:
@@ -67,22 +67,24 @@ class Recalling:
         offset: int,
         page_tokens: int = 0,
         *,
-        check: Callable[[], None],
+        check: Pace,
     ) -> RetrieveAnswer:
         """A page of an original of a run that was seen."""
-        held = self._table.stash.get(run.stash_key, stash_id)
-        if isinstance(held, Outcome):
-            outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
-            return RetrieveAnswer(outcome, describe(outcome))
-        page = select(
-            held.original,
-            held.content_type,
-            selection,
-            offset,
-            page_tokens or self._recall.page_tokens,
-            self.count,
-            check,
-        )
+        stash = self._table.stash
+        with check.reserve(stash.size_of(run.stash_key, stash_id)):
+            held = stash.get(run.stash_key, stash_id)
+            if isinstance(held, Outcome):
+                outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
+                return RetrieveAnswer(outcome, describe(outcome))
+            page = select(
+                held.original,
+                held.content_type,
+                selection,
+                offset,
+                page_tokens or self._recall.page_tokens,
+                self.count,
+                check,
+            )
         return page_answer(page, searched=isinstance(selection, PatternMatch))
 
     def search(self, call: SearchCall, check: Pace) -> Found:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -430,13 +431,24 @@ class Runs:
 
     # -- recall ------------------------------------------------------------------------------------------------------
 
-    def retrieve(self, call: RetrieveCall, check: Callable[[], None] = _never) -> RetrieveAnswer:
-        """Fetch an original, or say why there is none. `check` is called between the steps of a search in it.
+    def retrieve(
+        self,
+        call: RetrieveCall,
+        check: Callable[[], None] = _never,
+        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    ) -> RetrieveAnswer:
+        """Fetch an original, or say why there is none.
+
+        Args:
+            call: which, and what of it.
+            check: called between the steps of a search in it; what it raises ends the call.
+            reserve: holds memory for the original while it is read.
 
         Raises:
             InvalidRequest: the selection, the offset or the page is wrong.
+            TooLarge: there is no memory for the original now.
         """
-        with Pace(check, self._lane) as pace:
+        with Pace(check, self._lane, reserve) as pace:
             return self._recalling.retrieve(call, pace)
 
     def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
@@ -480,9 +492,17 @@ class Runs:
         """
         return definitions(format_name, names)
 
-    def call_tool(self, call: ToolCall, check: Callable[[], None]) -> ToolAnswer:
-        """Run one of the model's tools. What the model did wrong is answered, never raised."""
-        with Pace(check, self._lane) as pace:
+    def call_tool(
+        self,
+        call: ToolCall,
+        check: Callable[[], None],
+        reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+    ) -> ToolAnswer:
+        """Run one of the model's tools; see `retrieve` on `check` and `reserve`.
+
+        What the model did wrong is answered, never raised.
+        """
+        with Pace(check, self._lane, reserve) as pace:
             return self._recalling.call_tool(call, pace)
 
     def report_usage(self, call: UsageCall, check: Callable[[], None] = _never) -> UsageAnswer:

@@ -33,6 +33,10 @@ MESSAGE_BYTES: Final = 4_000
 """What a new message takes beside its bytes, while its decoded form is still there."""
 CALL_BYTES: Final = 2_097_152
 """What any call takes beside that."""
+ORIGINAL_COPIES: Final = 2
+"""Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
+SMALL_BYTES: Final = 1_048_576
+"""Bytes of an original below which nothing is reserved: with all threads at it 16 MB."""
 LEAST_MESSAGE: Final = 25
 """Bytes of the smallest message, with its comma: `{"role":"user"}` and some."""
 
@@ -69,7 +73,7 @@ def sizing(limits: Limits, container: int) -> str:
 
 
 class MemoryGate:
-    """Admits prompts while there is memory for them. Thread-safe.
+    """Admits prompts, and reading of large originals, while there is memory for them. Thread-safe.
 
     `most` is bytes that the process may take; 0: the container's limit, if it has one.
     """
@@ -108,10 +112,28 @@ class MemoryGate:
         if need + MESSAGE_BYTES * most_messages > left:
             most_messages = min(most_messages, raw.count(b"{"))
         need += MESSAGE_BYTES * most_messages
+        with self._held(need, left):
+            yield
+
+    @contextmanager
+    def reserve(self, original: int) -> Iterator[None]:
+        """Reserve what reading an original of so many bytes may need; a small one needs no more than any call does.
+
+        Raises:
+            TooLarge: it may need more than is left.
+        """
+        if original < SMALL_BYTES or not (self.limit or self._address_limit):
+            yield
+            return
+        with self._held(ORIGINAL_COPIES * original, self._left()):
+            yield
+
+    @contextmanager
+    def _held(self, need: int, left: int) -> Iterator[None]:
         with self._lock:
             if need + self._reserved > left:
                 raise TooLarge(
-                    f"this prompt may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
+                    f"this call may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
                     "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)",
                     bound="limits.process_bytes",
                 )

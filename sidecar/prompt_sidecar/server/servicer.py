@@ -122,7 +122,7 @@ class Servicer:
         """RetrieveContent."""
         began = time_ns()
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
-        answer = self._runs.retrieve(call, lambda: check(context))
+        answer = self._runs.retrieve(call, lambda: check(context), self._memory.reserve)
         self._observer.retrieved(call, answer, began)
         return retrieve_response(answer).SerializeToString()
 
@@ -161,7 +161,7 @@ class Servicer:
         """CallTool."""
         began = time_ns()
         call = tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get())
-        answer = self._runs.call_tool(call, lambda: check(context))
+        answer = self._runs.call_tool(call, lambda: check(context), self._memory.reserve)
         self._observer.tool_called(call, answer, began)
         return tool_response(answer).SerializeToString()
 
