@@ -89,8 +89,7 @@ ALERTS: Final = (
         f"{_present(UP)} == 0",
         "2m",
         "A sidecar does not answer Prometheus",
-        "{{ $labels.instance }} has not answered a scrape for two minutes. Agents that lose it send their prompts "
-        "untrimmed.",
+        "{{ $labels.instance }} has not answered a scrape for two minutes. Agents that lose it go on without trimming.",
         "$value",
     ),
     Alert(
@@ -170,7 +169,7 @@ ALERTS: Final = (
         Severity.TICKET,
         _above(recorded.RECALL_GONE, 0.1, _at_least(LONG.increase(RETRIEVALS))),
         "15m",
-        "Models ask for originals that are gone",
+        "Models ask for originals that have expired or were evicted",
         "{value} of the originals that {{ $labels.instance }} was asked for had expired or been evicted.",
     ),
     Alert(
@@ -178,7 +177,7 @@ ALERTS: Final = (
         Severity.INFO,
         f"{QUARTER.increase(BOUND_HITS, by=('bound',), where={'bound': Not(SOFT_BOUNDS)})} > 0",
         "5m",
-        "A bound of the sidecar bites",
+        "A resource limit of the sidecar is reached",
         "{{ $labels.bound }} of {{ $labels.instance }} was reached {value} times in 15 minutes.",
         "$value | humanize",
     ),
@@ -196,8 +195,8 @@ ALERTS: Final = (
         _above(recorded.MEMORY_USED, 0.9),
         "15m",
         "The memory for runs is nearly full",
-        "Runs take {value} of limits.memory_bytes of {{ $labels.instance }}. When it is full idle runs are read anew, "
-        "slowly.",
+        "Runs take {value} of limits.memory_bytes of {{ $labels.instance }}. When it is full idle runs are "
+        "read again, which is slow.",
     ),
     Alert(
         "PromptSidecarCallsWait",

@@ -35,7 +35,7 @@ from prompt_sidecar.telemetry.catalog import (
 )
 
 SUMMARY: Final = Row(
-    "In short",
+    "Summary",
     (
         Panel(
             "Calls a second",
@@ -43,7 +43,7 @@ SUMMARY: Final = Row(
             Unit.CALLS_PER_SECOND,
             (Query(figures.calls(PANEL), ""),),
             "Calls of the sidecar's methods, health checks not counted.",
-            "0 while agents run: they do not reach the sidecar, and send their prompts untrimmed.",
+            "0 while agents run: they do not reach the sidecar.",
             UNSEEN,
             width=4,
             height=4,
@@ -102,7 +102,7 @@ SUMMARY: Final = Row(
             no_value="unseen",
         ),
         Panel(
-            "Started",
+            "Last start",
             Look.STAT,
             Unit.AGO,
             (Query(f"max({PANEL.select(PROCESS_START)}) * 1000", ""),),
@@ -143,7 +143,7 @@ CALLS: Final = Row(
             ),
             "Calls by every status but OK. INVALID_ARGUMENT and FAILED_PRECONDITION are the client's, "
             "RESOURCE_EXHAUSTED is "
-            "a bound, INTERNAL is ours.",
+            "a resource limit, INTERNAL is the sidecar's fault.",
             "The answer's ErrorInfo says the reason; an INTERNAL one holds the id of its line in the log.",
             "Every call so far was OK.",
             no_value="none",
@@ -164,10 +164,10 @@ CALLS: Final = Row(
                     "{{rpc_method}}",
                 ),
             ),
-            "Calls that failed by the sidecar's fault, or that a bound refused; the panel beside this says how.",
+            "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached.",
             "DEADLINE_EXCEEDED: the client's deadline is shorter than “Time by method (p99)”. RESOURCE_EXHAUSTED: see "
-            "“Bounds that "
-            "bit”. INTERNAL: report it, with the line of the log.",
+            "“Resource limits "
+            "reached”. INTERNAL: report it, with the line of the log.",
             "No call has failed so far.",
             no_value="none",
         ),
@@ -256,14 +256,14 @@ WAITING: Final = Row(
             width=6,
         ),
         Panel(
-            "Bounds that bit",
+            "Resource limits reached",
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(f"{PANEL.each_minute(BOUND_HITS, by=('bound',))} > 0", "{{bound}}"),),
-            "Bounds of the sidecar that were reached, by the name of their setting or error.",
+            "How often a resource limit of the sidecar was reached, by name (label `bound`).",
             "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
             "lists them.",
-            "No bound was reached.",
+            "No resource limit was reached.",
             width=6,
             no_value="none",
         ),
@@ -287,17 +287,17 @@ MEMORY: Final = Row(
             width=6,
         ),
         Panel(
-            "What runs keep beside it",
+            "Memory of runs",
             Look.LINES,
             Unit.BYTES,
             (Query(PANEL.value(MEMORY_SIZE), "kept"), Query(PANEL.value(MEMORY_LIMIT), "limit")),
-            "Bytes, estimated, of bodies, records and indexes of all runs.",
-            "At the limit idle runs forget what their next prompt tells again: slower, not wrong.",
+            "Estimated bytes of bodies, records and indexes of all runs, without the originals.",
+            "At the limit idle runs drop data that their next prompt brings again: slower, not wrong.",
             UNSEEN,
             width=6,
         ),
         Panel(
-            "Runs live",
+            "Active runs",
             Look.LINES,
             Unit.COUNT,
             (Query(PANEL.value(RUNS_ACTIVE, by=("instance",)), "{{instance}}"),),
@@ -307,14 +307,14 @@ MEMORY: Final = Row(
             width=6,
         ),
         Panel(
-            "Runs begun and gone",
+            "Runs started and forgotten",
             Look.BARS,
             Unit.PER_MINUTE,
             (
-                Query(PANEL.each_minute(RUNS_STARTED), "begun"),
-                Query(PANEL.each_minute(RUNS_FORGOTTEN, by=("cause",)), "gone: {{cause}}"),
+                Query(PANEL.each_minute(RUNS_STARTED), "started"),
+                Query(PANEL.each_minute(RUNS_FORGOTTEN, by=("cause",)), "forgotten: {{cause}}"),
             ),
-            "Runs first seen, and runs that are gone: ended by the agent, idle, or one too many.",
+            "Runs first seen, and runs that the sidecar forgot: ended by the agent, idle, or too many.",
             "too_many: `limits.runs` was reached, and a run that may still be wanted was forgotten.",
             UNSEEN,
             width=6,
@@ -345,11 +345,11 @@ PROCESS: Final = Row(
                     f"{PANEL.value(catalog.PROCESS_MEMORY, where={'state': 'baseline'})}"
                     f" + {PANEL.value(STASH_SIZE, where={'state': 'held'})} + {PANEL.value(MEMORY_SIZE)}"
                     f" + {PANEL.value(catalog.BUFFERS_SIZE)}",
-                    "explained by what it keeps",
+                    "baseline + stash + runs",
                 ),
-                Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "limit"}), "may take (0: no limit)"),
+                Query(PANEL.value(catalog.PROCESS_MEMORY, where={"state": "limit"}), "limit (0: none)"),
             ),
-            "Memory of all processes, as the kernel counts it, beside their size at the start plus what they keep.",
+            "Resident memory of all sidecars, compared with their size at the start plus stash and runs.",
             "It follows the two budgets above; lower them if it comes near the container's limit.",
             UNSEEN,
             width=6,
@@ -359,8 +359,8 @@ PROCESS: Final = Row(
             Look.LINES,
             Unit.COUNT,
             (
-                Query(f"max({PANEL.select(PROCESS_FILES)})", "open, the most of one sidecar"),
-                Query(f"min({PANEL.select(PROCESS_MAX_FILES)})", "may be open"),
+                Query(f"max({PANEL.select(PROCESS_FILES)})", "open (highest of all sidecars)"),
+                Query(f"min({PANEL.select(PROCESS_MAX_FILES)})", "limit"),
             ),
             "File descriptors, connections among them.",
             "Near the limit connections are refused: clients should share one channel.",
@@ -375,13 +375,13 @@ PROCESS: Final = Row(
                 Query(or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": ""})), "sent"),
                 Query(
                     or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": Not(("",))})),
-                    "not taken by the collector",
+                    "rejected by the collector",
                 ),
                 Query(or_zero(PANEL.each_minute(SPANS_PROCESSED, where={"error_type": Not(("",))})), "queue full"),
             ),
-            "Spans that were sent to the collector, that it did not take, and that found the queue full.",
+            "Spans that were sent to the collector, rejected by it, or dropped because the queue was full.",
             "The collector is down or slow. Calls are not delayed by it; traces are missing.",
-            "Cannot be: where no collector is configured all are 0.",
+            "Should not occur: where no collector is configured all are 0.",
             width=6,
         ),
         Panel(

@@ -30,7 +30,7 @@ _UP: Final = (
 )
 
 SAVES: Final = Row(
-    "In ten seconds",
+    "Summary",
     (
         Panel(
             "Input tokens saved",
@@ -117,7 +117,7 @@ SAVES: Final = Row(
             (Query(or_zero(PANEL.value(ALERTS, where={"alertstate": "firing"})), ""),),
             "Alerts of `dashboards/rules` that fire now.",
             "“Alerts” below names them; each has a page in `docs/runbooks`.",
-            "Cannot be: without alerts it is 0. It is 0 too where Prometheus has not loaded the rules.",
+            "Should not occur: without alerts it is 0. It is also 0 where Prometheus has not loaded the rules.",
             width=4,
             height=4,
             thresholds=((1, RED),),
@@ -129,21 +129,21 @@ SAVES: Final = Row(
             Unit.SECONDS,
             (Query(figures.trim_time(SPAN, 0.99), "", instant=True),),
             "99 of 100 prompts are answered within this time, measured in the sidecar.",
-            "see the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
+            "See the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
             IDLE,
             width=4,
             height=4,
             thresholds=((0.1, YELLOW), (0.5, RED)),
         ),
         Panel(
-            "Recall hits",
+            "Recalls that succeeded",
             Look.STAT,
             Unit.SHARE,
             (Query(figures.hits_share(SPAN), "", instant=True),),
             "Of all originals that models and programs asked for by id, the part that was still there.",
             "Expired: raise the time to live. Evicted: raise the stash's budget. Not found: ids that the model made "
             "up. "
-            "see the dashboard Recall.",
+            "See the dashboard Recall.",
             "Nobody asked for an original in the time shown, which is common.",
             width=4,
             height=4,
@@ -171,8 +171,8 @@ SAVES: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.memory_used(PANEL), ""),),
-            "The part that is taken of what runs may keep beside the stash (`limits.memory_bytes`).",
-            "At 100 % idle runs forget what their next prompt tells again: slower, not wrong. Raise the limit if the "
+            "How much of `limits.memory_bytes` is used: data that runs keep besides the stash.",
+            "At 100 % idle runs drop data that their next prompt brings again: slower, not wrong. Raise it if the "
             "machine has the memory.",
             UNSEEN,
             width=4,
@@ -182,7 +182,7 @@ SAVES: Final = Row(
             no_value="unseen",
         ),
         Panel(
-            "Runs live",
+            "Active runs",
             Look.STAT,
             Unit.COUNT,
             (Query(PANEL.value(RUNS_ACTIVE), ""),),
@@ -196,12 +196,12 @@ SAVES: Final = Row(
             no_value="unseen",
         ),
         Panel(
-            "Sidecars up",
+            "Sidecars running",
             Look.STAT,
             Unit.COUNT,
             (Query(_UP, ""),),
             "Sidecars that answered Prometheus's last scrape, of those seen in the last hour.",
-            "If it falls, a sidecar is gone or its `/metrics` port is closed to Prometheus.",
+            "If it falls, a sidecar has stopped or its `/metrics` port is closed to Prometheus.",
             UNSEEN,
             width=4,
             height=4,
@@ -222,9 +222,7 @@ MONEY: Final = Row(
             Unit.TOKENS_PER_SECOND,
             (Query(figures.before(PANEL), "sent by agents"), Query(figures.after(PANEL), "after trimming")),
             "Estimated tokens of all prompts, a second, before and after.",
-            "Two lines that lie upon each other mean that nothing is trimmed: prompts fit, or the limit is not the one "
-            "you "
-            "think.",
+            "Two equal lines mean that nothing is trimmed: prompts fit, or the limit is not the one that you expect.",
             IDLE,
             width=12,
         ),
@@ -263,7 +261,7 @@ COSTS: Final = Row(
                 for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
             ),
             "How long prompts take, in the sidecar. Dots are single calls; a click opens their trace.",
-            "see the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
+            "See the dashboard Health: whether calls wait for a thread, or which phase takes the time.",
             IDLE,
             traces=True,
         ),
@@ -306,7 +304,7 @@ WRONG: Final = Row(
             ),
             "Alerts that fire, by name. Each has a page in `docs/runbooks` that says what to do.",
             "Open the page of the alert.",
-            "Cannot be: without alerts there is a line “none” at 0.",
+            "Should not occur: without alerts there is a line “none” at 0.",
             decimals=0,
         ),
         Panel(
@@ -339,9 +337,9 @@ WRONG: Final = Row(
                     "failed or refused",
                 ),
             ),
-            "Calls that failed by the sidecar's fault, or that a bound refused.",
-            "See “Failed calls by method” and “Bounds that bit” in Health.",
-            "Cannot be: without failures it is 0.",
+            "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached.",
+            "See “Failed calls by method” and “Resource limits reached” in Health.",
+            "Should not occur: without failures it is 0.",
         ),
         Panel(
             "Originals lost",
@@ -353,7 +351,7 @@ WRONG: Final = Row(
             UNSEEN,
         ),
         Panel(
-            "Recall that missed",
+            "Failed recalls",
             Look.BARS,
             Unit.PER_MINUTE,
             (
@@ -366,19 +364,19 @@ WRONG: Final = Row(
                     "{{outcome}}",
                 ),
             ),
-            "Originals that were asked for and not there.",
+            "Originals that were asked for and not found: expired, evicted, or an unknown id or run.",
             "See the funnel in Recall.",
             UNSEEN,
         ),
         Panel(
-            "Bounds that bit",
+            "Resource limits reached",
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(f"{PANEL.each_minute(BOUND_HITS, by=('bound',))} > 0", "{{bound}}"),),
-            "Bounds of the sidecar that were reached, by the name of their setting.",
+            "How often a resource limit of the sidecar was reached, by name (label `bound`).",
             "Raise the setting of that name, or ask why agents reach it; `docs/runbooks/PromptSidecarBoundHit.md` "
             "lists them.",
-            "No bound was reached.",
+            "No resource limit was reached.",
             no_value="none",
         ),
     ),

@@ -34,7 +34,7 @@ UNASKED: Final = (
 UNSEARCHED: Final = "Nobody searched in the time shown."
 
 SUMMARY: Final = Row(
-    "In short",
+    "Summary",
     (
         Panel(
             "Ids shown to models",
@@ -42,7 +42,7 @@ SUMMARY: Final = Row(
             Unit.WHOLE,
             (Query(SPAN.increase(ADVERTISED), "", instant=True),),
             "Ids of originals that were newly shown in markers and registry.",
-            "0 with items trimmed: agents say `recall_unavailable`, so models are told no ids.",
+            "0 with items trimmed: agents set `recall_unavailable`, so models are shown no ids.",
             UNSEEN,
             width=4,
             height=4,
@@ -51,7 +51,7 @@ SUMMARY: Final = Row(
             no_value="unseen",
         ),
         Panel(
-            "Originals asked for",
+            "Recalls",
             Look.STAT,
             Unit.WHOLE,
             (Query(SPAN.increase(RETRIEVALS), "", instant=True),),
@@ -95,7 +95,7 @@ SUMMARY: Final = Row(
             no_value="none asked",
         ),
         Panel(
-            "Searches that found",
+            "Searches with results",
             Look.STAT,
             Unit.SHARE,
             (Query(figures.found_share(SPAN), "", instant=True),),
@@ -129,7 +129,7 @@ SUMMARY: Final = Row(
 
 _STEPS: Final = (
     ("ids shown", SPAN.increase(ADVERTISED)),
-    ("asked for", SPAN.increase(RETRIEVALS)),
+    ("recalls", SPAN.increase(RETRIEVALS)),
     *(
         (f"→ {outcome.value.replace('_', ' ')}", SPAN.increase(RETRIEVALS, where={"outcome": outcome.value}))
         for outcome in Outcome
@@ -138,14 +138,14 @@ _STEPS: Final = (
 )
 
 FUNNEL: Final = Row(
-    "The funnel",
+    "Funnel",
     (
         Panel(
-            "From shown to found",
+            "Recall funnel",
             Look.FUNNEL,
             Unit.WHOLE,
             tuple(Query(query, name, instant=True) for name, query in _STEPS),
-            "How many ids models were shown in the time shown, how many originals were asked for, what came of it, and "
+            "How many ids models were shown in this time, how many originals were asked for, with which outcome, and "
             "how "
             "often a tool was called again though its trimmed result could have been recalled.",
             "expired: time to live too short. evicted: stash too small. not found: ids that the model made up, or of "
@@ -160,18 +160,18 @@ FUNNEL: Final = Row(
             no_value="0",
         ),
         Panel(
-            "Originals asked for, by outcome",
+            "Recalls by outcome",
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(RETRIEVALS, by=("outcome",)), "{{outcome}}"),),
-            "Originals that were asked for by id, a minute, by what came of it.",
+            "Originals that were asked for by id, a minute, by outcome.",
             "As for the funnel.",
             UNSEEN,
             width=12,
             height=10,
         ),
         Panel(
-            "Who asks",
+            "Recalls and searches by caller",
             Look.BARS,
             Unit.PER_MINUTE,
             (
@@ -183,7 +183,7 @@ FUNNEL: Final = Row(
             UNSEEN,
         ),
         Panel(
-            "Asked for, of each id shown",
+            "Recalls for each id shown",
             Look.LINES,
             Unit.SHARE,
             (Query(ratio(PANEL.rate(RETRIEVALS), PANEL.rate(ADVERTISED)), "asked / shown"),),
@@ -211,7 +211,7 @@ SEARCH: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(SEARCHES, by=("outcome",)), "{{outcome}}"),),
-            "Searches of histories by what came of them.",
+            "Searches of histories, by outcome.",
             "run_unknown: the sidecar was restarted, or the agent names another run.",
             UNSEEN,
         ),
@@ -273,7 +273,7 @@ STASH: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(STASH_LOSSES, by=("cause",)), "{{cause}}"),),
-            "Originals that are gone: expired, or evicted by the budget of a run or of all.",
+            "Originals that expired, or were evicted by the budget of a run or of all runs.",
             "run_budget: one run is very large. total_budget: too many runs for `limits.stash_bytes`.",
             UNSEEN,
             width=6,
@@ -312,7 +312,7 @@ TOOLS: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(TOOL_CALLS, by=("outcome",)), "{{outcome}}"),),
-            "What came of them. repeated: the model was shown the same range before and was told so.",
+            "Their outcomes. repeated: the model asked again for what it was shown before, and was reminded of it.",
             "invalid_arguments often: the model is given another schema than ListTools returns.",
             UNSEEN,
         ),

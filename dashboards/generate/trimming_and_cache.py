@@ -34,7 +34,7 @@ from prompt_sidecar.telemetry.catalog import (
 UNTOLD: Final = "No agent sent a report of usage (ReportUsage) in the time shown; trimming does not need one."
 
 SUMMARY: Final = Row(
-    "In short",
+    "Summary",
     (
         Panel(
             "Input tokens saved",
@@ -42,7 +42,7 @@ SUMMARY: Final = Row(
             Unit.SHARE,
             (Query(figures.removed_share(SPAN), "", instant=True),),
             "Of all tokens that agents wanted to send, the part that no longer goes to the provider.",
-            "0 % is right where prompts fit. Otherwise look at “Part of the limit taken” below.",
+            "0 % is right where prompts fit. Otherwise look at “Share of the limit used” below.",
             IDLE,
             width=4,
             height=4,
@@ -95,7 +95,7 @@ SUMMARY: Final = Row(
             decimals=1,
         ),
         Panel(
-            "Cached, as providers say",
+            "Cached tokens (reported)",
             Look.STAT,
             Unit.SHARE,
             (Query(figures.cached_share(SPAN), "", instant=True),),
@@ -109,7 +109,7 @@ SUMMARY: Final = Row(
             base=RED,
             thresholds=((0.3, YELLOW), (0.6, GREEN)),
             decimals=1,
-            no_value="not told",
+            no_value="no reports",
         ),
         Panel(
             "Estimates within 10 %",
@@ -126,7 +126,7 @@ SUMMARY: Final = Row(
             base=RED,
             thresholds=((0.5, YELLOW), (0.8, GREEN)),
             decimals=0,
-            no_value="not told",
+            no_value="no reports",
         ),
     ),
 )
@@ -140,7 +140,7 @@ TOKENS: Final = Row(
             Unit.TOKENS_PER_SECOND,
             (Query(figures.before(PANEL), "before"), Query(figures.after(PANEL), "after")),
             "Estimated tokens of all prompts, a second, as agents sent them and as they were answered.",
-            "If the lines lie upon each other nothing is trimmed.",
+            "Equal lines mean that nothing is trimmed.",
             IDLE,
         ),
         Panel(
@@ -158,14 +158,14 @@ TOKENS: Final = Row(
             traces=True,
         ),
         Panel(
-            "Part of the limit taken",
+            "Share of the limit used",
             Look.LINES,
             Unit.SHARE,
             tuple(
                 Query(PANEL.quantile(quantile, WINDOW_SHARE), name, exemplars=True)
                 for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
             ),
-            "How much of its limit a returned prompt takes. Trimming in batches lets it rise to 90 % and cuts to 50 %.",
+            "How much of its limit a returned prompt takes. `cache_first` lets it rise to 99 % and then trims to 45 %.",
             "Above 100 % prompts do not fit: see “What kept prompts too large”.",
             IDLE,
             thresholds=((1.0, RED),),
@@ -193,16 +193,16 @@ TOKENS: Final = Row(
             UNSEEN,
         ),
         Panel(
-            "Marks of the window crossed",
+            "Runs near their limit",
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(WINDOW_CROSSINGS, by=("mark",)), "{{mark}} %"),),
             "Runs whose prompts reached 50, 80 or 95 % of their limit for the first time.",
-            "Many at 95 %: limits are small for what the agents do.",
+            "Many at 95 % under `lean` or `fit_only`: limits are small for what the agents do.",
             UNSEEN,
         ),
         Panel(
-            "What tokens are spent on, before",
+            "Tokens by kind, before",
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
             (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "before"}), "{{kind}}"),),
@@ -212,7 +212,7 @@ TOKENS: Final = Row(
             width=12,
         ),
         Panel(
-            "What tokens are spent on, after",
+            "Tokens by kind, after",
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
             (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "after"}), "{{kind}}"),),
@@ -301,11 +301,11 @@ CACHE: Final = Row(
             IDLE,
         ),
         Panel(
-            "What became of the kept prefix",
+            "Provider cache: expected and found",
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(PROVIDER_CACHE, by=("outcome",)), "{{outcome}}"),),
-            "Reports by what the provider's cache made of the prefix that the sidecar kept.",
+            "Usage reports, by whether the provider read the kept prefix from its cache.",
             "break_suspected: something before the history changes, or the cache's time ran out. never_used: caching "
             "is off; "
             "Anthropic needs cache_control marks.",
@@ -321,8 +321,8 @@ CACHE: Final = Row(
                 Query(PANEL.rate(REPORTED_TOKENS, where={"kind": "cached"}), "reported"),
                 Query(PANEL.rate(REPORTED_TOKENS, where={"kind": "input"}), "all input"),
             ),
-            "Tokens that the kept prefix promised to the cache, what the provider says it read, and all input.",
-            "Reported below expected is money: see “What became of the kept prefix”.",
+            "Tokens of the kept prefix, which the provider should have cached; tokens reported as cached; all input.",
+            "Reported below expected is money: see “Provider cache: expected and found”.",
             UNTOLD,
             width=12,
         ),
@@ -371,7 +371,7 @@ ESTIMATES: Final = Row(
 )
 
 REST: Final = Row(
-    "Who sends what",
+    "By model and format",
     (
         Panel(
             "Prompts by model",
@@ -389,7 +389,7 @@ REST: Final = Row(
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(PROMPTS, by=("format",)), "{{format}}"),),
             "Prompts a minute by the format in which they came.",
-            "Nothing here is bad by itself.",
+            "No value is bad by itself.",
             UNSEEN,
             width=6,
         ),
@@ -404,7 +404,7 @@ REST: Final = Row(
             width=6,
         ),
         Panel(
-            "The sidecar's own text",
+            "Own text",
             Look.LINES,
             Unit.SHARE,
             (Query(ratio(PANEL.rate(OWN_TEXT_TOKENS), figures.after(PANEL)), "own text"),),
@@ -414,15 +414,15 @@ REST: Final = Row(
             width=6,
         ),
         Panel(
-            "Assumed windows, ambiguous messages",
+            "Assumed windows and ambiguous messages",
             Look.BARS,
             Unit.PER_MINUTE,
             (
                 Query(PANEL.each_minute(WINDOWS_ASSUMED, by=("format",)), "window assumed, {{format}}"),
                 Query(PANEL.each_minute(AMBIGUOUS_MESSAGES), "ambiguous message"),
             ),
-            "Prompts whose window nobody said; messages with half a character or a key twice, which pass untrimmed.",
-            "Windows: have agents say `context_window`, or name the model. Messages: an agent cuts texts inside a "
+            "Prompts without a known window; messages with an unpaired surrogate or a repeated key (not trimmed).",
+            "Windows: have agents send `context_window`, or name the model. Messages: an agent cuts texts inside a "
             "character, or writes a key twice.",
             UNSEEN,
             width=24,

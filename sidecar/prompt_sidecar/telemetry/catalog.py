@@ -122,7 +122,7 @@ BOUNDS: Final = (
     "tasks.count",
     "tasks.characters",
 )
-"""Every bound of the program that can bite, by the name that its error or its setting has."""
+"""Every resource limit of the program, by the name that its error or its setting has."""
 
 RPC_DURATION: Final = Metric(
     "rpc.server.call.duration",
@@ -150,7 +150,7 @@ BOUND_HITS: Final = Metric(
     "prompt_sidecar.bound.hits",
     Kind.COUNTER,
     "{hit}",
-    "Times that a bound of the sidecar was reached.",
+    "How often a resource limit of the sidecar was reached.",
     {"bound": BOUNDS},
 )
 
@@ -187,7 +187,7 @@ HISTORY_TOKENS: Final = Metric(
     "prompt_sidecar.history.tokens",
     Kind.COUNTER,
     "{token}",
-    "Estimated tokens of all prompts by what they are spent on, before trimming and after.",
+    "Estimated tokens of all prompts by kind of content, before trimming and after.",
     {"state": ("before", "after"), "kind": tuple(kind.value for kind in SizeKind)},
 )
 WINDOW_SHARE: Final = Metric(
@@ -252,14 +252,14 @@ WINDOWS_ASSUMED: Final = Metric(
     "prompt_sidecar.windows.assumed",
     Kind.COUNTER,
     "{prompt}",
-    "Prompts whose window nobody said: the request named none and the model is not known, so the configured one held.",
+    "Prompts without a known window: the request has none and the model is unknown, so limits.default_window was used.",
     {"format": _FORMATS},
 )
 AMBIGUOUS_MESSAGES: Final = Metric(
     "prompt_sidecar.messages.ambiguous",
     Kind.COUNTER,
     "{message}",
-    "New messages that two parsers may read differently, by half a character or a key twice: they pass untrimmed.",
+    "New messages that two parsers may read differently (unpaired surrogate, repeated key): they pass untrimmed.",
 )
 TRIM_TIME: Final = Metric(
     "prompt_sidecar.trim.time",
@@ -286,14 +286,14 @@ RETRIEVALS: Final = Metric(
     "prompt_sidecar.retrievals",
     Kind.COUNTER,
     "{retrieval}",
-    "Originals asked for by id, by what came of it.",
+    "Originals asked for by id, by outcome.",
     {"outcome": tuple(outcome.value for outcome in Outcome), "via": _VIA},
 )
 SEARCHES: Final = Metric(
     "prompt_sidecar.searches",
     Kind.COUNTER,
     "{search}",
-    "Searches of histories, by what came of it.",
+    "Searches of histories, by outcome.",
     {"outcome": tuple(outcome.value for outcome in SearchOutcome), "via": _VIA},
 )
 SEARCH_DURATION: Final = Metric(
@@ -322,7 +322,7 @@ USAGE_REPORTS: Final = Metric(
     "prompt_sidecar.usage.reports",
     Kind.COUNTER,
     "{report}",
-    "Reports of what a model call took, by what became of them.",
+    "Reports of what a model call used, by outcome.",
     {"outcome": tuple(outcome.value for outcome in UsageOutcome)},
 )
 CALIBRATIONS: Final = Metric(
@@ -352,7 +352,7 @@ PROVIDER_CACHE: Final = Metric(
     "prompt_sidecar.provider_cache",
     Kind.COUNTER,
     "{report}",
-    "Reports by what the provider's cache made of the kept prefix.",
+    "Reports by whether the provider read the kept prefix from its cache.",
     {"outcome": tuple(use.value for use in CacheUse)},
 )
 PROVIDER_REFUSALS: Final = Metric(
@@ -376,7 +376,7 @@ STASH_LOSSES: Final = Metric(
     "prompt_sidecar.stash.losses",
     Kind.COUNTER,
     "{entry}",
-    "Originals that are gone: their time to live ended, or a budget evicted them.",
+    "Originals that the stash lost: their time to live ended, or a budget evicted them.",
     {"cause": tuple(cause.value for cause in Cause)},
 )
 RUNS_ACTIVE: Final = Metric("prompt_sidecar.runs.active", Kind.GAUGE, "{run}", "Runs that the sidecar remembers.")
@@ -385,7 +385,7 @@ RUNS_FORGOTTEN: Final = Metric(
     "prompt_sidecar.runs.forgotten",
     Kind.COUNTER,
     "{run}",
-    "Runs that are gone: ended by the agent, idle, or one too many.",
+    "Runs that the sidecar forgot: ended by the agent, idle, or too many.",
     {"cause": ("ended", "idle", "too_many")},
 )
 UNFINISHED_TASKS: Final = Metric(
