@@ -10,14 +10,14 @@ from functools import partial
 import grpc
 import pytest
 
+from prompt_sidecar.server.conversion.wire import length_delimited, write_slices
 from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.wire import length_delimited, write_slices
 from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, run_pb2, trim_pb2
 from tests.server.recalling import METHODS as RECALL_METHODS
 from tests.server.serving import LATE, PATIENCE, WIDE, Failure, Serving, failure, outlasted, request, serving
 
 MIB = 1 << 20
-METHODS = ("TrimPrompt", "RetrieveContent", "GetRun", "EndRun", *RECALL_METHODS)
+METHODS = ("TrimPrompt", "RetrieveContent", "ReportUsage", "GetRun", "EndRun", *RECALL_METHODS)
 
 
 @pytest.fixture(scope="module")

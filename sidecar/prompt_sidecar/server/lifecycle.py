@@ -32,12 +32,12 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import give_back
 from prompt_sidecar.server.callers import Callers, TokensError, read_tokens
 from prompt_sidecar.server.descriptors import TooFewDescriptors, connections
-from prompt_sidecar.server.guard import Guard, Receptions
 from prompt_sidecar.server.handed import unknown_grpc
 from prompt_sidecar.server.health import NOT_SERVING, SERVING, Health
 from prompt_sidecar.server.health import SERVICE_NAME as HEALTH_NAME
 from prompt_sidecar.server.identity import Identity, IdentityError, StartError
 from prompt_sidecar.server.indexing import Indexer
+from prompt_sidecar.server.interceptor import Interceptor, Receptions
 from prompt_sidecar.server.logs import frames
 from prompt_sidecar.server.memory import MemoryGate
 from prompt_sidecar.server.options import ServerOptions, split_address
@@ -102,9 +102,11 @@ class Server:
         self._clerk: Clerk | None = None
         self._refusals = refusals or Refusals(LINES)
         self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
-        self._guard = Guard(self._callers, receptions, self.observer, self._refusals)
+        self._interceptor = Interceptor(self._callers, receptions, self.observer, self._refusals)
         self._identity = Identity(settings) if settings.tls_certificate else None
-        self._server = grpc.server(self._workers, interceptors=[self._guard], options=_channel_arguments(settings))
+        self._server = grpc.server(
+            self._workers, interceptors=[self._interceptor], options=_channel_arguments(settings)
+        )
         self._health = Health(SERVICE, side[1])
         self._inode: tuple[int, int] | None = None
         self.port = self._bind_tcp() if settings.listen else 0
@@ -164,7 +166,7 @@ class Server:
         self._stop_sweeping.set()
         if self._indexer is not None:
             self._indexer.end()
-        self._guard.close()
+        self._interceptor.close()
         self._own.close()
         self._health.set(NOT_SERVING)
         idle = self._in_flight.wait_for_none(0)

@@ -1,7 +1,7 @@
 """prompt_sidecar.v1.SidecarService: bytes in, a use case of the core, bytes out.
 
 Requests arrive unparsed: they are parsed in the thread that serves the call, not in gRPC's one polling thread, and
-bytes that are no request get an INVALID_ARGUMENT like any other bad input. Errors are left to the guard.
+bytes that are no request get an INVALID_ARGUMENT like any other bad input. The interceptor turns errors into statuses.
 """
 
 from __future__ import annotations
@@ -14,32 +14,21 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.answers import TrimAnswers, run_figures
-from prompt_sidecar.server.assumed import AssumedWindows
+from prompt_sidecar.server.assumed_windows import AssumedWindows
 from prompt_sidecar.server.callers import CALLER
-from prompt_sidecar.server.conversion import retrieve_call, trim_call
-from prompt_sidecar.server.fields import check_message, checked_run_id
-from prompt_sidecar.server.guard import check
+from prompt_sidecar.server.conversion.fields import check_message, checked_run_id
+from prompt_sidecar.server.conversion.pieces import TrimAnswers
+from prompt_sidecar.server.conversion.recall import retrieve_call, retrieve_response, search_call, search_response
+from prompt_sidecar.server.conversion.runs import run_figures
+from prompt_sidecar.server.conversion.tasks import create_tasks_call, task_items, update_task_call
+from prompt_sidecar.server.conversion.tools import tool_call, tool_response, tools_asked, tools_response
+from prompt_sidecar.server.conversion.trim import trim_call
+from prompt_sidecar.server.conversion.usage import usage_call, usage_response
+from prompt_sidecar.server.interceptor import check
 from prompt_sidecar.server.memory import MemoryGate
-from prompt_sidecar.server.recall_answers import (
-    retrieve_response,
-    search_response,
-    task_items,
-    tool_response,
-    tools_response,
-)
-from prompt_sidecar.server.recall_conversion import (
-    create_tasks_call,
-    search_call,
-    tool_call,
-    tools_asked,
-    update_task_call,
-)
-from prompt_sidecar.server.usage_conversion import report_usage
 from prompt_sidecar.telemetry.observer import Observer
-from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2
+from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
 
@@ -56,7 +45,7 @@ def _nothing() -> None:
 
 
 class Servicer:
-    """Serves the runs. No prompt's answer passes `most_bytes`; `wake` is called once each is written."""
+    """Serves the runs. No answer to a prompt has more than `most_bytes`; `wake` is called after each."""
 
     def __init__(
         self,
@@ -66,7 +55,7 @@ class Servicer:
         observer: Observer | None = None,
         memory: MemoryGate | None = None,
     ) -> None:
-        """`memory` admits prompts; by default it knows the container's limit alone."""
+        """`memory` admits prompts; by default it knows only the container's limit."""
         self._memory = memory or MemoryGate()
         self._runs = runs
         self._observer = observer or Observer()
@@ -77,7 +66,7 @@ class Servicer:
 
     @property
     def kept_bytes(self) -> int:
-        """What is kept of answers for the next ones, estimated."""
+        """Bytes of the answers' pieces that are kept for later answers, estimated."""
         return self._answers.kept_bytes
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -113,7 +102,7 @@ class Servicer:
             self._observer.refused(call)
             raise
         if answer.tokens.window_assumed:
-            self._assumed.tell(answer.model, answer.tokens.limit)
+            self._assumed.report(answer.model, answer.tokens.limit)
         self._observer.trimmed(call, answer, began)
         self._wake()
         return written
@@ -167,13 +156,10 @@ class Servicer:
 
     def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """ReportUsage."""
-
-        def report(call: UsageCall) -> UsageAnswer:
-            answer = self._runs.report_usage(call, lambda: check(context))
-            self._observer.reported(call, answer)
-            return answer
-
-        return report_usage(raw, CALLER.get(), report)
+        call = usage_call(_parsed(usage_pb2.ReportUsageRequest, raw), CALLER.get())
+        answer = self._runs.report_usage(call, lambda: check(context))
+        self._observer.reported(call, answer)
+        return usage_response(answer).SerializeToString()
 
     def get_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """GetRun."""

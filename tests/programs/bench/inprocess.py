@@ -11,8 +11,8 @@ from prompt_sidecar.app import settle_collector
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server import conversion
-from prompt_sidecar.server.answers import TrimAnswers
+from prompt_sidecar.server.conversion import trim
+from prompt_sidecar.server.conversion.pieces import TrimAnswers
 from prompt_sidecar.tokens.count import warm
 from prompt_sidecar.trim.policy import preset
 from tests.programs.bench import counting
@@ -86,7 +86,7 @@ def replay(
         below = floor(body) if number % 2 else None
         raw = request(run_id, prompts.format, body, limit)
         began = perf_counter()
-        call = conversion.trim_call(raw, CALLER, ACCEPT_BYTES)
+        call = trim.trim_call(raw, CALLER, ACCEPT_BYTES)
         parsed = perf_counter()
         answer, engine, cpu = timed_trim(core, call)
         ready = perf_counter()

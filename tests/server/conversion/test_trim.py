@@ -1,4 +1,4 @@
-"""Requests to facts: what is never right is refused by the field's name, the rest arrives unchanged."""
+"""TrimPrompt: what is wrong in any state is rejected by its field, the rest arrives unchanged."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
-from prompt_sidecar.server.conversion import CLIENT_BYTES, retrieve_call, trim_call
-from prompt_sidecar.v1 import conversation_pb2, policy_pb2, retrieve_pb2, trim_pb2
+from prompt_sidecar.server.conversion.trim import CLIENT_BYTES, trim_call
+from prompt_sidecar.v1 import conversation_pb2, policy_pb2, trim_pb2
 from tests.server.serving import BODY, request
 
 MOST = 1 << 26
@@ -104,43 +103,3 @@ def test_typed_prompts_arrive_as_slices() -> None:
     asked = trim_pb2.TrimPromptRequest(run_id="r", conversation=conversation_pb2.Conversation(messages=[message]))
     call = trim_call(asked.SerializeToString(), "local", MOST)
     assert ("conversation", (message.SerializeToString(),)) == (call.format, call.messages)
-
-
-@pytest.mark.parametrize(
-    ("sent", "expected"),
-    [
-        ({}, None),
-        ({"lines": {"first": 3, "last": 3}}, LineRange(3, 3)),
-        ({"lines": {"first": 3}}, LineRange(3, 0)),
-        ({"bytes": {"start": 0, "end": 5}}, ByteRange(0, 5)),
-        ({"pattern": {"expression": "a+", "context_lines": 100, "ignore_case": True}}, PatternMatch("a+", 100, True)),
-    ],
-)
-def test_selections_arrive(sent: dict[str, object], expected: Selection) -> None:
-    """Each kind of selection becomes its fact; none means the whole."""
-    asked = retrieve_pb2.RetrieveContentRequest(run_id="r", stash_id="s", **sent)  # type: ignore[arg-type]
-    assert expected == retrieve_call(asked, "local").selection
-
-
-@pytest.mark.parametrize(
-    ("field", "sent"),
-    [
-        ("run_id", {"run_id": ""}),
-        ("stash_id", {"stash_id": ""}),
-        ("stash_id", {"stash_id": "s" * 257}),
-        ("lines.first", {"lines": {}}),
-        ("lines.last", {"lines": {"first": 5, "last": 4}}),
-        ("bytes.start", {"bytes": {"start": -1}}),
-        ("bytes.end", {"bytes": {"start": 9, "end": 8}}),
-        ("pattern.expression", {"pattern": {}}),
-        ("pattern.context_lines", {"pattern": {"expression": "a", "context_lines": 101}}),
-        ("page_tokens", {"page_tokens": -1}),
-        ("offset", {"offset": -1}),
-    ],
-)
-def test_a_bad_selection_is_named(field: str, sent: dict[str, object]) -> None:
-    """A selection that is never right raises InvalidRequest with the field's path."""
-    asked = retrieve_pb2.RetrieveContentRequest(**({"run_id": "r", "stash_id": "s"} | sent))  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest) as caught:
-        retrieve_call(asked, "local")
-    assert field == caught.value.field

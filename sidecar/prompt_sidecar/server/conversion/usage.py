@@ -1,11 +1,8 @@
-"""ReportUsage: its request to the core's call, what it taught to its answer, and the one handler between them."""
+"""ReportUsage: its request and response."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
-
-from google.protobuf.message import DecodeError
 
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.usage_calls import (
@@ -17,9 +14,8 @@ from prompt_sidecar.facts.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from prompt_sidecar.server.fields import (
-    NAME_BYTES,
-    check_message,
+from prompt_sidecar.server.conversion.fields import (
+    check_length,
     check_number,
     checked_run_id,
     enum_name,
@@ -34,38 +30,20 @@ _CALIBRATED = enum_numbers(usage_pb2.CalibrationUse, "CALIBRATION_USE_", Calibra
 _CACHE = enum_numbers(usage_pb2.CacheUse, "CACHE_USE_", CacheUse, CacheUse.NOT_TOLD)
 
 
-def report_usage(raw: bytes, caller: str, report: Callable[[UsageCall], UsageAnswer]) -> bytes:
-    """Serve a serialised ReportUsageRequest of `caller` with the use case `report`.
-
-    Raises:
-        InvalidRequest: the bytes are no request, or a field's value is never right.
-        TooLarge: the bytes are more than any report needs.
-    """
-    check_message(raw)
-    try:
-        request = usage_pb2.ReportUsageRequest.FromString(raw)
-    except DecodeError:
-        raise InvalidRequest("the bytes are not a ReportUsageRequest") from None
-    return usage_response(report(usage_call(request, caller))).SerializeToString()
-
-
 def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
-    """Turn a ReportUsageRequest into a call of `caller`.
+    """Return the call that a ReportUsageRequest of `caller` asks for.
 
     Raises:
-        InvalidRequest: a field's value is never right, or nothing is reported.
+        InvalidRequest: a field's value is wrong in any state of the sidecar, or nothing is reported.
     """
     run_id = checked_run_id(request.run_id)
-    if len(request.model.encode()) > NAME_BYTES:
-        raise InvalidRequest(f"model has over {NAME_BYTES} bytes", field="model")
+    check_length("model", request.model)
     counts: dict[str, int | None] = {}
     for name in _COUNTS:
-        told = request.HasField(name)
-        counts[name] = getattr(request, name) if told else None
-        if told:
-            check_number(name, getattr(request, name), 0, MOST_TOKENS)
+        counts[name] = getattr(request, name) if request.HasField(name) else None
+        check_number(name, counts[name] or 0, 0, MOST_TOKENS)
     refused = request.HasField("refusal")
-    if not refused and not any(request.HasField(name) for name in _COUNTS):
+    if not refused and all(count is None for count in counts.values()):
         raise InvalidRequest(f"nothing is reported; set one of {', '.join(_COUNTS)} or refusal", field="input_tokens")
     counting = InputCounting.AS_PROVIDER
     if request.input_counting:
@@ -86,7 +64,7 @@ def usage_call(request: usage_pb2.ReportUsageRequest, caller: str) -> UsageCall:
 
 
 def usage_response(answer: UsageAnswer) -> usage_pb2.ReportUsageResponse:
-    """Turn what a report taught into its message."""
+    """Return the response for what was learned from a report."""
     return usage_pb2.ReportUsageResponse(
         outcome=_OUTCOME[answer.outcome],
         estimated_tokens=answer.estimated_tokens,

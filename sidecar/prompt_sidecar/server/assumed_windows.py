@@ -1,7 +1,7 @@
-"""Models whose window nobody said, reported once each in the log: their prompts are trimmed to an assumed one.
+"""Logs, once for each model, that its window is unknown and its prompts are trimmed to an assumed one.
 
-A name is text that a caller chose, and none of that stands in the log. It is told apart by a digest, which who knows
-the name can make too: `printf %s NAME | sha256sum`.
+A model's name is text that a caller chose, and no such text is logged. It is identified by a digest, which whoever
+knows the name can compute: `printf %s NAME | sha256sum`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from hashlib import sha256
 from typing import Final
 
 MOST_NAMES: Final = 256
-"""Names that are told apart: deployments use a handful, and callers choose them."""
+"""Names that are remembered: deployments use a handful, and callers choose them."""
 DIGITS: Final = 8
-"""Hexadecimal digits of a digest that are shown: enough to tell some hundred names apart."""
+"""Hexadecimal digits of a digest that are shown: enough to distinguish some hundred names."""
 
 _log = logging.getLogger("prompt_sidecar.window")
 
 
 class AssumedWindows:
-    """Reports each model once. Thread-safe."""
+    """Logs each model once. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reported: set[str] = set()
 
-    def tell(self, model: str, limit: int) -> None:
-        """A prompt for `model` was trimmed to `limit` tokens, which follow from an assumed window."""
+    def report(self, model: str, limit: int) -> None:
+        """Log that a prompt for `model` was trimmed to `limit` tokens, which follow from an assumed window."""
         name = sha256(model.encode()).hexdigest()[:DIGITS] if model else ""
         with self._lock:
             if name in self._reported or len(self._reported) >= MOST_NAMES:

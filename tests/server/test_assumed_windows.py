@@ -1,4 +1,4 @@
-"""The line on a window that nobody said: once for each model, and without its name."""
+"""The line on a unknown window: once for each model, and without its name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from prompt_sidecar.server.assumed import DIGITS, MOST_NAMES, AssumedWindows
+from prompt_sidecar.server.assumed_windows import DIGITS, MOST_NAMES, AssumedWindows
 from prompt_sidecar.v1 import trim_pb2
 from tests.server.serving import PATIENCE, request, serving
 
@@ -41,9 +41,9 @@ def test_each_unknown_model_has_one_line(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_made_up_names_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Callers choose the names, so that only so many are told."""
+    """Callers choose the names, so only so many are logged."""
     windows = AssumedWindows()
     with caplog.at_level(logging.WARNING):
         for number in range(2 * MOST_NAMES):
-            windows.tell(f"model {number}", 1)
+            windows.report(f"model {number}", 1)
     assert MOST_NAMES == len(_lines(caplog))

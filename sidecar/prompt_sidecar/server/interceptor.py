@@ -69,14 +69,14 @@ class Receptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Guarded:
+class _Method:
     """What a method's calls get: its handler, or a refusal in its name while the server stops."""
 
     handler: _Handler
     turn_away: _Handler
 
 
-class Guard(grpc.ServerInterceptor):
+class Interceptor(grpc.ServerInterceptor):
     """See the module. `observer` is told of every call's begin and end, `refusals` of those that are refused."""
 
     def __init__(self, callers: Callers, receptions: Receptions, observer: Observer, refusals: Refusals) -> None:
@@ -84,7 +84,7 @@ class Guard(grpc.ServerInterceptor):
         self._receptions = receptions
         self._observer = observer
         self._refusals = refusals
-        self._guarded: dict[str, _Guarded] = {}
+        self._methods: dict[str, _Method] = {}
         self._closed = False
         self._not_served = self._refusal("", _not_served)
         self._turn_away_any = self._refusal("", _turned_away)
@@ -96,21 +96,21 @@ class Guard(grpc.ServerInterceptor):
     def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], _Handler], handler_call_details: grpc.HandlerCallDetails
     ) -> _Handler:
-        """Return the guarded handler of the called method, or the refusing one. Runs on gRPC's polling thread."""
+        """Return the wrapped handler of the called method, or the refusing one. Runs on gRPC's polling thread."""
         method = str(handler_call_details.method)
-        known = self._guarded.get(method)
+        known = self._methods.get(method)
         if known is None:
             handler = continuation(handler_call_details)
             if handler is None:  # not kept, as anybody can make up names
                 if self._receptions.refusals.pending >= REFUSALS:
                     return None  # gRPC refuses it by itself then
                 return self._turn_away_any if self._closed else self._not_served
-            known = self._guarded[method] = self._guard(handler, method)
+            known = self._methods[method] = self._method(handler, method)
         if self._closed and not method.startswith(HEALTH):
             return known.turn_away
         return known.handler
 
-    def _guard(self, handler: _Handler, method: str) -> _Guarded:
+    def _method(self, handler: _Handler, method: str) -> _Method:
         health, own = method.startswith(HEALTH), method.startswith(OWN)
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         name, reception = method.removeprefix("/"), self._receptions.of(method)
@@ -151,18 +151,18 @@ class Guard(grpc.ServerInterceptor):
             self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
-        guarded = _in_pool(stream if handler.response_streaming and not non_blocking else answer, reception)
-        guarded.experimental_non_blocking = non_blocking
-        guarded.admit, guarded.refused = admit, refused
-        guarded.streams, guarded.lasts = handler.request_streaming, handler.response_streaming
+        wrapped = _in_pool(stream if handler.response_streaming and not non_blocking else answer, reception)
+        wrapped.experimental_non_blocking = non_blocking
+        wrapped.admit, wrapped.refused = admit, refused
+        wrapped.streams, wrapped.lasts = handler.request_streaming, handler.response_streaming
         make = {
             (False, False): grpc.unary_unary_rpc_method_handler,
             (False, True): grpc.unary_stream_rpc_method_handler,
             (True, False): grpc.stream_unary_rpc_method_handler,
             (True, True): grpc.stream_stream_rpc_method_handler,
         }[handler.request_streaming, handler.response_streaming]
-        return _Guarded(
-            make(guarded, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
+        return _Method(
+            make(wrapped, handler.request_deserializer, handler.response_serializer), self._refusal(name, _turned_away)
         )
 
     def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:

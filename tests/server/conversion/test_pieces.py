@@ -1,11 +1,9 @@
-"""The wire's fast paths beside their slow twins: slices of typed messages, and answers put together from pieces."""
+"""Responses to TrimPrompt put together from pieces, beside their slow twin, one message built field by field."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,33 +23,10 @@ from prompt_sidecar.facts.trim_calls import (
     TrimAnswer,
 )
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.server.answers import TrimAnswers
-from prompt_sidecar.server.wire import length_delimited, lift_body, read_request, write_slices
+from prompt_sidecar.server.conversion.pieces import TrimAnswers
 from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.v1 import conversation_pb2, trim_pb2
-
-texts = st.text(max_size=40)
-counts = st.integers(0, 2**31 - 1)
-parts = st.one_of(
-    st.builds(lambda text: conversation_pb2.Part(text=text), texts),
-    st.builds(
-        lambda a, b, c: conversation_pb2.Part(tool_call=conversation_pb2.ToolCall(id=a, name=b, arguments_json=c)),
-        texts,
-        texts,
-        texts,
-    ),
-    st.builds(
-        lambda a, b: conversation_pb2.Part(tool_result=conversation_pb2.ToolResult(call_id=a, text=b)), texts, texts
-    ),
-)
-messages = st.lists(
-    st.builds(
-        lambda role, parts: conversation_pb2.Message(role=role, parts=parts),
-        st.sampled_from([number for number in conversation_pb2.Role.values() if number]),
-        st.lists(parts, max_size=3),
-    ),
-    max_size=6,
-)
+from tests.server.conversion.test_wire import counts, messages, texts
 
 trims = st.lists(
     st.builds(
@@ -67,7 +42,11 @@ trims = st.lists(
     ),
     max_size=4,
 )
+
+
 entries = st.lists(st.builds(StashEntry, texts, st.sampled_from(ItemKind), texts, texts, counts, counts), max_size=4)
+
+
 answers = st.builds(
     TrimAnswer,
     body=st.none() | st.binary(max_size=400),
@@ -90,45 +69,6 @@ answers = st.builds(
     not_stashable=counts,
     phases=st.just(Phases()),
 )
-
-
-@given(messages)
-def test_slices_are_the_bytes_of_each_message(sent: list[conversation_pb2.Message]) -> None:
-    """Reading a typed prompt gives each message's encoding, as serialising the parsed messages would."""
-    request = trim_pb2.TrimPromptRequest(run_id="r", conversation=conversation_pb2.Conversation(messages=sent))
-    read, slices = read_request(request.SerializeToString())
-    assert "r" == read.run_id
-    assert [message.SerializeToString() for message in sent] == list(slices or ())
-
-
-@given(messages)
-def test_written_slices_parse_as_a_conversation(sent: list[conversation_pb2.Message]) -> None:
-    """Writing slices gives a Conversation of the messages that they encode."""
-    written = write_slices([message.SerializeToString() for message in sent])
-    assert conversation_pb2.Conversation(messages=sent) == conversation_pb2.Conversation.FromString(written)
-
-
-def test_unusual_encodings_survive() -> None:
-    """Unknown fields, fields out of order and over-long varints come out as they came in."""
-    odd = b"\x12\x04\x0a\x02hi" + b"\x08\x82\x00" + b"\xfa\x3f\x03new"
-    conversation = b"".join(length_delimited(1, odd))
-    raw = b"".join((*length_delimited(1, b"r"), *length_delimited(3, conversation)))
-    assert (odd,) == read_request(raw)[1]
-    assert conversation == write_slices([odd])
-
-
-def test_a_json_prompt_has_no_slices() -> None:
-    """Slices are None where the prompt is not typed, and empty where it is typed and empty."""
-    as_json = trim_pb2.TrimPromptRequest(json=trim_pb2.JsonPrompt(body=b"[]"))
-    empty = trim_pb2.TrimPromptRequest(conversation=conversation_pb2.Conversation())
-    assert (None, ()) == (read_request(as_json.SerializeToString())[1], read_request(empty.SerializeToString())[1])
-
-
-@pytest.mark.parametrize("raw", [b"\xff", b"\x0a\xff", b"\x0a\x02\xff\xfe", b"\x12\x05ab"])
-def test_bytes_that_are_no_request_are_refused(raw: bytes) -> None:
-    """Broken tags, lengths and UTF-8 raise DecodeError."""
-    with pytest.raises(DecodeError):
-        read_request(raw)
 
 
 @given(answers, st.none() | messages)
@@ -155,7 +95,7 @@ def test_kept_pieces_follow_the_facts(answer: TrimAnswer, later: list[Trim], reg
 
 @given(answers)
 def test_pieces_of_other_runs_go_where_there_is_no_room(answer: TrimAnswer) -> None:
-    """That is counted, and what is kept is told; of one run alone nothing goes."""
+    """That is counted, and so are the bytes that are kept; one run alone evicts nothing."""
     reached: list[str] = []
     trim = Trim(0, 0, ItemKind.RESULT, Action.CLIPPED, Reason.AGE, 7, "abcdefghij", 1)
     answers_of = {run: replace(answer, trims=[trim], stash_entries=()) for run in ("one", "two")}
@@ -240,47 +180,3 @@ def whole(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
     if answer.revision_use is not RevisionUse.NONE:
         response.revision_use = trim_pb2.RevisionUse.Value("REVISION_USE_" + answer.revision_use.upper())
     return response
-
-
-def _request(body: bytes, model: str, window: int) -> trim_pb2.TrimPromptRequest:
-    return trim_pb2.TrimPromptRequest(
-        run_id="run",
-        json=trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=body),
-        model=model,
-        context_window=window,
-    )
-
-
-@given(st.binary(max_size=300), st.text(max_size=5), st.integers(0, 2**31 - 1))
-def test_a_lifted_body_is_the_parsed_one(body: bytes, model: str, window: int) -> None:
-    """Taking the body out of the encoding gives what a parse gives, and leaves the rest as it is."""
-    request = _request(body, model, window)
-    lifted, rest = lift_body(request.SerializeToString())
-    left = trim_pb2.TrimPromptRequest.FromString(rest)
-    assert body == (lifted or left.json.body)
-    left.json.body = body
-    assert request == left
-
-
-@given(st.binary(max_size=60), st.integers(0, 80), st.binary(max_size=8))
-def test_an_odd_request_is_left_to_the_parse(body: bytes, at: int, junk: bytes) -> None:
-    """Whatever is done to the encoding, the body and the rest together parse as the whole does, or both do not."""
-    raw = _request(body, "m", 1).SerializeToString()
-    odd = raw[:at] + junk + raw[at:]
-    lifted, rest = lift_body(odd)
-    try:
-        whole = trim_pb2.TrimPromptRequest.FromString(odd)
-    except DecodeError:
-        with pytest.raises(DecodeError):
-            trim_pb2.TrimPromptRequest.FromString(rest)
-        return
-    left = trim_pb2.TrimPromptRequest.FromString(rest)
-    if lifted:
-        left.json.body = lifted
-    assert whole == left
-
-
-def test_two_prompts_are_left_to_the_parse() -> None:
-    """Protobuf merges a field that comes twice; so does the sidecar, which then takes nothing out itself."""
-    raw = _request(b"[1]", "m", 1).SerializeToString() + _request(b"[2]", "m", 1).SerializeToString()
-    assert (b"", raw) == lift_body(raw)

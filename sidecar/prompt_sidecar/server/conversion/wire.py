@@ -1,4 +1,4 @@
-"""The request as the server reads it: typed messages stay slices of bytes.
+"""How TrimPrompt's request is read: its body is copied once, and its typed messages stay slices of bytes.
 
 In protobuf's encoding, a field of repeated messages and a field of repeated bytes look the same. So the requests are
 read with a twin of TrimPromptRequest in which `Conversation.messages` is declared `repeated bytes`: a message comes out
@@ -59,7 +59,7 @@ def lift_body(raw: bytes) -> tuple[bytes, bytes]:
     """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest. Raises TooLarge.
 
     A parse copies the body twice, once into the message and once out of it; this copies it once. Where the request is
-    not of the ordinary form, with one `json` that has one `body`, nothing is taken and the parse sees to it.
+    not of the ordinary form, with one `json` that has one `body`, nothing is taken out and the parser reads it.
     """
     outer = _only(raw, 0, len(raw), trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER)
     inner = _only(raw, outer[1], outer[2], trim_pb2.JsonPrompt.BODY_FIELD_NUMBER) if outer is not None else None
@@ -85,7 +85,8 @@ def _only(raw: bytes, at: int, end: int, number: int) -> tuple[int, int, int] | 
 def _fields(raw: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Walk over the fields of a message; of each that is length-delimited number, tag, content and the end of that.
 
-    A group, and whatever is no message, yields a field with the number 0, which none has: the parse will tell.
+    A group, and bytes that are no message, yield a field with the number 0, which no field has: the parser will reject
+    them.
 
     Raises:
         TooLarge: there are more fields than any request has.
@@ -122,7 +123,7 @@ def _check_messages(raw: bytes) -> None:
 
 
 def _read_varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
-    """A varint's value and where it ends; past `end` if it is cut off or longer than any."""
+    """Return a varint's value and where it ends: past `end` if it is cut off or too long."""
     value = shift = 0
     while at < end and shift < _VARINT_BITS:
         byte = raw[at]

@@ -1,0 +1,109 @@
+"""Checks that hold for a field of any request: ids, names, numbers, lists and enums.
+
+Each check raises InvalidRequest with the field's name, its value or size, and what is accepted. No message shows text
+that may belong to a prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from prompt_sidecar.errors import InvalidRequest, TooLarge
+from prompt_sidecar.server.conversion.wire import WireEnum
+
+RUN_ID_BYTES = 256
+"""The longest run id: four times a UUID with a prefix. Ids are kept for every run and written to logs."""
+NAME_BYTES = 256
+"""The longest name of a model or a tool, and the longest stash id."""
+REQUEST_ID_BYTES = 128
+"""The longest request id: twice a UUID with a prefix. Some hundred are kept for each run."""
+MOST_TOOLS = 64
+"""Names of tools in one request: half of what a provider lets an agent define."""
+MESSAGE_BYTES = 1_048_576
+"""The longest request of a method other than TrimPrompt: twice what a model can write at once, of which a tool's call
+is the longest. When parsed, two bytes can become a list element of thirty-two: 64 MiB of them took a gigabyte and five
+seconds."""
+
+Names = TypeVar("Names", bound=StrEnum)
+
+
+def check_message(raw: bytes) -> None:
+    """Raises TooLarge if a request of a method other than TrimPrompt has more bytes than any can need."""
+    if len(raw) > MESSAGE_BYTES:
+        raise TooLarge(
+            f"the request has {len(raw):,} bytes; all but TrimPrompt's may have {MESSAGE_BYTES:,}",
+            bound="request.bytes",
+        )
+
+
+def checked_run_id(run_id: str) -> str:
+    """Return `run_id` if it is valid.
+
+    Raises:
+        InvalidRequest: it is empty, too long, or holds a character that cannot be printed.
+    """
+    check_name("run_id", run_id, RUN_ID_BYTES)
+    if not run_id.isprintable():
+        raise InvalidRequest("run_id holds a character that cannot be printed", field="run_id")
+    return run_id
+
+
+def checked_request_id(request_id: str) -> str:
+    """Return `request_id`, which may be empty, if it is not too long. Raises InvalidRequest."""
+    check_length("request_id", request_id, REQUEST_ID_BYTES)
+    return request_id
+
+
+def check_name(field: str, value: str, most_bytes: int = NAME_BYTES) -> None:
+    """Raises InvalidRequest if a required name or id is empty or too long."""
+    size = len(value.encode())
+    if not 1 <= size <= most_bytes:
+        raise InvalidRequest(f"{field} has {size} bytes; it must have 1 to {most_bytes}", field=field)
+
+
+def check_length(field: str, value: str, most_bytes: int = NAME_BYTES) -> None:
+    """Raises InvalidRequest if an optional name or id is too long."""
+    size = len(value.encode())
+    if size > most_bytes:
+        raise InvalidRequest(f"{field} has {size} bytes; it may have at most {most_bytes}", field=field)
+
+
+def check_number(field: str, value: int, low: int, high: int | None = None) -> None:
+    """Raises InvalidRequest if a number is below `low` or, where there is one, above `high`."""
+    if value < low or (high is not None and value > high):
+        accepted = f"at least {low:,}" if high is None else f"from {low:,} to {high:,}"
+        raise InvalidRequest(f"{field} is {value:,}; it must be {accepted}", field=field)
+
+
+def check_count(field: str, values: Sized, most: int) -> None:
+    """Raises InvalidRequest if a list has too many elements."""
+    if len(values) > most:
+        raise InvalidRequest(f"{field} has {len(values):,} elements; it may have at most {most:,}", field=field)
+
+
+def check_names(field: str, names: Sequence[str], most: int) -> None:
+    """Raises InvalidRequest if a list of names is too long, or one of them is empty or too long."""
+    check_count(field, names, most)
+    for index, name in enumerate(names):
+        check_name(f"{field}[{index}]", name)
+
+
+def enum_name(enum: WireEnum, value: int, prefix: str, field: str) -> str:
+    """Return the name of an enum's value in lower case and without its prefix.
+
+    Raises:
+        InvalidRequest: the value is 0 or unknown.
+    """
+    names: Mapping[int, str] = {number: name for name, number in enum.items()}
+    if value == 0 or value not in names:
+        accepted = ", ".join(name for number, name in sorted(names.items()) if number)
+        problem = "not set" if value == 0 else f"{value}, which is unknown"
+        raise InvalidRequest(f"{field} is {problem}; it may be one of {accepted}", field=field)
+    return names[value].removeprefix(prefix).lower()
+
+
+def enum_numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
+    """Return the number of each name in a protobuf enum; `zero` is the name that stands for UNSPECIFIED."""
+    return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}

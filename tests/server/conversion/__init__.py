@@ -1,0 +1,1 @@
+"""Requests to calls and answers to responses, one file for each subject."""
