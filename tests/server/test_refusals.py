@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest, TooLarge
-from prompt_sidecar.server.fields import MESSAGE_BYTES
+from prompt_sidecar.server.conversion.fields import MESSAGE_BYTES
 from prompt_sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
