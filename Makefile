@@ -9,6 +9,8 @@ PYTHON ?=
 TESTS ?=
 # Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
 EVAL ?=
+# Words added to evidence's command line, such as EVIDENCE="--quick"; EVIDENCE=--help tells all.
+EVIDENCE ?=
 # Words added to the fuzzer's command line, such as FUZZ="--minutes 10 --seed 7"; FUZZ=--help tells all.
 FUZZ ?=
 # Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
@@ -55,6 +57,10 @@ conformance: $(READY) ## Trim recorded requests under every preset, and judge wh
 .PHONY: bench-peers
 bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them
 	@$(BIN)/python -m tests.programs.peers
+
+.PHONY: evidence
+evidence: $(READY) ## Measure what trimming recorded runs leaves of the text that the next action used
+	@$(BIN)/python -m tests.programs.evidence $(EVIDENCE)
 
 .PHONY: eval
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY

@@ -62,7 +62,9 @@ def test_scripts_of_the_repository_can_be_run() -> None:
     assert [] == [path.name for path in scripts if not path.stat().st_mode & 0o111]
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check", "bench", "protos", "docs", "pins", "fmt", "clean"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "check", "bench", "evidence", "protos", "docs", "pins", "fmt", "clean"]
+)
 def test_make_teaches_its_targets(target: str) -> None:
     """`make` alone lists what can be done."""
     if shutil.which("make") is None:

@@ -13,17 +13,35 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Timer
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
-from tests.oracle.runs import dumps
+from tests.oracle.runs import Run, dumps
 from tests.programs.peers.contenders import Outcome
 from tests.programs.peers.environments import Environment, Unavailable, first_line, variables
-from tests.programs.peers.material import Material, Turn
+from tests.programs.peers.material import Turn
 
 PATIENCE = 300.0
 """Seconds that a peer gets for one run at one budget: twice what the slowest took on two busy cores."""
 ERROR_BYTES = 65_536
 """Of what a peer writes to standard error, so much from the end is looked at for the reason of a failure."""
+
+
+class Prompts(Protocol):
+    """A run to trim, and what takes in the pieces of the prompts that come back."""
+
+    @property
+    def run(self) -> Run:
+        """The run."""
+        ...  # pragma: no cover
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Messages that each prompt sends."""
+        ...  # pragma: no cover
+
+    def piece(self, raw: bytes, *, system: bool = False) -> bytes:
+        """Take in a piece of a prompt as JSON, and return its digest."""
+        ...  # pragma: no cover
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +80,7 @@ KEYS = tuple(dict.fromkeys(peer.key for peer in PEERS))
 
 
 def run_peer(
-    peer: Peer, home: Environment | Unavailable, material: Material, budget: int, *, patience: float = PATIENCE
+    peer: Peer, home: Environment | Unavailable, material: Prompts, budget: int, *, patience: float = PATIENCE
 ) -> Outcome:
     """Return what a peer makes of a run's prompts; a failure is an outcome too."""
     if len(material.lengths) > peer.most_prompts:
@@ -75,7 +93,7 @@ def run_peer(
         return Outcome(failure=str(error))
 
 
-def _prompts(peer: Peer, home: Environment, material: Material, budget: int, patience: float) -> Outcome:
+def _prompts(peer: Peer, home: Environment, material: Prompts, budget: int, patience: float) -> Outcome:
     job = {
         "format": material.run.format,
         "system": material.run.system,
@@ -117,7 +135,7 @@ def _prompts(peer: Peer, home: Environment, material: Material, budget: int, pat
         return outcome
 
 
-def read_prompts(lines: IO[bytes] | Sequence[bytes], material: Material) -> Outcome | None:
+def read_prompts(lines: IO[bytes] | Sequence[bytes], material: Prompts) -> Outcome | None:
     """Return the prompts that an adapter wrote; None if it did not come to its end."""
     known: list[Any] = []
     digests: dict[tuple[int, bool], bytes] = {}
