@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+from cachetools import LRUCache
 
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.tool_calls import ToolAnswer
@@ -33,12 +35,16 @@ CALLS_BYTES: Final = 131_072
 facts; a thousand runs then keep 128 MB at the most."""
 
 _RANGE_BYTES: Final = 200
-_CONTENT_BYTES: Final = 190
+_CONTENT_BYTES: Final = 215
 _CALL_BYTES: Final = 1_000
 """What a range, a content and an answer take beside their texts."""
 
 Range = tuple[str, Selection, int]
 """A stash id, what of it was asked for, and from which offset on."""
+
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 @dataclass(slots=True)
@@ -49,6 +55,20 @@ class _Shown:
     total: int
 
 
+class _Remembered(LRUCache[_Key, _Value]):
+    """The newest entries of a table; `forgot` is called when the oldest is evicted for a new one."""
+
+    def __init__(self, maxsize: int, forgot: Callable[[], None]) -> None:
+        super().__init__(maxsize)
+        self._forgot = forgot
+
+    def popitem(self) -> tuple[_Key, _Value]:
+        """Evict the oldest entry."""
+        item = super().popitem()
+        self._forgot()
+        return item
+
+
 class ShownBefore:
     """What one run's model was shown by recall. Not thread-safe: a run's tool calls come one after another.
 
@@ -56,11 +76,11 @@ class ShownBefore:
     """
 
     def __init__(self, limits: RecallLimits, reached: Callable[[str], None] = lambda _: None) -> None:
-        """`reached` is told the name of a bound for which something is forgotten."""
+        """`reached` is called with the name of a limit when an entry is evicted for it."""
         self.limits = limits
         self._reached = reached
-        self._ranges: OrderedDict[Range, int] = OrderedDict()
-        self._contents: OrderedDict[str, _Shown] = OrderedDict()
+        self._ranges: LRUCache[Range, int] = _Remembered(RANGES, lambda: reached("recall.ranges"))
+        self._contents: LRUCache[str, _Shown] = _Remembered(CONTENTS, lambda: reached("recall.contents"))
         self._calls: OrderedDict[str, ToolAnswer] = OrderedDict()
         self._calls_bytes = 0
 
@@ -86,15 +106,9 @@ class ShownBefore:
     def show(self, asked: Range, shown: int, total: int) -> None:
         """Record that the range is shown now: `shown` bytes of content that has `total`."""
         stash_id = asked[0]
-        self._ranges[asked] = self._ranges.pop(asked, 0) + 1
-        before = self._contents.pop(stash_id, None)
+        self._ranges[asked] = self.times(asked) + 1
+        before = self._contents.get(stash_id)
         self._contents[stash_id] = _Shown((before.shown if before else 0) + shown, total)
-        if len(self._ranges) > RANGES:
-            self._ranges.popitem(last=False)
-            self._reached("recall.ranges")
-        if len(self._contents) > CONTENTS:
-            self._contents.popitem(last=False)
-            self._reached("recall.contents")
 
     def answered(self, request_id: str) -> ToolAnswer | None:
         """The answer that was given to the call of that request id; None for the empty id, and if it is not kept."""

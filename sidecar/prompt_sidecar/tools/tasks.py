@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
+
+from cachetools import FIFOCache
 
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
@@ -36,7 +37,7 @@ _UNSEEN: Final = re.compile(r"[^\x20-\x7e]")
 
 
 _TASK_BYTES: Final = 500
-_REQUEST_BYTES: Final = 250
+_REQUEST_BYTES: Final = 275
 
 
 class TaskList:
@@ -46,7 +47,7 @@ class TaskList:
         """`events` counts the changes of all runs."""
         self._events = events if events is not None else Counts()
         self._items: tuple[TaskItem, ...] = ()
-        self._requests: OrderedDict[str, None] = OrderedDict()
+        self._requests: FIFOCache[str, None] = FIFOCache(REQUESTS)
 
     @property
     def items(self) -> Sequence[TaskItem]:
@@ -123,8 +124,6 @@ class TaskList:
     def _remember(self, request_id: str) -> None:
         if request_id:
             self._requests[request_id] = None
-            if len(self._requests) > REQUESTS:
-                self._requests.popitem(last=False)
 
 
 def lines(tasks: Collection[TaskItem]) -> str:
