@@ -153,8 +153,8 @@ def _serve(settings: Settings) -> bool:
     for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(caught, lambda number, _: events.put(signal.Signals(number).name))
     server = start(settings)
-    for told in server.telemetry.told:
-        _log.info("%s", told)
+    for notice in server.telemetry.notices:
+        _log.info("%s", notice)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
     while (event := events.get()) == signal.SIGHUP.name:
         _reload(server)

@@ -26,13 +26,13 @@ class Served:
         exposed = CollectorRegistry()
         Counter("asked", "Something to scrape.", registry=exposed)
         self.reached: list[str] = []
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self.exposition = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions(**{"scrapes": SCRAPES, **options}))  # type: ignore[arg-type]
-        self.exposition.tell(self._tell)
+        self.exposition.report_to(self._report)
 
-    def _tell(self, bound: str) -> None:
+    def _report(self, bound: str) -> None:
         self.reached.append(bound)
-        self.told.set()
+        self.reported.set()
 
     def connect(self) -> socket.socket:
         """A connection that says nothing yet."""
@@ -84,7 +84,7 @@ def test_a_scraper_has_so_long_in_all(opened: list[socket.socket]) -> None:
 
     thread = threading.Thread(target=drip)
     thread.start()
-    assert served.told.wait(PATIENCE)
+    assert served.reported.wait(PATIENCE)
     assert "telemetry.scrape_timeout" == served.reached[0]
     dripping.set()
     thread.join(PATIENCE)

@@ -104,7 +104,7 @@ def test_telemetry_can_be_turned_off() -> None:
     environment = {"OTEL_SDK_DISABLED": "true", ENDPOINT: NOBODY}
     running = start(TelemetryOptions(), environment, address=("127.0.0.1", 0))
     assert (Observer, None) == (type(running.observer), running.exposition)
-    assert "OTEL_SDK_DISABLED" in running.told[0]
+    assert "OTEL_SDK_DISABLED" in running.notices[0]
 
 
 def test_an_end_does_not_wait_for_a_dead_collector(monkeypatch: pytest.MonkeyPatch) -> None:

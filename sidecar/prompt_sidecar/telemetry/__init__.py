@@ -1,1 +1,1 @@
-"""Facts to instruments and spans: what the core says happened, told in OpenTelemetry's words."""
+"""Telemetry: translates the core's facts into OpenTelemetry instruments and spans."""

@@ -1,13 +1,13 @@
-"""Every instrument, as a row: what it counts, in which unit, under which labels, and what each label may say.
+"""Every instrument as a row: description, unit, labels and the values of each label.
 
-This is the one place that knows a metric's name. The instruments are made from it, the dashboards and rules are
-generated from it, and the tests hold both against what a running sidecar exposes.
+Metric names are defined here only. The instruments are made from it, the dashboards and rules are generated from it,
+and tests compare both with what a running sidecar exposes.
 
-Label sets are closed: each label names every value that it can have, so that every series exists from the start (a rate
-over a series that begins at 1 misses its first event) and nothing that a caller sends can add one. The one open label
-is the model: those of an allow-list as they are, all else `other`.
+Label sets are closed: each label lists all of its values, so that every series exists from the start (a rate over a
+series that begins at 1 misses its first event) and no request can add one. The only open label is the model: names of
+an allow-list and families of known models, otherwise `other`.
 
-Names follow OpenTelemetry's rules: no unit and no `total` in a name, the unit beside it (`s`, `By`, `{token}`).
+Names follow OpenTelemetry's rules: no unit and no `total` in a name, but a separate unit (`s`, `By`, `{token}`).
 Prometheus shows `prompt_sidecar.prompt.tokens` as `prompt_sidecar_prompt_tokens_total`.
 """
 
@@ -31,11 +31,11 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.trim.entries import Action, Reason
 
 OTHER: Final = "other"
-"""What a label says of a value that is not among its own."""
+"""Label value for everything outside a closed set."""
 
 
 class Kind(StrEnum):
-    """What an instrument is. A COUNTER only grows; a GAUGE is read when it is asked for."""
+    """Kind of instrument. A COUNTER only grows; a GAUGE is read at each collection."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -52,12 +52,12 @@ class Metric:
     """UCUM, as OpenTelemetry writes it."""
     description: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Label → every value that it may have. Empty values: an open set, bounded elsewhere (`model`)."""
+    """All values of each label. An empty tuple: an open set, bounded elsewhere (`model`)."""
     boundaries: tuple[float, ...] = ()
-    """Of a histogram's buckets."""
+    """Bucket boundaries of a histogram."""
 
     def series(self) -> list[dict[str, str]]:
-        """Every combination of label values that exists from the start; open labels say `other`."""
+        """Every combination of label values that exists from the start, with `other` for open labels."""
         names = list(self.labels)
         return [
             dict(zip(names, values, strict=True)) for values in product(*(v or (OTHER,) for v in self.labels.values()))
@@ -65,13 +65,14 @@ class Metric:
 
 
 _SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""From half a warm call to the longest that anybody waits for."""
+"""From half a warm call to the longest usual deadline."""
 _TOKENS: Final = (1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
-"""Windows of common models, and what lies between."""
+"""Windows of common models, and values in between."""
 _SHARES: Final = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.5, 2.0, 4.0)
-"""Parts of a limit; the marks that are told stand among them."""
+"""Shares of a limit, including the marks that are reported."""
 _AROUND_ONE: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1, 1.25, 1.5, 2.0)
-"""Parts of the truth; within 3 % is what five reports should reach. A ratio, as histograms take nothing below 0."""
+"""Ratios of estimate to real tokens; after five reports they should be within 3 %. A ratio, as histograms cannot take
+negative values."""
 
 _FORMATS: Final = tuple(FORMATS)
 _MODEL: Final = {"model": ()}
@@ -227,7 +228,7 @@ UNFIT: Final = Metric(
     "prompt_sidecar.unfit",
     Kind.COUNTER,
     "{prompt}",
-    "Prompts that stayed over their limit, by what kept them there.",
+    "Prompts that stayed over their limit, by reason.",
     {"reason": tuple(reason.value for reason in NoFit)},
 )
 OWN_TEXT_TOKENS: Final = Metric(
@@ -300,7 +301,7 @@ SEARCH_DURATION: Final = Metric(
     "prompt_sidecar.search.duration",
     Kind.HISTOGRAM,
     "s",
-    "Time of a search, indexing of what waited included.",
+    "Time of a search, including the indexing of waiting items.",
     {},
     _SECONDS,
 )
@@ -336,7 +337,7 @@ ESTIMATE_RATIO: Final = Metric(
     "prompt_sidecar.estimate.ratio",
     Kind.HISTOGRAM,
     "1",
-    "Estimated tokens, as a part of the real ones.",
+    "Ratio of estimated tokens to real ones.",
     _MODEL,
     _AROUND_ONE,
 )
@@ -344,8 +345,8 @@ REPORTED_TOKENS: Final = Metric(
     "prompt_sidecar.reported.tokens",
     Kind.COUNTER,
     "{token}",
-    "Tokens that agents reported: input (cached ones included), cached, cache_expected (what the kept prefix "
-    "promised), output.",
+    "Tokens that agents reported: input (cached ones included), cached, cache_expected (tokens of the kept "
+    "prefix), output.",
     {"kind": ("input", "cached", "cache_expected", "output")},
 )
 PROVIDER_CACHE: Final = Metric(
@@ -359,7 +360,7 @@ PROVIDER_REFUSALS: Final = Metric(
     "prompt_sidecar.provider.refusals",
     Kind.COUNTER,
     "{refusal}",
-    "Prompts that a provider refused as too long, by whether it named its limit.",
+    "Prompts that a provider rejected as too long, by whether its message had the limit.",
     {"limit": ("named", "unnamed")},
 )
 
@@ -425,7 +426,11 @@ INDEX_WAITING: Final = Metric(
     "prompt_sidecar.index.waiting", Kind.GAUGE, "By", "Bytes of originals that wait to be indexed."
 )
 BUILD_INFO: Final = Metric(
-    "prompt_sidecar.build.info", Kind.GAUGE, "", "Always 1; its labels say what runs.", {"version": (), "python": ()}
+    "prompt_sidecar.build.info",
+    Kind.GAUGE,
+    "",
+    "Always 1; its labels are the running versions.",
+    {"version": (), "python": ()},
 )
 
 CATALOG: Final[tuple[Metric, ...]] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

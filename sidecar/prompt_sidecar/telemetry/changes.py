@@ -1,7 +1,7 @@
-"""Facts to figures: what each answer of the core adds to which counter. Pure; the words are the catalogue's.
+"""The counter changes that each answer of the core causes. Pure functions; names are those of the catalogue.
 
-What an answer told the agent is what is counted, in the same tokens, so that the sums agree with what agents saw. Dry
-runs and side calls changed nothing and are only counted as such.
+The numbers are those of the answer to the agent, so that the sums agree with what agents saw. Dry runs and side calls
+change nothing and are only counted as such.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TOOL = "tool"
 
 
 def aside(call: TrimCall) -> str:
-    """The mode of a prompt that changes nothing; empty for one that does."""
+    """The mode of a prompt that changes nothing; empty for an ordinary one."""
     return "dry_run" if call.dry_run else "side_call" if call.side_call else ""
 
 
 def outcome(answer: TrimAnswer) -> str:
-    """What became of a prompt, in one word."""
+    """The outcome of a prompt, as a label."""
     if not answer.fits:
         return "over_budget"
     return "trimmed" if answer.trims else "untouched"
@@ -51,7 +51,7 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         changes.append((catalog.WINDOWS_ASSUMED, (call.format,), 1))
     if answer.no_fit is not None:
         changes.append((catalog.UNFIT, (answer.no_fit.value,), 1))
-    if answer.size is not None:  # else it is a single result, which has no prefix and no text of ours
+    if answer.size is not None:  # None: a single result, which has no prefix and no text of ours
         changes += [
             (catalog.OWN_TEXT_TOKENS, (), tokens.own_text),
             (catalog.PREFIX_TOKENS, ("kept",), answer.cache.kept),
@@ -66,7 +66,7 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
 
 
 def _news(answer: TrimAnswer) -> list[Change]:
-    """What no earlier answer has told."""
+    """Changes for events that no earlier answer reported."""
     news = answer.news
     changes: list[Change] = []
     for trim in news.trims:
@@ -91,7 +91,7 @@ def _news(answer: TrimAnswer) -> list[Change]:
 
 
 def refused(call: TrimCall | None, model: str) -> list[Change]:
-    """A prompt got an error; None: it was not even a request."""
+    """A prompt got an error; None: it was not a valid request."""
     mode = aside(call) if call is not None else ""
     if mode:
         return [(catalog.PROMPTS_ASIDE, (mode,), 1)]
@@ -100,7 +100,7 @@ def refused(call: TrimCall | None, model: str) -> list[Change]:
 
 
 def retrieval(answer: RetrieveAnswer, via: str) -> list[Change]:
-    """An original was asked for."""
+    """An original was requested."""
     return [(catalog.RETRIEVALS, (answer.outcome.value, via), 1)]
 
 
@@ -136,7 +136,7 @@ def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
 
 
 def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
-    """An agent reported on a model call. Only what was recorded teaches anything; a refusal used no tokens."""
+    """An agent reported on a model call. Only recorded reports add figures; a rejected prompt used no tokens."""
     changes: list[Change] = [(catalog.USAGE_REPORTS, (answer.outcome.value,), 1)]
     if answer.outcome is not UsageOutcome.RECORDED:
         return changes

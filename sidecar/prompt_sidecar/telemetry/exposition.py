@@ -1,8 +1,8 @@
-"""`/metrics`: what OpenTelemetry's Prometheus reader gives, with what it leaves out.
+"""`/metrics`: the output of OpenTelemetry's Prometheus reader, completed.
 
-Two things are added. A histogram that nothing was recorded into yet is not exposed at all, so that a rate over it would
-miss its first event: its series are put there at zero. And the reader drops the exemplars that lead from a bucket to a
-trace: they are put back from the same collection's data, on the buckets, where OpenMetrics has a place for them.
+Two things are added. A histogram without recorded values is not exposed at all, so that a rate over it would miss its
+first event: its series are added at zero. And the reader drops exemplars, which link a bucket to a trace: they are
+added to the buckets, as in OpenMetrics, from the data of the same collection.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
 
 STATUSES: Final = ("OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL")
-"""Statuses whose series of our own methods exist from the start: those that alerts look at. All of them together would
-be three thousand series, most of them for what cannot happen."""
+"""Statuses whose series exist from the start for our own methods: those that alerts use. All statuses would be three
+thousand series, most of which never occur."""
 
 _INFINITY: Final = "+Inf"
 _Key = tuple[str, frozenset[tuple[str, str]]]
@@ -35,20 +35,20 @@ _Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 class Reader(PrometheusMetricReader):
-    """OpenTelemetry's reader, which keeps what the last collection gave it."""
+    """OpenTelemetry's reader, which also keeps the data of the last collection."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(scope_info_enabled=False, registry=registry)
         self.last: MetricsData | None = None
 
     def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
-        """Take a collection's data: the one method that every reader has to have."""
+        """Receive a collection's data: the abstract method of readers."""
         self.last = metrics_data
         super()._receive_metrics(metrics_data, timeout_millis, **kwargs)
 
 
 class Completed(Collector):
-    """What a registry's reader exposes, completed. Safe for scrapes at the same time: one collects after another."""
+    """The metrics of a registry's reader, completed. Thread-safe: scrapes collect one after another."""
 
     def __init__(self, registry: CollectorRegistry, reader: Reader, methods: Sequence[str]) -> None:
         """`methods` are the names of the methods whose calls are counted from the start."""
@@ -73,7 +73,7 @@ class Completed(Collector):
 
 
 def registry(reader_registry: CollectorRegistry, reader: Reader, methods: Sequence[str]) -> CollectorRegistry:
-    """Everything that `/metrics` exposes: ours, and what the process and the interpreter take."""
+    """Everything that `/metrics` exposes: our metrics, and those of the process and the interpreter."""
     made = CollectorRegistry()
     made.register(Completed(reader_registry, reader, methods))
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -82,7 +82,7 @@ def registry(reader_registry: CollectorRegistry, reader: Reader, methods: Sequen
 
 
 def family(metric: Metric) -> str:
-    """What Prometheus calls a histogram of the catalogue."""
+    """Prometheus's name of a histogram of the catalogue."""
     return metric.name.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
 
 
@@ -91,7 +91,7 @@ def _histograms() -> list[Metric]:
 
 
 def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The series that exist from the start, with labels as Prometheus calls them."""
+    """The series that exist from the start, with Prometheus's label names."""
     if metric is catalog.RPC_DURATION:
         for method in methods:
             for status in STATUSES:
@@ -102,7 +102,7 @@ def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[dict[str, str]
 
 
 def _fill(found: Family, metric: Metric, expected: Sequence[Mapping[str, str]]) -> None:
-    """Add series at zero where there are none."""
+    """Add missing series at zero."""
     infinite = [sample.labels for sample in found.samples if sample.labels.get("le") == _INFINITY]
     known = {frozenset(labels.items()) for labels in infinite}
     for labels in expected:
@@ -110,7 +110,7 @@ def _fill(found: Family, metric: Metric, expected: Sequence[Mapping[str, str]]) 
             continue
         for bound in (*map(str, metric.boundaries), _INFINITY):
             found.add_sample(f"{found.name}_bucket", {**labels, "le": bound}, 0)
-        if metric.boundaries[0] >= 0:  # as the library does: a sum that can fall is no counter
+        if metric.boundaries[0] >= 0:  # as the library does: a sum that can decrease is not a counter
             found.add_sample(f"{found.name}_count", dict(labels), 0)
             found.add_sample(f"{found.name}_sum", dict(labels), 0)
 

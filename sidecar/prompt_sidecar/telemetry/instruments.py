@@ -1,7 +1,7 @@
 """The catalogue's rows as OpenTelemetry instruments.
 
-Counters and gauges are observable: they read numbers that are kept anyway. Histograms are recorded as calls happen, a
-few for each. All instruments of one collection read the same totals, which are fetched when the first of them is asked.
+Counters and gauges are observable: they read numbers that exist anyway. Histograms are recorded during calls, a few for
+each. All instruments of one collection read the same totals, which are fetched when the first of them is observed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST: Final = catalog.BUILD_INFO
 
 
 class Instruments:
-    """All instruments. `totals` and `active` are asked once a collection, once `watch` has said whom to ask."""
+    """All instruments. The functions given to `watch` are called once per collection."""
 
     def __init__(self, meter: Meter, tallies: Tallies) -> None:
         self._tallies = tallies
@@ -33,7 +33,7 @@ class Instruments:
         self._active: Callable[[], int] = int
         self._memory: Callable[[], ProcessMemory] | None = None
         self._buffers: Callable[[], Mapping[str, int]] | None = None
-        self._told: dict[str, Series] = {}
+        self._readings: dict[str, Series] = {}
         self._attributes: dict[tuple[str, Values], Attributes] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in sorted(CATALOG, key=lambda metric: metric is not FIRST):
@@ -46,7 +46,7 @@ class Instruments:
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """Tell what these return: what the core holds, how many calls are at work, what process and answers take."""
+        """Expose the results of these: the core's totals, calls in progress, memory of the process and of answers."""
         self._totals, self._active, self._memory, self._buffers = totals, active, memory, buffers
 
     def record(self, metric: Metric, value: float, values: Values = ()) -> None:
@@ -72,28 +72,28 @@ class Instruments:
         make(metric.name, [observe], metric.unit, metric.description)
 
     def _fetch(self) -> None:
-        told = figures(self._totals()) if self._totals is not None else {}
-        told[catalog.CALLS_ACTIVE.name] = {(): self._active()}
+        readings = figures(self._totals()) if self._totals is not None else {}
+        readings[catalog.CALLS_ACTIVE.name] = {(): self._active()}
         if self._memory is not None:
-            told[catalog.PROCESS_MEMORY.name] = process(self._memory())
+            readings[catalog.PROCESS_MEMORY.name] = process(self._memory())
         if self._buffers is not None:
-            core = told.get(catalog.BUFFERS_SIZE.name, {})
-            told[catalog.BUFFERS_SIZE.name] = {**core, **{(name,): size for name, size in self._buffers().items()}}
-        told[FIRST.name] = build_info()
-        self._told = told
+            core = readings.get(catalog.BUFFERS_SIZE.name, {})
+            readings[catalog.BUFFERS_SIZE.name] = {**core, **{(name,): size for name, size in self._buffers().items()}}
+        readings[FIRST.name] = build_info()
+        self._readings = readings
 
     def _read(self, metric: Metric) -> Series:
-        """A counter's or gauge's series. Some are told in part by calls and in part by the core."""
-        told = self._told.get(metric.name, {})
+        """A counter's or gauge's series. Some are the sum of what calls and the core counted."""
+        readings = self._readings.get(metric.name, {})
         if metric.kind is Kind.GAUGE:
-            return told
+            return readings
         series = self._tallies.read(metric)
-        for values, value in told.items():
+        for values, value in readings.items():
             series[values] = series.get(values, 0) + value
         return series
 
     def _named(self, metric: Metric, values: Values) -> Attributes:
-        """A series' labels as attributes, made once: there are few series and many readings."""
+        """A series' labels as attributes, cached: there are few series and many readings."""
         known = self._attributes.get((metric.name, values))
         if known is None:
             known = dict(zip(metric.labels, values, strict=True))

@@ -1,7 +1,7 @@
-"""How long a thread waits for the interpreter: a timer that tells how late it woke up.
+"""How long a thread waits for the interpreter, measured by how late a timer wakes up.
 
-Calls share one interpreter lock, and with each other's CPU. What a timer is late by is what a call that has nothing to
-wait for would have waited for all the same.
+Calls share one interpreter lock and the CPUs. The timer's delay is the time for which any call would have waited, even
+if it waited for nothing else.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from time import perf_counter
 from typing import Final
 
 INTERVAL_SECONDS: Final = 0.5
-"""Between two looks: thirty for each scrape of the usual interval, at 30 us each."""
+"""Interval of the timer: thirty measurements for each scrape at the usual interval, at 30 us each."""
 _END_SECONDS: Final = 0.5
 
 
 class LagMeter:
-    """Tells `late` in seconds, from a thread of its own, once it has begun and until it is ended."""
+    """Calls `late` with the timer's delay in seconds, from a thread of its own, between `begin` and `end`."""
 
     def __init__(self, late: Callable[[float], None]) -> None:
         self._late = late
@@ -25,11 +25,11 @@ class LagMeter:
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
 
     def begin(self) -> None:
-        """Look from now on: a start loads for a second, which delays no call."""
+        """Start measuring. Not before the server serves: loading takes a second, which delays no call."""
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop measuring."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(_END_SECONDS)

@@ -1,8 +1,8 @@
-"""The one label that callers choose: the model. Bounded, so that no caller can make series without end.
+"""The model label, the only one that callers choose. Bounded, so that callers cannot create any number of series.
 
-A name of the operator's list is told as it is; one that the table of known models covers as the family there, which
-spellings, dates and prefixes share; any other as `other`. At most 32 are told apart at a time, the operator's first and
-then those that came first.
+A name of the operator's list is used unchanged; a known model's name is replaced by its family, which is independent of
+spelling, date and prefix; any other is `other`. There are at most 32 values: those of the operator, then the first
+families seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ModelNames:
     """Turns a model's name into a label. Thread-safe."""
 
     def __init__(self, allowed: Sequence[str] = ()) -> None:
-        """`allowed` are told apart whatever else comes."""
+        """`allowed` are names that always have a label of their own."""
         self._lock = threading.Lock()
         self._allowed = frozenset(allowed[:MOST_MODELS])
         self._families: set[str] = set()

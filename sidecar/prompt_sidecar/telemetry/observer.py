@@ -1,7 +1,7 @@
-"""What the server tells about its calls: one method a kind of event, each with the core's own facts.
+"""The events that the server reports about its calls: one method for each kind, with the core's own facts.
 
-`Observer` hears nothing: a server without telemetry tells it all the same, and pays for a call of an empty method.
-`Telemetry` turns what it hears into figures and spans.
+`Observer` ignores them: a server without telemetry still reports, at the cost of calling empty methods. `Telemetry`
+translates them into metrics and spans.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _log = logging.getLogger("prompt_sidecar.window")
 _failures = logging.getLogger(__name__)
 
 _RUN_DIGITS: Final = 8
-"""Of a digest of the run's id, which tells runs in a log apart. The id itself is the agent's data and stays out."""
+"""Digits of the run id's digest in logs, enough to distinguish runs. The id itself is the agent's data, so not
+logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,14 @@ class Called:
     """A call that has begun."""
 
     method: str
-    """As `package.Service/Method`; empty: one that is not served."""
+    """As `package.Service/Method`; empty for an unknown method."""
     arrived: float
     """By `perf_counter`."""
     span: object = None
 
 
 class Observer:
-    """Hears nothing."""
+    """Ignores all events."""
 
     def watch(
         self,
@@ -62,37 +63,37 @@ class Observer:
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """The server serves.
+        """The server has started to serve.
 
         Args:
-            totals: what the core holds.
-            active: how many calls are at work.
-            memory: what the process takes.
-            buffers: what the server keeps beside, bytes by a value of the label of `catalog.BUFFERS_SIZE`.
+            totals: the core's totals.
+            active: number of calls in progress.
+            memory: memory of the process.
+            buffers: bytes that the server keeps besides, by value of the label of `catalog.BUFFERS_SIZE`.
         """
 
     def begun(
         self,
         method: str,
         arrived: float,
-        metadata: Callable[[], Metadata],  # noqa: ARG002 - who hears more looks at it
+        metadata: Callable[[], Metadata],  # noqa: ARG002 - used by `Telemetry`
         *,
         traced: bool,  # noqa: ARG002 - as above
     ) -> Called:
-        """A call has got its thread; `traced`: it is one that traces are about. `ended` must follow."""
+        """A call has started in its thread; `traced`: it gets a span. `ended` must follow."""
         return Called(method, arrived)
 
     def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
-        """A call has come to its status, in the same thread."""
+        """A call has ended with a status, in the same thread."""
 
     def waited(self, seconds: float) -> None:
-        """A call of the service waited so long for a thread."""
+        """A call waited for a thread."""
 
     def reached(self, bound: str) -> None:
-        """A bound of the server was reached where no call's status tells it."""
+        """A bound of the server was reached without a call whose status reports it."""
 
     def late(self, seconds: float) -> None:
-        """A timer woke up so much too late."""
+        """The lag timer woke up late."""
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
@@ -101,10 +102,10 @@ class Observer:
         """A prompt got an error; None: it was not even a request."""
 
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
-        """An original was asked for by a program."""
+        """A program requested an original."""
 
     def searched(self, run_id: str, found: Found, began: int) -> None:
-        """A history was searched by a program."""
+        """A program searched a history."""
 
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
         """A model called one of our tools."""
@@ -113,21 +114,21 @@ class Observer:
         """An agent reported on a model call."""
 
 
-def _harmless(tell: Callable[P, None]) -> Callable[P, None]:
-    """A mistake of ours in telling must not cost a caller the answer that is ready."""
+def _harmless(report: Callable[P, None]) -> Callable[P, None]:
+    """Log an error of telemetry instead of raising it: the caller must get the answer, which is ready."""
 
-    @wraps(tell)
+    @wraps(report)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            tell(*args, **kwargs)
+            report(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever it is
-            _failures.error("telemetry failed to tell %s: %s", tell.__name__, type(error).__name__)
+            _failures.error("telemetry failed to report %s: %s", report.__name__, type(error).__name__)
 
     return run
 
 
 class Telemetry(Observer):
-    """Turns what the server tells into figures and spans. Thread-safe."""
+    """Translates events into metrics and spans. Thread-safe."""
 
     def __init__(self, instruments: Instruments, tallies: Tallies, spans: Spans, models: ModelNames) -> None:
         self._instruments = instruments
@@ -143,7 +144,7 @@ class Telemetry(Observer):
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
     ) -> None:
-        """Read these whenever figures are collected, and begin to look for lag."""
+        """Read these at each collection, and start to measure lag."""
         self._instruments.watch(totals, active, memory, buffers)
         self.lag.begin()
 
@@ -201,7 +202,7 @@ class Telemetry(Observer):
 
     @_harmless
     def refused(self, call: TrimCall | None) -> None:
-        """Count a prompt that got an error. The body may name a model too, but nobody has read it."""
+        """Count a prompt that got an error. The body may name a model too, but it was not read."""
         self._tallies.add(changes.refused(call, self._models.label(call.model) if call is not None else OTHER))
 
     @_harmless
@@ -237,7 +238,7 @@ class Telemetry(Observer):
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)
-        if found.seconds:  # else nothing was searched, as the run is not known
+        if found.seconds:  # 0: nothing was searched, as the run is not known
             self._instruments.record(catalog.SEARCH_DURATION, found.seconds)
         if self._spans.on:
             self._spans.searched(run_id, found, via, began)

@@ -1,8 +1,7 @@
-"""What telemetry is told from outside: each option with its default and the reason for it.
+"""The options of telemetry, each with its default and the reason for it.
 
-What OpenTelemetry's own variables say holds as well: where to push (OTEL_EXPORTER_OTLP_*), what to sample
-(OTEL_TRACES_SAMPLER), what the service is called (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), and whether there is
-any telemetry at all (OTEL_SDK_DISABLED).
+OpenTelemetry's own variables apply too: where to push (OTEL_EXPORTER_OTLP_*), what to sample (OTEL_TRACES_SAMPLER), the
+name of the service (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES), and whether telemetry is on (OTEL_SDK_DISABLED).
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from dataclasses import dataclass
 from typing import Final
 
 MOST_MODELS: Final = 32
-"""Models that are told apart: with four outcomes and eight formats a thousand series at the worst. Fleets use some."""
+"""Most values of the model label: with four outcomes and eight formats at most a thousand series. Fleets use a few."""
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryOptions:
-    """Addresses and names; one that is empty is none."""
+    """Addresses and names; an empty one is unset."""
 
     metrics_listen: str = "127.0.0.1:9464"
     """TCP address of `/metrics`; port 0: a free one. Loopback, as whoever reads figures learns how much is spent;

@@ -1,12 +1,12 @@
-"""From options to running telemetry: one meter provider with two readers, one tracer provider, and their ends.
+"""From options to running telemetry: one meter provider with two readers, one tracer provider, and their shutdown.
 
     calls ──► Telemetry ──► instruments ──► Prometheus's reader ──► /metrics
                        │               └──► OTLP's reader ─────┐
                        └──► spans ──► batch processor ─────────┴──► collector
 
-Nothing here is global, so that several servers in one process do not share figures. What a collector that is down can
-cost is bounded: an export may take two seconds, calls never wait for one, and the end waits for all together only a
-little longer.
+Nothing here is global, so that several servers in one process do not share metrics. The cost of an unreachable
+collector is bounded: an export may take two seconds, calls never wait for one, and the shutdown waits for all of them
+only a little longer.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from prompt_sidecar.telemetry.scrapes import Exposition
 from prompt_sidecar.telemetry.spans import Spans
 
 EXPORT_SECONDS: Final = 2.0
-"""Of one export, unless OTEL_EXPORTER_OTLP_TIMEOUT says otherwise: with OpenTelemetry's 10 an end took 30 s."""
+"""Timeout of an export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set: with OpenTelemetry's 10 a shutdown took 30 s."""
 END_SECONDS: Final = 2.25
-"""That the end waits for the last exports: one that has just begun, and a little."""
+"""Seconds that the shutdown waits for the last exports: one that has just begun, and a little."""
 SCOPE: Final = "prompt_sidecar"
 
 _log = logging.getLogger(__name__)
@@ -50,16 +50,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Running:
-    """Telemetry that runs. `observer` is whom the server tells."""
+    """Running telemetry. The server reports its events to `observer`."""
 
     observer: Observer = field(default_factory=Observer)
-    told: Sequence[str] = ()
-    """What an operator should know about it, a sentence each."""
+    notices: Sequence[str] = ()
+    """Sentences for the operator, to be logged at start."""
     exposition: Exposition | None = None
     _ends: Sequence[Callable[[], object]] = ()
 
     def stop(self) -> None:
-        """Send what is left and end. Takes at most `END_SECONDS`, whatever the collector does."""
+        """Flush and shut down. Takes at most `END_SECONDS`, whatever the collector does."""
         threads = [threading.Thread(target=end, name="telemetry-end", daemon=True) for end in self._ends]
         for thread in threads:
             thread.start()
@@ -71,13 +71,13 @@ class Running:
 
 
 ExporterMaker = Callable[[MeterProvider], SpanExporter]
-"""Makes an exporter that tells the meter provider what the collector took and what it did not."""
+"""Makes an exporter that counts accepted and dropped spans with the meter provider."""
 ProcessorMaker = Callable[[MeterProvider], SpanProcessor]
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What is pushed to a collector."""
+    """Exporters that push to a collector."""
 
     metrics: MetricExporter | None = None
     spans: ExporterMaker | None = None
@@ -90,10 +90,10 @@ def start(
     methods: Sequence[str] = (),
     address: tuple[str, int] | None = None,
 ) -> Running:
-    """Begin.
+    """Start telemetry.
 
     Args:
-        options: what the settings say.
+        options: the configured options.
         environment: the process's variables.
         methods: names of the methods whose calls are counted from the start.
         address: where `/metrics` listens; None: nowhere.
@@ -102,8 +102,8 @@ def start(
         OSError: the address of `/metrics` cannot be had.
     """
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return Running(told=["telemetry is off: OTEL_SDK_DISABLED is true"])
-    os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # else nobody sees what queues drop
+        return Running(notices=["telemetry is off: OTEL_SDK_DISABLED is true"])
+    os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # to count what queues drop
     push = exporters(options, environment)
     readers: list[MetricReader] = []
     exposition = None
@@ -115,19 +115,19 @@ def start(
     if push.metrics is not None:
         readers.append(PeriodicExportingMetricReader(push.metrics))
     if not readers and push.spans is None:
-        return Running(told=["telemetry is off: nobody asks for it"])
+        return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
     return assemble(
         options,
         resource=resource(environment),
         readers=readers,
         processor=None if push.spans is None else partial_processor(push.spans),
         exposition=exposition,
-        told=list(_told(options, push, exposition)),
+        notices=_notices(options, push, exposition),
     )
 
 
 def partial_processor(make: ExporterMaker) -> ProcessorMaker:
-    """A processor that exports in batches, and tells the meter provider what it drops."""
+    """A processor that exports in batches, and counts what it drops with the meter provider."""
     return lambda meters: BatchSpanProcessor(make(meters), meter_provider=meters)
 
 
@@ -138,16 +138,16 @@ def assemble(
     readers: Sequence[MetricReader],
     processor: ProcessorMaker | None = None,
     exposition: Exposition | None = None,
-    told: Sequence[str] = (),
+    notices: Sequence[str] = (),
 ) -> Running:
     """Put readers, processor and instruments together."""
-    # Without spans there is nothing that an exemplar could lead to, so none are looked for.
+    # Without spans an exemplar would link to nothing, so none are collected.
     exemplars = AlwaysOffExemplarFilter() if processor is None else None
     meters = MeterProvider(readers, resource, shutdown_on_exit=False, exemplar_filter=exemplars)
     ends: list[Callable[[], object]] = [meters.shutdown]
     tracer = None
     if processor is not None:
-        # Its own figures cost more than the spans; of interest is what the processor drops.
+        # The provider's own metrics cost more than the spans; only the processor's drops are needed.
         traces = TracerProvider(resource=resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
         traces.add_span_processor(processor(meters))
         tracer = traces.get_tracer(SCOPE, version())
@@ -156,26 +156,26 @@ def assemble(
     instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
     observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models))
     if exposition is not None:
-        exposition.tell(observer.reached)
+        exposition.report_to(observer.reached)
         ends.append(exposition.close)
-    return Running(observer, told, exposition, [observer.lag.end, *ends])
+    return Running(observer, notices, exposition, [observer.lag.end, *ends])
 
 
 def resource(environment: Mapping[str, str]) -> Resource:
-    """Who tells: what the variables say, else this service, its version, and an id of this process."""
+    """The resource: by the variables, else this service, its version, and an id of this process."""
     ours = {
         "service.name": "prompt-sidecar",
         "service.version": version(),
         "service.instance.id": str(uuid.uuid4()),
     }
-    said = set(OTELResourceDetector().detect().attributes)
+    given = set(OTELResourceDetector().detect().attributes)
     if environment.get("OTEL_SERVICE_NAME"):
-        said.add("service.name")
-    return Resource.create({name: value for name, value in ours.items() if name not in said})
+        given.add("service.name")
+    return Resource.create({name: value for name, value in ours.items() if name not in given})
 
 
 def exporters(options: TelemetryOptions, environment: Mapping[str, str]) -> Push:
-    """What options and variables ask to push, each signal if there is an endpoint for it and it is not turned off."""
+    """The exporters by options and variables, one for each signal with an endpoint that is not turned off."""
     metrics = _signal("METRICS", options, environment)
     traces = _signal("TRACES", options, environment)
     return Push(
@@ -194,19 +194,19 @@ class _Signal:
 
 
 def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]) -> _Signal | None:
-    def said(variable: str) -> str:
+    def variable_of(variable: str) -> str:
         own = environment.get(f"OTEL_EXPORTER_OTLP_{name}_{variable}", "").strip()
         return own or environment.get(f"OTEL_EXPORTER_OTLP_{variable}", "").strip()
 
     if environment.get(f"OTEL_{name}_EXPORTER", "otlp").strip() == "none":
         return None
-    if not options.otlp_endpoint and not said("ENDPOINT"):
+    if not options.otlp_endpoint and not variable_of("ENDPOINT"):
         return None
-    http = said("PROTOCOL").startswith("http")
+    http = variable_of("PROTOCOL").startswith("http")
     endpoint = options.otlp_endpoint or None
     if endpoint and http:
         endpoint = f"{endpoint.rstrip('/')}/v1/{name.lower()}"
-    return _Signal(http, endpoint, None if said("TIMEOUT") else EXPORT_SECONDS)
+    return _Signal(http, endpoint, None if variable_of("TIMEOUT") else EXPORT_SECONDS)
 
 
 # Exporters are imported only where there is a collector: they take 5 MB and a tenth of a second at the start.
@@ -234,12 +234,12 @@ def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:
     return GrpcSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
-def _told(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:
-    told = []
+def _notices(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:
+    notices = []
     if exposition is not None:
         host = options.metrics_listen.rpartition(":")[0]
-        told.append(f"metrics at http://{host}:{exposition.port}/metrics")
+        notices.append(f"metrics at http://{host}:{exposition.port}/metrics")
     pushed = [name for name, exporter in (("metrics", push.metrics), ("traces", push.spans)) if exporter is not None]
     if pushed:
-        told.append(f"{' and '.join(pushed)} are pushed by OTLP")
-    return told
+        notices.append(f"{' and '.join(pushed)} are pushed by OTLP")
+    return notices

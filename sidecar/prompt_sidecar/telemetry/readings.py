@@ -1,4 +1,4 @@
-"""What the process holds, as the figures that are read when somebody asks."""
+"""Metrics that are read from the core's totals at each collection."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TASKS = {"created": Event.TASK_CREATED, "completed": Event.TASK_COMPLETED}
 
 
 def figures(totals: Totals) -> dict[str, Series]:
-    """Every figure that the core's totals tell, by the metric's name."""
+    """The series of the core's totals, by the metric's name."""
     stash, events = totals.stash, totals.events
-    told: list[tuple[Metric, Series]] = [
+    rows: list[tuple[Metric, Series]] = [
         (catalog.STASH_ENTRIES, {(): stash.entries}),
         (catalog.STASH_SIZE, {("held",): stash.held_bytes, ("original",): stash.original_bytes}),
         (catalog.STASH_LIMIT, {(): totals.stash_limit}),
@@ -38,16 +38,16 @@ def figures(totals: Totals) -> dict[str, Series]:
         (catalog.INDEX_WAITING, {(): totals.index_waiting}),
         (catalog.BOUND_HITS, {(name,): times for name, times in totals.bounds.items()}),
     ]
-    return {metric.name: series for metric, series in told}
+    return {metric.name: series for metric, series in rows}
 
 
 def process(memory: ProcessMemory) -> Series:
-    """What the process takes."""
+    """Memory of the process."""
     return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
 
 
 def build_info() -> Series:
-    """What runs."""
+    """Versions of this package and of Python."""
     return {(version(), platform.python_version()): 1}
 
 

@@ -1,8 +1,8 @@
 """The HTTP server of `/metrics`: a bounded number of connections, each for a bounded time.
 
-Whoever reaches it can open connections and say nothing, and each has a thread. So there are only so many, and a
-connection has so long in all to send its request and take the answer. When one too many comes, one that has not sent
-its request yet gives way, the oldest first, so that a scraper gets through beside any number that say nothing.
+Any client can open connections and stay silent, and each has a thread. So the number of connections is bounded, and so
+is the total time of each. Beyond the bound the oldest connection that has not sent its request yet is closed, so that a
+scraper gets through next to any number of silent clients.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prompt_sidecar.telemetry.options import TelemetryOptions
 
 LOOK_SECONDS: Final = 0.25
-"""Time between looks for connections whose time is over."""
+"""Interval of checks for connections past their timeout."""
 
 
 class Exposition:
     """Answers scrapes of a registry."""
 
     def __init__(self, address: tuple[str, int], exposed: CollectorRegistry, options: TelemetryOptions) -> None:
-        """Listen. Raises OSError if the address cannot be had."""
+        """Listen. Raises OSError if the address is not available."""
         self._server = _Server(address, make_wsgi_app(exposed), options)
         self.port = self._server.server_port
-        """Also where port 0 was asked for."""
+        """The actual port, also if port 0 was configured."""
         serve = partial(self._server.serve_forever, LOOK_SECONDS)
         threading.Thread(target=serve, name="metrics", daemon=True).start()
 
-    def tell(self, reached: Callable[[str], None]) -> None:
-        """Tell `reached` the name of each bound that is reached."""
+    def report_to(self, reached: Callable[[str], None]) -> None:
+        """Call `reached` with the name of each bound that is reached."""
         self._server.reached = reached
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
 
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: whoever asks could fill the log."""
+        """Log nothing: any client could fill the log."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -66,14 +66,14 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._app = app
         self._lock = threading.Lock()
         self._silent: OrderedDict[socket.socket, float] = OrderedDict()
-        """Connections whose request has not come, with when they came."""
+        """Connections that have not sent their request, with the time of connection."""
         self._asking: OrderedDict[socket.socket, float] = OrderedDict()
         self._of_thread = threading.local()
         super().__init__((str(resolved[0]), port), _Handler)
         self.set_app(self._answer)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection, or close it if all others are being answered."""
+        """Accept a connection, or close it if all others are being answered."""
         with self._lock:
             full = len(self._silent) + len(self._asking) >= self._options.scrapes
             oldest = next(iter(self._silent), None) if full else None
@@ -95,17 +95,17 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request_thread(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """It is done."""
+        """Forget and close a connection."""
         with self._lock:
             self._silent.pop(request, None)
             self._asking.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: most errors are peers that went, and the default is a traceback on stderr."""
+        """Log nothing: most errors are closed connections, and the default is a traceback on stderr."""
 
     def service_actions(self) -> None:
-        """End the connections whose time is over."""
+        """Close the connections past their timeout."""
         last = monotonic() - self._options.scrape_timeout
         with self._lock:
             over = [each for held in (self._silent, self._asking) for each, came in held.items() if came <= last]
@@ -123,6 +123,6 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 def _end(connection: socket.socket) -> None:
-    """Wake whoever waits for the connection; its thread closes it."""
+    """Shut a connection down, which wakes its thread to close it."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)

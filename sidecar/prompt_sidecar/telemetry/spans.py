@@ -1,10 +1,10 @@
 """Spans: one for each call of the service, within the agent's trace, and one inside for what the call did.
 
-They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt, nor anything that a
-model wrote. The outer span follows OpenTelemetry's conventions for RPC; its status is an error only where the server is
-at fault, as they say. The inner ones are written when their work is done, from the core's facts.
+They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. The
+outer span follows OpenTelemetry's conventions for RPC; by these its status is an error only if the server is at fault.
+The inner ones are written when their work is done, from the core's facts.
 
-Without an exporter there are no spans at all: `on` says so, and nobody then pays for one.
+Without an exporter there are no spans at all: `on` is false, and no work is spent on them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from prompt_sidecar.telemetry.catalog import OTHER
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
 UNKNOWN_METHOD: Final = "_OTHER"
-"""What the conventions call a method that is not served; its span is then named after the system."""
+"""The conventions' name of an unknown method; its span is then named after the system."""
 BATCH: Final = "prompt_sidecar.batch"
 """The event of a batch of trims."""
 MOST_IDS: Final = 64
-"""Stash ids that one event lists: more than the registry does."""
+"""Most stash ids in one event: more than in the registry."""
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
-"""Outcomes of ids that were ours. What else is asked for may be any text."""
+"""Outcomes for ids that the sidecar made. Any other requested id may be arbitrary text."""
 _CARRIED: Final = frozenset({"traceparent", "tracestate"})
 
 _propagator: Final = TraceContextTextMapPropagator()
@@ -46,22 +46,22 @@ Attributes = Mapping[str, AttributeValue]
 
 
 class Spans:
-    """Writes spans with a tracer; None: writes none. Thread-safe."""
+    """Writes spans with a tracer, or none if it is None. Thread-safe."""
 
     def __init__(self, tracer: Tracer | None) -> None:
         self._tracer = tracer
 
     @property
     def on(self) -> bool:
-        """Whether anybody gets the spans."""
+        """Whether spans are exported."""
         return self._tracer is not None
 
     def begin(self, method: str, metadata: Iterable[Any], ago: float) -> object:
         """Begin a call's span in its agent's trace, and make it the thread's current one.
 
         Args:
-            method: `package.Service/Method`; empty: one that is not served.
-            metadata: the call's.
+            method: `package.Service/Method`; empty for an unknown method.
+            metadata: the call's metadata.
             ago: seconds since the call arrived.
         """
         assert self._tracer is not None
@@ -162,7 +162,7 @@ class Spans:
 
 
 def current_ids() -> tuple[str, str] | None:
-    """The trace and span that the current thread works for, in hex; None: none."""
+    """The current thread's trace id and span id, in hex; None without a span."""
     found = trace.get_current_span().get_span_context()
     if not found.is_valid:
         return None

@@ -1,8 +1,8 @@
 """The counters, as plain numbers that calls add to and collections read.
 
-OpenTelemetry's synchronous instruments take 7 to 20 us for one record, and a prompt has some thirty things to count. So
-a call adds all of them here in one go, under one lock, in a few microseconds; the instruments are observable ones that
-read these numbers when somebody asks. Every series of a closed label set is there from the start, at zero.
+OpenTelemetry's synchronous instruments take 7 to 20 us for one record, and a prompt has some thirty numbers to count.
+So a call adds all of them here at once, under one lock, in a few microseconds; the instruments are observable ones that
+read these numbers at each collection. Every series of a closed label set exists from the start, at zero.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prompt_sidecar.telemetry.catalog import Kind, Metric
 Values = tuple[str, ...]
 """A series: the values of its labels, in the order of the metric's."""
 Change = tuple[Metric, Values, float]
-"""Something to add to a series."""
+"""A metric, the series, and the amount to add."""
 
 
 class Tallies:
@@ -30,7 +30,7 @@ class Tallies:
         }
 
     def add(self, changes: Sequence[Change]) -> None:
-        """Count. A label value outside a closed set is a mistake of ours, and must not cost the caller its answer."""
+        """Count. Unknown label values, an error of ours, are counted too, so that the caller gets the answer."""
         with self._lock:
             for metric, values, amount in changes:
                 series = self._series[metric.name]
