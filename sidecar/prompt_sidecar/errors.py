@@ -2,18 +2,18 @@
 
     SidecarError
     ├── InvalidRequest          INVALID_ARGUMENT     the request is wrong; `field` names where
-    │   ├── InvalidJson         INVALID_ARGUMENT     the body is not the JSON that its format says
+    │   ├── InvalidJson         INVALID_ARGUMENT     the body is not JSON of its format's shape
     │   │   └── AmbiguousJson   INVALID_ARGUMENT     JSON that two parsers may read differently
-    │   ├── WrongFormat         INVALID_ARGUMENT     the body is in another format than the request says
+    │   ├── WrongFormat         INVALID_ARGUMENT     the body is in another format than json.format
     │   └── InvalidPolicy       INVALID_ARGUMENT     a policy value is out of its bounds
-    ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be passed
-    │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out in the middle of the call; nothing is lost
+    ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be exceeded
+    │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out during the call; nothing is lost
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
-    ├── Unauthenticated         UNAUTHENTICATED      no credential, or one that is not known
-    ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed while the work went on
-    ├── MessageLate             DEADLINE_EXCEEDED    the call's message did not come in time
-    ├── CallCancelled           CANCELLED            the caller went away while the work went on
+    ├── Unauthenticated         UNAUTHENTICATED      no credential, or an unknown one
+    ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed during the call
+    ├── MessageLate             DEADLINE_EXCEEDED    the call's message did not arrive in time
+    ├── CallCancelled           CANCELLED            the caller cancelled the call
     ├── NotServed               UNIMPLEMENTED        there is no such method
     └── Stopping                UNAVAILABLE          the server is draining; nothing of the call was done
 
@@ -37,28 +37,28 @@ class SidecarError(Exception):
         self.field = field
         """The request field at fault, as a path such as `json.body.messages[3].content`; empty if none is."""
         self.bound = bound
-        """The bound of the sidecar that was reached, by the name that is counted; empty if none was."""
+        """Name of the sidecar's bound that was reached, as in the metric; empty if none was."""
 
 
 class InvalidRequest(SidecarError):
-    """A request that no state of the sidecar would make right."""
+    """A request that is invalid in any state of the sidecar."""
 
     status = "INVALID_ARGUMENT"
     reason = "INVALID_REQUEST"
 
 
 class InvalidJson(InvalidRequest):
-    """A body that is not JSON, or not of the shape that its format asks for."""
+    """A body that is not JSON, or not of its format's shape."""
 
     reason = "INVALID_JSON"
 
 
 class AmbiguousJson(InvalidJson):
-    """JSON that two parsers may read differently: a lone surrogate, or a key twice. Such a message passes as it is."""
+    """JSON that two parsers may read differently: a lone surrogate or a duplicate key. It is not trimmed."""
 
 
 class WrongFormat(InvalidRequest):
-    """A body in another format than the request says; the message names the one that it looks like."""
+    """A body in another format than `json.format`; the message names the detected one."""
 
     reason = "WRONG_FORMAT"
 
@@ -70,20 +70,20 @@ class InvalidPolicy(InvalidRequest):
 
 
 class TooLarge(SidecarError):
-    """Something passes a bound of the sidecar; the message names the bound and its setting."""
+    """Something exceeds a bound of the sidecar; the message names the bound and its setting."""
 
     status = "RESOURCE_EXHAUSTED"
     reason = "TOO_LARGE"
 
 
 class OutOfMemory(TooLarge):
-    """Memory ran out in the middle of a call; what the run is does not change, and the call may be tried again."""
+    """Memory ran out during a call; the run is unchanged, and the call may be retried."""
 
     reason = "OUT_OF_MEMORY"
 
 
 class RevisionUnknown(SidecarError):
-    """The history that a `base_revision` stands for is not known to this process: send the whole history."""
+    """The history of a `base_revision` is not known to this process: send the whole history."""
 
     status = "FAILED_PRECONDITION"
     reason = "REVISION_UNKNOWN"
@@ -97,7 +97,7 @@ class RunUnknown(SidecarError):
 
 
 class Unauthenticated(SidecarError):
-    """The call carries no credential where one is needed, or one that is not known."""
+    """The call has no credential where one is required, or an unknown one."""
 
     status = "UNAUTHENTICATED"
     reason = "UNAUTHENTICATED"
@@ -111,7 +111,7 @@ class DeadlinePassed(SidecarError):
 
 
 class MessageLate(SidecarError):
-    """The call's headers came, and its message did not come in time. Nothing of the call was done."""
+    """The call's headers arrived, but its message did not in time. The call had no effect."""
 
     status = "DEADLINE_EXCEEDED"
     reason = "MESSAGE_LATE"
@@ -132,7 +132,7 @@ class NotServed(SidecarError):
 
 
 class Stopping(SidecarError):
-    """The server is draining. Nothing of the call was done, so clients may retry it anywhere."""
+    """The server is draining. The call had no effect, so clients may retry it anywhere."""
 
     status = "UNAVAILABLE"
     reason = "STOPPING"

@@ -26,7 +26,7 @@ class _Role:
 class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ROLE_UNSPECIFIED: _Role.ValueType  # 0
-    """Not said: refused."""
+    """Unset; rejected with INVALID_ARGUMENT."""
     ROLE_SYSTEM: _Role.ValueType  # 1
     """The agent's own instructions."""
     ROLE_USER: _Role.ValueType  # 2
@@ -37,10 +37,10 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """A tool: the message holds tool results."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """Who a message is from."""
+    """The sender of a message."""
 
 ROLE_UNSPECIFIED: Role.ValueType  # 0
-"""Not said: refused."""
+"""Unset; rejected with INVALID_ARGUMENT."""
 ROLE_SYSTEM: Role.ValueType  # 1
 """The agent's own instructions."""
 ROLE_USER: Role.ValueType  # 2
@@ -84,7 +84,7 @@ class Message(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
-    """Who it is from."""
+    """Its sender."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """Its parts, in order."""
@@ -133,7 +133,7 @@ class Part(_message.Message):
 
     @_builtins.property
     def reasoning(self) -> Global___Reasoning:
-        """What the model thought before it answered; in assistant messages only."""
+        """The model's reasoning; in assistant messages only."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ Global___ToolCall: _TypeAlias = ToolCall  # noqa: Y015
 
 @_typing.final
 class ToolResult(_message.Message):
-    """What a tool answered."""
+    """A tool's result."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -203,7 +203,7 @@ class ToolResult(_message.Message):
     """Whether the tool failed."""
     @_builtins.property
     def images(self) -> _containers.RepeatedCompositeFieldContainer[Global___Image]:
-        """Images beside the text."""
+        """Images in addition to the text."""
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ Global___ToolResult: _TypeAlias = ToolResult  # noqa: Y015
 
 @_typing.final
 class Reasoning(_message.Message):
-    """What the model thought before it answered, as the provider returned it. It goes back as it came, or not at all."""
+    """The model's reasoning, as the provider returned it. It is returned unchanged or removed."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -233,7 +233,7 @@ class Reasoning(_message.Message):
     """The part of it that can be read; empty: none."""
     encrypted: _builtins.str
     """The part that cannot: a signature or encrypted content, in the provider's own words. Agents of models that bind
-    thinking to what stands before it need it here, not in opaque_json.
+    thinking to the prompt before it need it here, not in opaque_json.
     """
     def __init__(
         self,

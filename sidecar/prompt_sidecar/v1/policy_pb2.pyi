@@ -65,7 +65,7 @@ class _NotePlaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NotePlace.V
     """A trailing system message, in formats that allow one; elsewhere none."""
 
 class NotePlace(_NotePlace, metaclass=_NotePlaceEnumTypeWrapper):
-    """Where the note stands in the prompt."""
+    """Position of the note in the prompt."""
 
 NOTE_PLACE_UNSPECIFIED: NotePlace.ValueType  # 0
 """The configured place."""
@@ -110,9 +110,9 @@ class _ReasoningBinding:
 class _ReasoningBindingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningBinding.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     REASONING_BINDING_UNSPECIFIED: _ReasoningBinding.ValueType  # 0
-    """As the model's name says."""
+    """Decided by the model's name."""
     REASONING_BINDING_AUTO: _ReasoningBinding.ValueType  # 1
-    """As the model's name says."""
+    """Decided by the model's name."""
     REASONING_BINDING_BOUND: _ReasoningBinding.ValueType  # 2
     """It does."""
     REASONING_BINDING_UNBOUND: _ReasoningBinding.ValueType  # 3
@@ -122,9 +122,9 @@ class ReasoningBinding(_ReasoningBinding, metaclass=_ReasoningBindingEnumTypeWra
     """Whether a model binds its thinking to the prompt that it was produced under."""
 
 REASONING_BINDING_UNSPECIFIED: ReasoningBinding.ValueType  # 0
-"""As the model's name says."""
+"""Decided by the model's name."""
 REASONING_BINDING_AUTO: ReasoningBinding.ValueType  # 1
-"""As the model's name says."""
+"""Decided by the model's name."""
 REASONING_BINDING_BOUND: ReasoningBinding.ValueType  # 2
 """It does."""
 REASONING_BINDING_UNBOUND: ReasoningBinding.ValueType  # 3
@@ -200,25 +200,25 @@ class Policy(_message.Message):
     cap_media_bytes: _builtins.int
     """Bytes of encoded images that one tool result may hold before further ones are clipped."""
     cap_head_share: _builtins.float
-    """Share of the kept bytes of a capped result that goes to its head: 0 to 1."""
+    """Share of the head in the kept bytes of a capped result: 0 to 1."""
     age_keep_iterations: _builtins.int
     """Newest iterations that are not clipped while older ones can be: 0 to 1,000."""
     fit_high: _builtins.float
     """High-water mark: the share of the limit above which trimming starts, over 0 and at most 1."""
     fit_low: _builtins.float
-    """Low-water mark: the share of the limit that trimming goes down to, over 0 and at most the high-water mark."""
+    """Low-water mark: the share of the limit down to which is trimmed, over 0 and at most the high-water mark."""
     fit_head_share: _builtins.float
-    """Share of the kept bytes of a result elided to fit that goes to its head: 0 to 1."""
+    """Share of the head in the kept bytes of a result elided to fit: 0 to 1."""
     fit_residue_high: _builtins.float
     """Share of the limit that the remains of clipped iterations may take before the oldest are dropped: 0 to 1."""
     fit_residue_low: _builtins.float
-    """Share of the limit that dropping old iterations goes down to: 0 to fit_residue_high."""
+    """Share of the limit down to which old iterations are dropped: 0 to fit_residue_high."""
     own_text_max_tokens: _builtins.int
-    """Tokens that the sidecar's own text may take; 4 % of the limit is the other bound. What it can need is kept free."""
+    """Tokens that the sidecar's own text may take; 4 % of the limit is the other bound. This room is reserved."""
     note_max_tokens: _builtins.int
     """Tokens that the note may take."""
     note_place: Global___NotePlace.ValueType
-    """Where the note stands."""
+    """Position of the note."""
     registry_share: _builtins.float
     """Share of the limit that the registry may take: 0 to 0.02."""
     age_stage: Global___AgeStage.ValueType
@@ -226,7 +226,7 @@ class Policy(_message.Message):
     age_keep_arguments: _builtins.int
     """Newest iterations whose tool calls keep their arguments; -1: age_keep_iterations. Likewise the next five."""
     age_keep_text: _builtins.int
-    """For the model's text beside its calls."""
+    """For the model's text next to its calls."""
     age_keep_results: _builtins.int
     """For tool results."""
     age_keep_snapshots: _builtins.int
@@ -248,7 +248,7 @@ class Policy(_message.Message):
     price_written: _builtins.float
     """Price of one that it writes to its cache: 0.01 to 100. The discount is one less the first by the second."""
     reasoning_binding: Global___ReasoningBinding.ValueType
-    """Whether the model binds thinking to the prompt that it was produced under. Not set: as the model's name says."""
+    """Whether the model binds thinking to the prompt that it was produced under. Unset: decided by the model's name."""
     reasoning_drop_invalid: _builtins.bool
     """Whether the returned body asks the provider to drop thinking that is not valid any more instead of refusing the
     prompt (thinking.block_binding.prefix_mismatch_behavior). It changes what the agent asked for: not set, it does not.
@@ -261,7 +261,7 @@ class Policy(_message.Message):
 
     @_builtins.property
     def feedback_error(self) -> Global___Prefixes:
-        """That tell of an error in a step."""
+        """That report an error in a step."""
 
     @_builtins.property
     def feedback_repetition(self) -> Global___Prefixes:

@@ -39,7 +39,7 @@ class _RetrieveOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Retri
     """This process has not seen the run; send its prompt again, then ask again."""
 
 class RetrieveOutcome(_RetrieveOutcome, metaclass=_RetrieveOutcomeEnumTypeWrapper):
-    """What a retrieval came to. All but RUN_UNKNOWN are final: asking again will not help."""
+    """Outcome of a retrieval. All but RUN_UNKNOWN are final: asking again will not help."""
 
 RETRIEVE_OUTCOME_UNSPECIFIED: RetrieveOutcome.ValueType  # 0
 """Not known."""
@@ -196,7 +196,7 @@ Global___PatternMatch: _TypeAlias = PatternMatch  # noqa: Y015
 
 @_typing.final
 class RetrieveContentResponse(_message.Message):
-    """What was found."""
+    """The result of a retrieval."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -212,7 +212,7 @@ class RetrieveContentResponse(_message.Message):
     MATCHING_LINES_FIELD_NUMBER: _builtins.int
     CONTENT_TOKENS_FIELD_NUMBER: _builtins.int
     outcome: Global___RetrieveOutcome.ValueType
-    """What the retrieval came to."""
+    """Outcome of the retrieval."""
     message: _builtins.str
     """One sentence on the outcome that a model can act on."""
     content: _builtins.bytes

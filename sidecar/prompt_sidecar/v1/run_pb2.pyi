@@ -24,7 +24,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class GetRunRequest(_message.Message):
-    """A run to tell about."""
+    """The run to describe."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -92,7 +92,7 @@ Global___EndRunRequest: _TypeAlias = EndRunRequest  # noqa: Y015
 
 @_typing.final
 class EndRunResponse(_message.Message):
-    """What was forgotten. Ending a run that this process has not seen is not an error."""
+    """The figures of the forgotten run. Ending a run that this process has not seen is not an error."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -194,7 +194,7 @@ class RunFigures(_message.Message):
 
     @_builtins.property
     def usage(self) -> _usage_pb2.UsageFigures:
-        """What the provider reported."""
+        """The provider's reported figures."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
 
 @_typing.final
 class HistoryFigures(_message.Message):
-    """What a run has recorded, and how it was searched."""
+    """Figures of a run's recorded history and its searches."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -278,7 +278,7 @@ Global___HistoryFigures: _TypeAlias = HistoryFigures  # noqa: Y015
 
 @_typing.final
 class StashFigures(_message.Message):
-    """What a run has in the stash."""
+    """Figures of a run's originals in the stash."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -37,7 +37,7 @@ class _SearchOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchO
     """This process has not seen the run; send its prompt again, then ask again."""
 
 class SearchOutcome(_SearchOutcome, metaclass=_SearchOutcomeEnumTypeWrapper):
-    """What a search came to."""
+    """Outcome of a search."""
 
 SEARCH_OUTCOME_UNSPECIFIED: SearchOutcome.ValueType  # 0
 """Not known."""
@@ -121,7 +121,7 @@ Global___SearchHistoryRequest: _TypeAlias = SearchHistoryRequest  # noqa: Y015
 
 @_typing.final
 class SearchHistoryResponse(_message.Message):
-    """What was found."""
+    """The result of a search."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -136,11 +136,11 @@ class SearchHistoryResponse(_message.Message):
     TERMS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     RENDERED_TOKENS_FIELD_NUMBER: _builtins.int
     outcome: Global___SearchOutcome.ValueType
-    """What the search came to."""
+    """Outcome of the search."""
     message: _builtins.str
     """One sentence on the outcome that a model can act on."""
     rendered: _builtins.str
-    """The snippets as a text for the model, each fenced, under a line that says where it comes from."""
+    """The snippets as a text for the model, each fenced, under a line with its origin."""
     matching_items: _builtins.int
     """Items that match, shown or not. Items whose content expired or was evicted are not among them."""
     first_iteration: _builtins.int
@@ -207,7 +207,7 @@ class Snippet(_message.Message):
     role: _conversation_pb2.Role.ValueType
     """Whose text it is."""
     kind: _trim_pb2.ItemKind.ValueType
-    """What the item is."""
+    """Kind of the item."""
     tool: _builtins.str
     """The tool's name, `other` if it is not a plain name, empty for text."""
     call_id: _builtins.str

@@ -137,7 +137,7 @@ class SidecarServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTask(self, request, context):
-        """Says where a task stands.
+        """Sets the status of a task.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -52,7 +52,7 @@ class SidecarServiceStub:
     CreateTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.CreateTasksRequest, _task_pb2.CreateTasksResponse]
     """Writes down what the run is to do."""
     UpdateTask: _grpc.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]
-    """Says where a task stands."""
+    """Sets the status of a task."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]
     """Lists the run's tasks."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]
@@ -86,7 +86,7 @@ class SidecarServiceAsyncStub(SidecarServiceStub):
     CreateTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.CreateTasksRequest, _task_pb2.CreateTasksResponse]  # type: ignore[assignment]
     """Writes down what the run is to do."""
     UpdateTask: _aio.UnaryUnaryMultiCallable[_task_pb2.UpdateTaskRequest, _task_pb2.UpdateTaskResponse]  # type: ignore[assignment]
-    """Says where a task stands."""
+    """Sets the status of a task."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_task_pb2.ListTasksRequest, _task_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists the run's tasks."""
     ListTools: _aio.UnaryUnaryMultiCallable[_tool_pb2.ListToolsRequest, _tool_pb2.ListToolsResponse]  # type: ignore[assignment]
@@ -147,7 +147,7 @@ class SidecarServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _task_pb2.UpdateTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_task_pb2.UpdateTaskResponse, _abc.Awaitable[_task_pb2.UpdateTaskResponse]]:
-        """Says where a task stands."""
+        """Sets the status of a task."""
 
     @_abc_1.abstractmethod
     def ListTasks(

@@ -26,7 +26,7 @@ class _TaskStatus:
 class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     TASK_STATUS_UNSPECIFIED: _TaskStatus.ValueType  # 0
-    """Not said: refused."""
+    """Unset; rejected with INVALID_ARGUMENT."""
     TASK_STATUS_PENDING: _TaskStatus.ValueType  # 1
     """Not begun."""
     TASK_STATUS_IN_PROGRESS: _TaskStatus.ValueType  # 2
@@ -35,10 +35,10 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     """Done."""
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
-    """Where a task stands."""
+    """Status of a task."""
 
 TASK_STATUS_UNSPECIFIED: TaskStatus.ValueType  # 0
-"""Not said: refused."""
+"""Unset; rejected with INVALID_ARGUMENT."""
 TASK_STATUS_PENDING: TaskStatus.ValueType  # 1
 """Not begun."""
 TASK_STATUS_IN_PROGRESS: TaskStatus.ValueType  # 2
@@ -61,7 +61,7 @@ class _CreateTasksModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Creat
     """The new tasks follow them."""
 
 class CreateTasksMode(_CreateTasksMode, metaclass=_CreateTasksModeEnumTypeWrapper):
-    """What becomes of the tasks that are there."""
+    """How the existing tasks are treated."""
 
 CREATE_TASKS_MODE_UNSPECIFIED: CreateTasksMode.ValueType  # 0
 """REPLACE."""
@@ -83,9 +83,9 @@ class TaskItem(_message.Message):
     id: _builtins.int
     """Its number in the run, from 1."""
     text: _builtins.str
-    """What is to be done: at most 200 characters."""
+    """Text of the task: at most 200 characters."""
     status: Global___TaskStatus.ValueType
-    """Where it stands."""
+    """Its status."""
     def __init__(
         self,
         *,
@@ -114,7 +114,7 @@ class CreateTasksRequest(_message.Message):
     run_id: _builtins.str
     """The run. One that this process has not seen begins here."""
     mode: Global___CreateTasksMode.ValueType
-    """What becomes of the tasks that are there."""
+    """How the existing tasks are treated."""
     request_id: _builtins.str
     """Names this change, so that a retry with the same id changes nothing more; at most 128 bytes. Empty: no retry."""
     @_builtins.property
@@ -163,7 +163,7 @@ Global___CreateTasksResponse: _TypeAlias = CreateTasksResponse  # noqa: Y015
 
 @_typing.final
 class UpdateTaskRequest(_message.Message):
-    """A task that stands elsewhere now."""
+    """A task and its new status."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -176,7 +176,7 @@ class UpdateTaskRequest(_message.Message):
     id: _builtins.int
     """The task's number."""
     status: Global___TaskStatus.ValueType
-    """Where it stands."""
+    """Its status."""
     request_id: _builtins.str
     """As in CreateTasksRequest."""
     def __init__(

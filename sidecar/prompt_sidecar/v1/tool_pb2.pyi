@@ -34,29 +34,29 @@ class _ToolOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolOutco
     TOOL_OUTCOME_OK: _ToolOutcome.ValueType  # 1
     """The tool ran; what it found or did not find is in the answer."""
     TOOL_OUTCOME_INVALID_ARGUMENTS: _ToolOutcome.ValueType  # 2
-    """The arguments are wrong; `content` tells the model how to call it."""
+    """The arguments are wrong; `content` describes the correct call to the model."""
     TOOL_OUTCOME_UNKNOWN_TOOL: _ToolOutcome.ValueType  # 3
     """There is no tool of that name; `content` names those that there are."""
     TOOL_OUTCOME_RUN_UNKNOWN: _ToolOutcome.ValueType  # 4
     """This process has not seen the run; send its prompt again, then call again."""
     TOOL_OUTCOME_REPEATED: _ToolOutcome.ValueType  # 5
-    """The model has had this very content several times; `content` says so and does not repeat it."""
+    """The model has received this content several times; `content` states that and does not repeat it."""
 
 class ToolOutcome(_ToolOutcome, metaclass=_ToolOutcomeEnumTypeWrapper):
-    """What a tool call came to."""
+    """Outcome of a tool call."""
 
 TOOL_OUTCOME_UNSPECIFIED: ToolOutcome.ValueType  # 0
 """Not known."""
 TOOL_OUTCOME_OK: ToolOutcome.ValueType  # 1
 """The tool ran; what it found or did not find is in the answer."""
 TOOL_OUTCOME_INVALID_ARGUMENTS: ToolOutcome.ValueType  # 2
-"""The arguments are wrong; `content` tells the model how to call it."""
+"""The arguments are wrong; `content` describes the correct call to the model."""
 TOOL_OUTCOME_UNKNOWN_TOOL: ToolOutcome.ValueType  # 3
 """There is no tool of that name; `content` names those that there are."""
 TOOL_OUTCOME_RUN_UNKNOWN: ToolOutcome.ValueType  # 4
 """This process has not seen the run; send its prompt again, then call again."""
 TOOL_OUTCOME_REPEATED: ToolOutcome.ValueType  # 5
-"""The model has had this very content several times; `content` says so and does not repeat it."""
+"""The model has received this content several times; `content` states that and does not repeat it."""
 Global___ToolOutcome: _TypeAlias = ToolOutcome  # noqa: Y015
 
 @_typing.final
@@ -130,7 +130,7 @@ class ToolDefinition(_message.Message):
     name: _builtins.str
     """Its name: what CallTool is called with."""
     description: _builtins.str
-    """What it does, for the model."""
+    """Description for the model."""
     parameters_json: _builtins.str
     """Its parameters: a JSON Schema, as JSON text."""
     definition_json: _builtins.bytes
@@ -189,7 +189,7 @@ Global___CallToolRequest: _TypeAlias = CallToolRequest  # noqa: Y015
 
 @_typing.final
 class CallToolResponse(_message.Message):
-    """What to answer the model."""
+    """The answer for the model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -201,7 +201,7 @@ class CallToolResponse(_message.Message):
     FOUND_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     outcome: Global___ToolOutcome.ValueType
-    """What the call came to."""
+    """Outcome of the call."""
     content: _builtins.str
     """The text to hand to the model as the tool's result, unchanged: it carries a tag by which it is recognised later."""
     is_error: _builtins.bool

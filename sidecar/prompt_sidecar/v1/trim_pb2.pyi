@@ -28,7 +28,7 @@ class _Format:
 class _FormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Format.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FORMAT_UNSPECIFIED: _Format.ValueType  # 0
-    """Not said: refused."""
+    """Unset; rejected with INVALID_ARGUMENT."""
     FORMAT_OPENAI_CHAT: _Format.ValueType  # 1
     """A request body of OpenAI's chat completions and its kin, or its bare message array."""
     FORMAT_ANTHROPIC_MESSAGES: _Format.ValueType  # 2
@@ -40,15 +40,15 @@ class _FormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Format.ValueTy
     FORMAT_BEDROCK_CONVERSE: _Format.ValueType  # 5
     """A request body of Amazon Bedrock's Converse, or its bare message array."""
     FORMAT_AI_SDK: _Format.ValueType  # 6
-    """What the AI SDK takes: an object with its messages, or the bare array of its model messages."""
+    """Input of the AI SDK: an object with its messages, or the bare array of its model messages."""
     FORMAT_MCP_TOOL_RESULT: _Format.ValueType  # 7
-    """One result of a tool of the Model Context Protocol: it is capped and kept on its own, beside the run's history."""
+    """One result of a tool of the Model Context Protocol: it is capped and stored separately from the run's history."""
 
 class Format(_Format, metaclass=_FormatEnumTypeWrapper):
     """The format of a prompt's body."""
 
 FORMAT_UNSPECIFIED: Format.ValueType  # 0
-"""Not said: refused."""
+"""Unset; rejected with INVALID_ARGUMENT."""
 FORMAT_OPENAI_CHAT: Format.ValueType  # 1
 """A request body of OpenAI's chat completions and its kin, or its bare message array."""
 FORMAT_ANTHROPIC_MESSAGES: Format.ValueType  # 2
@@ -60,9 +60,9 @@ FORMAT_GEMINI_CONTENTS: Format.ValueType  # 4
 FORMAT_BEDROCK_CONVERSE: Format.ValueType  # 5
 """A request body of Amazon Bedrock's Converse, or its bare message array."""
 FORMAT_AI_SDK: Format.ValueType  # 6
-"""What the AI SDK takes: an object with its messages, or the bare array of its model messages."""
+"""Input of the AI SDK: an object with its messages, or the bare array of its model messages."""
 FORMAT_MCP_TOOL_RESULT: Format.ValueType  # 7
-"""One result of a tool of the Model Context Protocol: it is capped and kept on its own, beside the run's history."""
+"""One result of a tool of the Model Context Protocol: it is capped and stored separately from the run's history."""
 Global___Format: _TypeAlias = Format  # noqa: Y015
 
 class _ResponseMode:
@@ -79,7 +79,7 @@ class _ResponseModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Response
     """The edits that make the sent prompt the trimmed one."""
 
 class ResponseMode(_ResponseMode, metaclass=_ResponseModeEnumTypeWrapper):
-    """What the answer holds."""
+    """Content of the answer."""
 
 RESPONSE_MODE_UNSPECIFIED: ResponseMode.ValueType  # 0
 """FULL."""
@@ -96,35 +96,35 @@ class _AnnotationKind:
 class _AnnotationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AnnotationKind.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     ANNOTATION_KIND_UNSPECIFIED: _AnnotationKind.ValueType  # 0
-    """Not said: refused."""
+    """Unset; rejected with INVALID_ARGUMENT."""
     ANNOTATION_KIND_PINNED: _AnnotationKind.ValueType  # 1
     """Never trimmed and never dropped."""
     ANNOTATION_KIND_SNAPSHOT: _AnnotationKind.ValueType  # 2
-    """A user message that shows a page: what stands between its EXTERNAL-CONTENT tags is clipped when it is old; without
+    """A user message that shows a page: the text between its EXTERNAL-CONTENT tags is clipped when it is old; without
     tags the whole text.
     """
     ANNOTATION_KIND_VALIDATION_FEEDBACK: _AnnotationKind.ValueType  # 3
     """A user message that rejects what the model took for done; collapsed with others of its kind when it is old."""
     ANNOTATION_KIND_STEP_ERROR: _AnnotationKind.ValueType  # 4
-    """A user message that tells the model of an error in its last step; likewise."""
+    """A user message that reports an error in the model's last step; treated in the same way."""
     ANNOTATION_KIND_REPETITION_WARNING: _AnnotationKind.ValueType  # 5
     """A user message that warns the model that it repeats itself; likewise."""
 
 class AnnotationKind(_AnnotationKind, metaclass=_AnnotationKindEnumTypeWrapper):
-    """What the agent knows about one of its messages."""
+    """Kind of an annotated message."""
 
 ANNOTATION_KIND_UNSPECIFIED: AnnotationKind.ValueType  # 0
-"""Not said: refused."""
+"""Unset; rejected with INVALID_ARGUMENT."""
 ANNOTATION_KIND_PINNED: AnnotationKind.ValueType  # 1
 """Never trimmed and never dropped."""
 ANNOTATION_KIND_SNAPSHOT: AnnotationKind.ValueType  # 2
-"""A user message that shows a page: what stands between its EXTERNAL-CONTENT tags is clipped when it is old; without
+"""A user message that shows a page: the text between its EXTERNAL-CONTENT tags is clipped when it is old; without
 tags the whole text.
 """
 ANNOTATION_KIND_VALIDATION_FEEDBACK: AnnotationKind.ValueType  # 3
 """A user message that rejects what the model took for done; collapsed with others of its kind when it is old."""
 ANNOTATION_KIND_STEP_ERROR: AnnotationKind.ValueType  # 4
-"""A user message that tells the model of an error in its last step; likewise."""
+"""A user message that reports an error in the model's last step; treated in the same way."""
 ANNOTATION_KIND_REPETITION_WARNING: AnnotationKind.ValueType  # 5
 """A user message that warns the model that it repeats itself; likewise."""
 Global___AnnotationKind: _TypeAlias = AnnotationKind  # noqa: Y015
@@ -153,7 +153,7 @@ class _ItemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ItemKind.Val
     """Reasoning of the model, with its signature: a thinking block, a reasoning item, or a text that can be read in one."""
 
 class ItemKind(_ItemKind, metaclass=_ItemKindEnumTypeWrapper):
-    """What an item is."""
+    """Kind of an item."""
 
 ITEM_KIND_UNSPECIFIED: ItemKind.ValueType  # 0
 """Not known."""
@@ -191,7 +191,7 @@ class _TrimActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimAction
     """Old feedback of the agent, counted by one placeholder in place of the first of its stretch."""
 
 class TrimAction(_TrimAction, metaclass=_TrimActionEnumTypeWrapper):
-    """What was done to an item. An item only ever moves down this list."""
+    """How an item was trimmed. An item only moves down this list."""
 
 TRIM_ACTION_UNSPECIFIED: TrimAction.ValueType  # 0
 """Not known."""
@@ -218,7 +218,7 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     TRIM_REASON_FIT: _TrimReason.ValueType  # 2
     """The prompt was above its high-water mark."""
     TRIM_REASON_RESIDUE: _TrimReason.ValueType  # 3
-    """What clipping had left of old iterations took too much of the limit."""
+    """The labels of clipped old iterations took too much of the limit."""
     TRIM_REASON_AGE: _TrimReason.ValueType  # 4
     """Older than the iterations that the policy keeps."""
     TRIM_REASON_FEEDBACK: _TrimReason.ValueType  # 5
@@ -226,7 +226,7 @@ class _TrimReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrimReason
     TRIM_REASON_REPEATED: _TrimReason.ValueType  # 6
     """The same call had the same result again later."""
     TRIM_REASON_REASONING: _TrimReason.ValueType  # 7
-    """Reasoning: that of turns that are over goes first, and that which is bound to what stands before it must go when
+    """Reasoning: that of finished turns is removed first, and that which is bound to the prompt before it must be when
     that changes.
     """
 
@@ -240,7 +240,7 @@ TRIM_REASON_CAP: TrimReason.ValueType  # 1
 TRIM_REASON_FIT: TrimReason.ValueType  # 2
 """The prompt was above its high-water mark."""
 TRIM_REASON_RESIDUE: TrimReason.ValueType  # 3
-"""What clipping had left of old iterations took too much of the limit."""
+"""The labels of clipped old iterations took too much of the limit."""
 TRIM_REASON_AGE: TrimReason.ValueType  # 4
 """Older than the iterations that the policy keeps."""
 TRIM_REASON_FEEDBACK: TrimReason.ValueType  # 5
@@ -248,7 +248,7 @@ TRIM_REASON_FEEDBACK: TrimReason.ValueType  # 5
 TRIM_REASON_REPEATED: TrimReason.ValueType  # 6
 """The same call had the same result again later."""
 TRIM_REASON_REASONING: TrimReason.ValueType  # 7
-"""Reasoning: that of turns that are over goes first, and that which is bound to what stands before it must go when
+"""Reasoning: that of finished turns is removed first, and that which is bound to the prompt before it must be when
 that changes.
 """
 Global___TrimReason: _TypeAlias = TrimReason  # noqa: Y015
@@ -299,7 +299,7 @@ class _OwnTextPlaceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OwnTextP
     """Nowhere in the returned prompt, as the body has no place for it: the agent adds it to its system prompt."""
 
 class OwnTextPlace(_OwnTextPlace, metaclass=_OwnTextPlaceEnumTypeWrapper):
-    """Where a piece of own text stands."""
+    """Position of a piece of own text."""
 
 OWN_TEXT_PLACE_UNSPECIFIED: OwnTextPlace.ValueType  # 0
 """Not known."""
@@ -402,12 +402,12 @@ class _SizeKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SizeKind.Val
     SIZE_KIND_OWN_TEXT: _SizeKind.ValueType  # 8
     """The sidecar's own text."""
     SIZE_KIND_OTHER: _SizeKind.ValueType  # 9
-    """Anything else: blocks that no reader knows, what opens the answer."""
+    """Anything else: unknown blocks, the beginning of the answer."""
     SIZE_KIND_REASONING: _SizeKind.ValueType  # 10
     """Reasoning of the model, signatures and encrypted content included."""
 
 class SizeKind(_SizeKind, metaclass=_SizeKindEnumTypeWrapper):
-    """What tokens of a prompt are spent on. Every token belongs to exactly one kind."""
+    """Kind of content that tokens of a prompt are spent on. Every token belongs to exactly one kind."""
 
 SIZE_KIND_UNSPECIFIED: SizeKind.ValueType  # 0
 """Not known."""
@@ -428,7 +428,7 @@ SIZE_KIND_MEDIA: SizeKind.ValueType  # 7
 SIZE_KIND_OWN_TEXT: SizeKind.ValueType  # 8
 """The sidecar's own text."""
 SIZE_KIND_OTHER: SizeKind.ValueType  # 9
-"""Anything else: blocks that no reader knows, what opens the answer."""
+"""Anything else: unknown blocks, the beginning of the answer."""
 SIZE_KIND_REASONING: SizeKind.ValueType  # 10
 """Reasoning of the model, signatures and encrypted content included."""
 Global___SizeKind: _TypeAlias = SizeKind  # noqa: Y015
@@ -446,14 +446,14 @@ class _ProviderEditEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Provider
     PROVIDER_EDIT_CLEAR_THINKING: _ProviderEdit.ValueType  # 2
     """Old thinking (Anthropic's clear_thinking)."""
     PROVIDER_EDIT_COMPACT: _ProviderEdit.ValueType  # 3
-    """What a summary takes the place of (compaction of Anthropic or OpenAI)."""
+    """Replacement by a summary (compaction of Anthropic or OpenAI)."""
     PROVIDER_EDIT_TRUNCATE: _ProviderEdit.ValueType  # 4
-    """What does not fit (OpenAI's truncation)."""
+    """Removal of what does not fit (OpenAI's truncation)."""
     PROVIDER_EDIT_OTHER: _ProviderEdit.ValueType  # 5
     """Something else that the sidecar does not know."""
 
 class ProviderEdit(_ProviderEdit, metaclass=_ProviderEditEnumTypeWrapper):
-    """What a body asks the provider to remove from the prompt on its side."""
+    """Kind of edit of the prompt that a body requests from the provider."""
 
 PROVIDER_EDIT_UNSPECIFIED: ProviderEdit.ValueType  # 0
 """Not known."""
@@ -462,9 +462,9 @@ PROVIDER_EDIT_CLEAR_TOOL_USES: ProviderEdit.ValueType  # 1
 PROVIDER_EDIT_CLEAR_THINKING: ProviderEdit.ValueType  # 2
 """Old thinking (Anthropic's clear_thinking)."""
 PROVIDER_EDIT_COMPACT: ProviderEdit.ValueType  # 3
-"""What a summary takes the place of (compaction of Anthropic or OpenAI)."""
+"""Replacement by a summary (compaction of Anthropic or OpenAI)."""
 PROVIDER_EDIT_TRUNCATE: ProviderEdit.ValueType  # 4
-"""What does not fit (OpenAI's truncation)."""
+"""Removal of what does not fit (OpenAI's truncation)."""
 PROVIDER_EDIT_OTHER: ProviderEdit.ValueType  # 5
 """Something else that the sidecar does not know."""
 Global___ProviderEdit: _TypeAlias = ProviderEdit  # noqa: Y015
@@ -482,10 +482,10 @@ class _RevisionUseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RevisionU
     REVISION_USE_APPLIED: _RevisionUse.ValueType  # 2
     """The decisions were taken from it."""
     REVISION_USE_MISMATCHED: _RevisionUse.ValueType  # 3
-    """It does not belong to this run and history, or another key signed it: the decisions were made anew."""
+    """It does not belong to this run and history, or another key signed it: the decisions were made again."""
 
 class RevisionUse(_RevisionUse, metaclass=_RevisionUseEnumTypeWrapper):
-    """What became of the revision that was sent."""
+    """Outcome for the revision in the request."""
 
 REVISION_USE_UNSPECIFIED: RevisionUse.ValueType  # 0
 """None was sent."""
@@ -494,7 +494,7 @@ REVISION_USE_NOT_NEEDED: RevisionUse.ValueType  # 1
 REVISION_USE_APPLIED: RevisionUse.ValueType  # 2
 """The decisions were taken from it."""
 REVISION_USE_MISMATCHED: RevisionUse.ValueType  # 3
-"""It does not belong to this run and history, or another key signed it: the decisions were made anew."""
+"""It does not belong to this run and history, or another key signed it: the decisions were made again."""
 Global___RevisionUse: _TypeAlias = RevisionUse  # noqa: Y015
 
 @_typing.final
@@ -525,7 +525,7 @@ Global___JsonPrompt: _TypeAlias = JsonPrompt  # noqa: Y015
 
 @_typing.final
 class Annotation(_message.Message):
-    """What the agent knows about one message. It holds from first sight for as long as the message does."""
+    """The agent's annotation of one message. It applies from first sight for as long as the message exists."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -534,7 +534,7 @@ class Annotation(_message.Message):
     message_index: _builtins.int
     """Index of the message among those sent."""
     kind: Global___AnnotationKind.ValueType
-    """What it is."""
+    """Its kind."""
     def __init__(
         self,
         *,
@@ -576,7 +576,7 @@ class TrimPromptRequest(_message.Message):
     model: _builtins.str
     """The model that the prompt is for; it chooses the vocabulary and the known window. Empty: the body's own."""
     context_window: _builtins.int
-    """Tokens that the model's window holds, where the agent knows better than the sidecar; 0: the known window."""
+    """Tokens of the model's window, if the agent has better information than the sidecar; 0: the known window."""
     output_reserve: _builtins.int
     """Tokens to keep free for the answer. Not set: what the body asks for (max_tokens and its kin), at most half the window."""
     recall_unavailable: _builtins.bool
@@ -588,7 +588,7 @@ class TrimPromptRequest(_message.Message):
     base_revision: _builtins.bytes
     """The revision whose untrimmed history the sent messages follow. Empty: the messages are the whole history."""
     response_mode: Global___ResponseMode.ValueType
-    """What the answer holds."""
+    """Content of the answer."""
     side_call: _builtins.bool
     """Trim this slice of the history with the run's decisions and change nothing."""
     revision: _builtins.bytes
@@ -615,7 +615,7 @@ class TrimPromptRequest(_message.Message):
 
     @_builtins.property
     def annotations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Annotation]:
-        """What the agent knows about its messages."""
+        """The agent's annotations of its messages."""
 
     def __init__(
         self,
@@ -675,9 +675,9 @@ class Trim(_message.Message):
     item_index: _builtins.int
     """Index of the item in its message."""
     kind: Global___ItemKind.ValueType
-    """What it is."""
+    """Its kind."""
     action: Global___TrimAction.ValueType
-    """What was done."""
+    """How it was trimmed."""
     reason: Global___TrimReason.ValueType
     """Why."""
     tokens_saved: _builtins.int
@@ -721,7 +721,7 @@ class StashEntry(_message.Message):
     stash_id: _builtins.str
     """The id."""
     kind: Global___ItemKind.ValueType
-    """What it is."""
+    """Its kind."""
     tool: _builtins.str
     """The tool's name, `other` if it is not a plain name, empty for text."""
     arguments_summary: _builtins.str
@@ -777,8 +777,8 @@ class TokenFigures(_message.Message):
     own_text: _builtins.int
     """Of `after`: our own text."""
     window_assumed: _builtins.bool
-    """Whether the window was assumed: the request says none and the model is not known, or not named. The limit then
-    follows from the setting limits.default_window; say context_window, or name the model.
+    """Whether the window was assumed: the request has none and the model is unknown or not named. The limit then
+    follows from the setting limits.default_window; set context_window, or name the model.
     """
     def __init__(
         self,
@@ -802,7 +802,7 @@ Global___TokenFigures: _TypeAlias = TokenFigures  # noqa: Y015
 
 @_typing.final
 class CacheFigures(_message.Message):
-    """What became of the provider's prompt cache."""
+    """Effect on the provider's prompt cache."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -853,9 +853,9 @@ class OwnText(_message.Message):
     MESSAGE_INDEX_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     kind: Global___OwnTextKind.ValueType
-    """What it is."""
+    """Its kind."""
     place: Global___OwnTextPlace.ValueType
-    """Where it stands."""
+    """Its position."""
     message_index: _builtins.int
     """Index of its message in the returned prompt; -1 where it is not a message."""
     text: _builtins.str
@@ -888,7 +888,7 @@ class Edit(_message.Message):
     POINTER_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     operation: Global___EditOperation.ValueType
-    """What to do."""
+    """The operation."""
     pointer: _builtins.str
     """Where: a JSON pointer (RFC 6901)."""
     value: _builtins.bytes
@@ -1120,8 +1120,8 @@ class TrimPromptResponse(_message.Message):
 
     @_builtins.property
     def provider_edits(self) -> _containers.RepeatedScalarFieldContainer[Global___ProviderEdit.ValueType]:
-        """What the body asks the provider itself to remove. Such a prompt is capped and otherwise left to the provider, unless
-        the policy says trim_beside_provider.
+        """Edits that the body requests from the provider itself. Such a prompt is capped and otherwise left to the provider, unless
+        the policy sets trim_beside_provider.
         """
 
     def __init__(

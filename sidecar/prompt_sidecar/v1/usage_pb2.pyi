@@ -57,7 +57,7 @@ class _UsageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UsageOut
     """No prompt with this revision is among the run's last eight. Nothing has changed."""
 
 class UsageOutcome(_UsageOutcome, metaclass=_UsageOutcomeEnumTypeWrapper):
-    """What became of a report."""
+    """Outcome of a report."""
 
 USAGE_OUTCOME_UNSPECIFIED: UsageOutcome.ValueType  # 0
 """Not known."""
@@ -82,7 +82,7 @@ class _CalibrationUseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Calibr
     CALIBRATION_USE_NO_COUNT: _CalibrationUse.ValueType  # 2
     """It held no real input tokens."""
     CALIBRATION_USE_MEDIA: _CalibrationUse.ValueType  # 3
-    """The prompt held images or documents, whose tokens tell nothing about the vocabulary."""
+    """The prompt held images or documents, whose tokens do not depend on the vocabulary."""
     CALIBRATION_USE_IMPLAUSIBLE: _CalibrationUse.ValueType  # 4
     """The tokens are less than a quarter or more than four times those counted."""
     CALIBRATION_USE_CACHE_UNTOLD: _CalibrationUse.ValueType  # 5
@@ -98,7 +98,7 @@ CALIBRATION_USE_USED: CalibrationUse.ValueType  # 1
 CALIBRATION_USE_NO_COUNT: CalibrationUse.ValueType  # 2
 """It held no real input tokens."""
 CALIBRATION_USE_MEDIA: CalibrationUse.ValueType  # 3
-"""The prompt held images or documents, whose tokens tell nothing about the vocabulary."""
+"""The prompt held images or documents, whose tokens do not depend on the vocabulary."""
 CALIBRATION_USE_IMPLAUSIBLE: CalibrationUse.ValueType  # 4
 """The tokens are less than a quarter or more than four times those counted."""
 CALIBRATION_USE_CACHE_UNTOLD: CalibrationUse.ValueType  # 5
@@ -112,7 +112,7 @@ class _CacheUse:
 class _CacheUseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CacheUse.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     CACHE_USE_UNSPECIFIED: _CacheUse.ValueType  # 0
-    """Not told."""
+    """Not reported."""
     CACHE_USE_NOTHING_EXPECTED: _CacheUse.ValueType  # 1
     """No cached tokens were to be expected: the prefix has fewer than 1,024 tokens, or the prompt before was refused."""
     CACHE_USE_AS_EXPECTED: _CacheUse.ValueType  # 2
@@ -123,10 +123,10 @@ class _CacheUseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CacheUse.Val
     """None were read, and none were read or written in this run so far: caching may be off."""
 
 class CacheUse(_CacheUse, metaclass=_CacheUseEnumTypeWrapper):
-    """What the provider's cache made of the prefix that the prompt kept of the one before."""
+    """Use of the provider's cache for the prefix that the prompt shares with the one before."""
 
 CACHE_USE_UNSPECIFIED: CacheUse.ValueType  # 0
-"""Not told."""
+"""Not reported."""
 CACHE_USE_NOTHING_EXPECTED: CacheUse.ValueType  # 1
 """No cached tokens were to be expected: the prefix has fewer than 1,024 tokens, or the prompt before was refused."""
 CACHE_USE_AS_EXPECTED: CacheUse.ValueType  # 2
@@ -146,9 +146,9 @@ class PromptRefusal(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     message: _builtins.str
-    """What it said, verbatim; limit and size are read from it where a known wording names them. 4,096 characters are read."""
+    """Its message, verbatim; limit and size are read from it if its wording is known. 4,096 characters are read."""
     limit: _builtins.int
-    """The limit in tokens, prompt and answer together, where the agent knows it: 256 to 100,000,000. 0: see the message."""
+    """The limit in tokens, prompt and answer together, if the agent knows it: 256 to 100,000,000. 0: see the message."""
     def __init__(
         self,
         *,
@@ -165,7 +165,7 @@ Global___PromptRefusal: _TypeAlias = PromptRefusal  # noqa: Y015
 
 @_typing.final
 class ReportUsageRequest(_message.Message):
-    """What the provider counted for one prompt of a run, or that it refused the prompt. Tokens as the provider counts."""
+    """The provider's token counts for one prompt of a run, or its rejection of the prompt."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -238,7 +238,7 @@ Global___ReportUsageRequest: _TypeAlias = ReportUsageRequest  # noqa: Y015
 
 @_typing.final
 class ReportUsageResponse(_message.Message):
-    """What the report taught. A run that this process has not seen is NOT_FOUND with the reason RUN_UNKNOWN."""
+    """The effect of the report. A run that this process has not seen is NOT_FOUND with the reason RUN_UNKNOWN."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -256,11 +256,11 @@ class ReportUsageResponse(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     CACHE_HIT_SHARE_FIELD_NUMBER: _builtins.int
     outcome: Global___UsageOutcome.ValueType
-    """What became of the report."""
+    """Outcome of the report."""
     estimated_tokens: _builtins.int
-    """Tokens that the prompt was told to take."""
+    """Estimated tokens that the sidecar returned for the prompt."""
     real_tokens: _builtins.int
-    """Tokens that it took, cached ones included; 0: not told."""
+    """Its real tokens, including cached ones; 0: not reported."""
     error_percent: _builtins.float
     """By how many per cent the estimate was too high; negative: too low."""
     factor_before: _builtins.float
@@ -274,7 +274,7 @@ class ReportUsageResponse(_message.Message):
     next_limit: _builtins.int
     """The limit that the same prompt would have now."""
     cache_use: Global___CacheUse.ValueType
-    """What the cache made of the kept prefix."""
+    """Use of the cache for the kept prefix."""
     cached_tokens_expected: _builtins.int
     """Cached tokens that were expected: the kept prefix. Providers cache in blocks of 128 to 1,024 tokens, from 1,024 on."""
     cached_tokens: _builtins.int
@@ -308,7 +308,7 @@ Global___ReportUsageResponse: _TypeAlias = ReportUsageResponse  # noqa: Y015
 
 @_typing.final
 class UsageFigures(_message.Message):
-    """What a provider reported of a run's prompts."""
+    """The provider's figures for a run's prompts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
