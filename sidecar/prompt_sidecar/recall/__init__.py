@@ -1,1 +1,1 @@
-"""Recall: the originals by id, whole or in pages. Pure: bytes in, bytes and facts out, the clock passed in."""
+"""Recall: originals by id, whole or in pages, and search of a run's history. No I/O; the clock is passed in."""

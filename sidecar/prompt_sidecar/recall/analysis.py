@@ -1,9 +1,9 @@
-"""What the words of a text are, for search: a text in, its index terms out, in order and with repeats.
+"""Text analysis for search: from a text to its index terms, in order and with repeats.
 
-The theory. A model asks for what it remembers: a name it saw, part of a name, an error code, a word of prose. So a word
-is kept as it stands and in its parts: `DiffExecutor` gives `diffexecutor`, `diff`, `executor`; `src/run_loop.py` gives
-itself, `run_loop`, `src`, `run`, `loop`, `py`. The whole is rare and so weighs most where it was asked for; the parts
-find what was asked for in other words. Function words are dropped, English words stemmed (Snowball, by PyStemmer).
+Theory. A model searches for what it remembers: a name it saw, part of a name, an error code, a word of prose. So a word
+is indexed whole and in its parts: `DiffExecutor` gives `diffexecutor`, `diff`, `executor`; `src/run_loop.py` gives
+itself, `run_loop`, `src`, `run`, `loop`, `py`. The whole is rare and so has the highest weight; the parts match other
+forms of the query. Function words are dropped, English words stemmed (Snowball, by PyStemmer).
 Measured on code retrieval, each of these pays: docs/search-quality.md has the figures.
 
 How it stays fast. The UTF-8 of the text is split by one table (`bytes.translate`, then `split`), and each piece is
@@ -26,18 +26,18 @@ import re2
 import Stemmer
 
 MAX_TERM: Final = 64
-"""Characters of a term: a SHA-256 in hex is the longest name that anyone asks for. Of a longer one the start counts."""
+"""Most characters of a term: a SHA-256 in hex is the longest name in queries. Longer ones are cut."""
 MAX_SPLIT: Final = 256
-"""Characters from which a single word is no name any more and is not taken apart: a base64 line, a minified blob."""
+"""Longest word that is split into parts; longer ones are not names but base64 lines or minified code."""
 CRUMBS: Final = 4
-"""Pieces from which a name may be crumbs: `x86_64` and `0x1f` have three and four."""
+"""Number of pieces from which a name may be random characters: `x86_64` and `0x1f` have three and four."""
 CRUMB: Final = 3
-"""Characters that pieces have on average at least, where a name of many pieces says something in parts."""
+"""Least average length of the pieces of such a name for which they are indexed."""
 MEMO_WORDS: Final = 32_768
-"""Words that the memo holds; then it starts anew, which costs as much as 100 KB of unseen text. A long coding run has
-about 20,000 different ones."""
+"""Most words in the memo; then it is cleared, which costs as much as 100 KB of unseen text. A long coding run has about
+20,000 different words."""
 MEMO_BYTES: Final = 16_777_216
-"""Bytes that the memo holds, estimated."""
+"""Most bytes of the memo, estimated."""
 
 # The closed classes of English, as any grammar lists them (articles, pronouns, prepositions, conjunctions, auxiliaries,
 # question words), and what an apostrophe leaves behind. Words that name things in code are left in: "all", "any",
@@ -50,7 +50,7 @@ must shall should will would there here also too very just only such s t d ll re
 won wouldn shouldn couldn
 """
 STOPWORDS: Final = frozenset(_FUNCTION_WORDS.split())
-"""Words that carry grammar and no subject."""
+"""Function words, which are not indexed."""
 
 _JOINERS: Final = b"._-/@"
 _KEPT: Final = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + _JOINERS)
@@ -83,14 +83,14 @@ _ESCAPES: Final = (
 
 
 class _Stemmers(threading.local):
-    """One stemmer a thread: they are not safe to share."""
+    """One stemmer for each thread, as they are not thread-safe."""
 
     def __init__(self) -> None:
         self.english = Stemmer.Stemmer("english", 0)  # no cache of its own: the memo is one
 
 
 class Analyser:
-    """Takes texts apart; safe to share between threads. The parts can be turned off, to measure what each is worth."""
+    """Splits texts into terms. Thread-safe. Its steps can be turned off, to measure the benefit of each."""
 
     def __init__(self, *, split: bool = True, stopwords: frozenset[str] = STOPWORDS, stem: bool = True) -> None:
         self._split = split
@@ -102,7 +102,7 @@ class Analyser:
         self._lock = threading.Lock()
 
     def terms(self, text: str) -> list[str]:
-        """The index terms of a text, in order and with repeats; a whole name stands before its parts."""
+        """The index terms of a text, in order and with repeats; a whole name comes before its parts."""
         known = self._memo.get
         found: list[str] = []
         for word in text.encode("utf-8", "replace").translate(_TABLE).split():
@@ -128,7 +128,7 @@ class Analyser:
             self._memo_bytes += size
 
     def _ascii(self, text: str) -> list[str]:
-        """Terms of what stands between blanks and brackets: a name, or several joined by dots, slashes and the like."""
+        """Terms of a word between blanks and brackets: a name, or several joined by dots, slashes and the like."""
         if not self._split:
             return [name[:MAX_TERM] for name in _NAME.findall(text.lower()) if name not in self._stopwords]
         text = text.strip(_ENDS)
@@ -153,7 +153,7 @@ class Analyser:
         if len(pieces) != 1 or len(pieces[0]) != len(name):
             if lower not in self._stopwords:  # oddly cased: "iS", "tHe"
                 found.append(self._stemmed(lower)[:MAX_TERM])
-            # Hex ids and base64 fall into crumbs that say nothing.
+            # Hex ids and base64 have short pieces without meaning.
             if len(pieces) >= CRUMBS and len(name) < CRUMB * len(pieces):
                 return
         for piece in pieces:
@@ -169,7 +169,7 @@ class Analyser:
         return stem
 
     def _other(self, text: str) -> list[str]:
-        """Terms of what holds a character beyond ASCII, in slices: sorting combining marks is quadratic."""
+        """Terms of a word with characters beyond ASCII, in slices, as sorting combining marks is quadratic."""
         folded = "".join(_folded(text[start : start + MAX_SPLIT]) for start in range(0, len(text), MAX_SPLIT))
         found: list[str] = []
         for index, stretch in enumerate(_UNSPACED.split(folded)):
@@ -188,7 +188,7 @@ class Analyser:
 
 
 def _folded(text: str) -> str:
-    """Compatibility forms made plain, accents and invisible characters dropped."""
+    """The text without compatibility forms, accents and invisible characters."""
     text = _INVISIBLE.sub("", text)
     decomposed = unicodedata.normalize("NFKD", text)
     if len(decomposed) > 4 * len(text):  # one Arabic ligature decomposes into 18 characters; a text of them is hostile
@@ -205,17 +205,17 @@ def terms(text: str) -> list[str]:
 
 
 def query_terms(text: str) -> list[str]:
-    """The terms of a query, in order and with repeats: what it says twice counts twice.
+    """The terms of a query, in order and with repeats, which count each time.
 
-    Empty if it holds function words and punctuation only.
+    Empty if it has only function words and punctuation.
     """
     return _ANALYSER.terms(text)
 
 
 def plain(original: bytes, content_type: str) -> str:
-    """An original's text, to be analysed; for `application/json` with its strings' escapes undone.
+    """An original's text for analysis; for `application/json` with the escapes of its strings decoded.
 
-    Takes a slice of an original too: what is cut off in the middle of a character or an escape becomes U+FFFD or stays.
+    Accepts slices of an original too: a cut character becomes U+FFFD, and a cut escape is kept.
     """
     if content_type == "application/json" and b"\\" in original:
         for escape, meant in _ESCAPES:

@@ -1,7 +1,7 @@
-"""Runs by the moment at which their oldest entry can die at the earliest: what a sweep looks at, and nothing else.
+"""Runs by the earliest time at which their oldest entry can expire, for sweeps.
 
-A heap of notes, at most one of each run. A run that is forgotten keeps its note until that comes up, an hour later; so
-that short runs do not pile up there, the heap is cleared of them once they are half of it.
+A heap of deadlines, at most one for each run. A forgotten run's deadline stays until it is due, an hour later; so that
+those of short runs do not accumulate, they are removed once they are half of the heap.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from prompt_sidecar.recall.holding import RunEntries
 
 MOST_STALE: Final = 64
-"""Notes of forgotten runs that are left alone, a kilobyte each; so few cost less than to look for them."""
+"""Deadlines of forgotten runs that are not removed, a kilobyte each: so few cost less than a search for them."""
 
 
 class Deadlines:
-    """See the file's docstring. Not thread-safe. Each call takes the logarithm of the number of runs, on average."""
+    """The heap of deadlines. Not thread-safe. Each call takes logarithmic time in the number of runs, on average."""
 
     def __init__(self) -> None:
         self._notes: list[tuple[float, int, RunEntries]] = []
@@ -28,22 +28,22 @@ class Deadlines:
         return len(self._notes)
 
     def add(self, due: float, run: RunEntries) -> None:
-        """Note when a run is to be looked at; it must have no note."""
+        """Add the deadline of a run, which must have none."""
         heapq.heappush(self._notes, (due, next(self._order), run))
         run.timed = True
 
     def due(self, now: float) -> RunEntries | None:
-        """The run whose moment came first, if any has come by now; its note stays."""
+        """The run with the earliest deadline, if that has passed; the deadline is kept."""
         return self._notes[0][2] if self._notes and self._notes[0][0] <= now else None
 
     def pop(self) -> None:
-        """Take off the first note."""
+        """Remove the earliest deadline."""
         run = heapq.heappop(self._notes)[2]
         run.timed = False
         self._stale -= run.forgotten
 
     def forget(self, run: RunEntries) -> None:
-        """A run is forgotten. Its note may know it for another time to live, so what it remembers goes at once."""
+        """Forget a run. Its deadline may keep it in memory for a while, so its contents are cleared at once."""
         run.expired.clear()
         run.evicted.clear()
         run.forgotten = True

@@ -1,4 +1,4 @@
-"""Envelopes: quoted text in fences, so that what tools wrote cannot be taken for what the sidecar says.
+"""Envelopes: quoted text in fences, so that text of tools cannot be mistaken for text of the sidecar.
 
     2 of 17 matching items shown; iterations 1-37 were searched. Quotes stand between <<483920 and 483920>>.
     snippet 1 of 2, tool result of read_file, iteration 3, id ab3dq7ghjk, lines 120-148 of 900
@@ -6,14 +6,14 @@
     the text, to the character
     483920>>
 
-A fence carries a nonce that is chosen after the text is known and occurs nowhere in it, so that no text can close its
-fence, and a header line inside a fence is plainly quoted. "Nowhere" is meant for the eye of a model too: the nonce is
-looked for in what remains of the text when letters and digits are folded to ASCII and all else is dropped, so a nonce
-in full-width digits, or with spaces or zero-width characters in it, counts as one. Folding is done a character at a
-time: normalising a whole text takes quadratic time on long runs of combining marks (1.8 s for 40,000).
+A fence has a nonce that is chosen after the text is known and occurs nowhere in it, so that no text can close its
+fence, and a header line inside a fence is recognisably quoted. "Nowhere" includes what a model may read as the nonce:
+it is searched in the text with letters and digits folded to ASCII and all other characters dropped, so full-width
+digits, or spaces and zero-width characters in between, make no difference. Folding works on single characters, as
+normalising a whole text takes quadratic time on long runs of combining marks (1.8 s for 40,000).
 
-What stands between the line feed after the opening fence and the line feed before the closing one is the text, exactly:
-one line feed is always added, also where the text ends with one. So every text can be read back, the empty one too.
+The text is exactly what is between the line feed after the opening fence and the line feed before the closing one: one
+line feed is always added, even if the text ends with one. So every text can be read back, including the empty one.
 
 Envelopes state facts and never what to do next. Tool names are shown if they are plain ones, call ids never.
 """
@@ -32,17 +32,17 @@ from prompt_sidecar.recall.tag import one_line
 from prompt_sidecar.trim.own_text import plain_name
 
 QUOTE_TOKENS: Final = 60
-"""About the most tokens (o200k) that one quote takes beside its text, with a nonce of six digits: 44 with an id, a
-short tool name and three-digit line numbers, of which the fence takes 9; numbers of seven digits add 11, a name of 64
-characters up to 30 and each further digit or letter of a nonce about one."""
+"""Estimated tokens (o200k) of one quote without its text, with a nonce of six digits: 44 with an id, a short tool name
+and three-digit line numbers, of which the fence takes 9; numbers of seven digits add 11, a name of 64 characters up to
+30 and each further digit or letter of a nonce about one."""
 HEAD_TOKENS: Final = 20
-"""Tokens that an envelope takes once, beside the message: the sentence that shows the fence, with such a nonce."""
+"""Tokens of the sentence that shows the fence, once for each envelope, with such a nonce."""
 
 _ROUNDS: Final = 16
-"""Pieces that a nonce may grow to. Each makes it a hundred thousand times less likely to occur, so that a second is
-rare and a fifth unheard of; who runs out has a source of nonces that is no source of chance."""
+"""Most pieces of a nonce. Each makes it a hundred thousand times less likely to occur in the text, so that a second is
+rare and a fifth practically impossible, unless the source of nonces is not random."""
 _LEAST_NONCE: Final = 4
-"""Characters of a nonce that is told apart at a glance."""
+"""Least characters of a nonce, so that it is easy to recognise."""
 _TEXTS: Final = {
     Role.USER: "user text",
     Role.ASSISTANT: "assistant text",
@@ -56,21 +56,21 @@ def render_found(snippets: Sequence[Snippet], *, total: int, message: str, nonce
     """Write the body of a search's answer.
 
     Args:
-        snippets: what is quoted, best first.
+        snippets: the quoted snippets, best first.
         total: items that match, shown or not.
         message: one sentence of ours, with no text of a prompt; empty: how many of `total` are shown.
         nonce: gives a few random ASCII letters or digits at each call; six digits cost two tokens.
 
     Raises:
-        ValueError: what `nonce` gives is something else.
-        RuntimeError: `nonce` gave nothing in all its rounds that does not occur in the text.
+        ValueError: `nonce` returned other characters.
+        RuntimeError: all nonces occur in the text.
     """
     shown = len(snippets)
-    said = one_line(message) or f"{shown} of {total:,} matching items shown."
+    sentence = one_line(message) or f"{shown} of {total:,} matching items shown."
     if not snippets:
-        return said
+        return sentence
     quotes = [(_snippet_line(snippet, place, shown), snippet.text) for place, snippet in enumerate(snippets, 1)]
-    return _fenced(said, quotes, nonce)
+    return _fenced(sentence, quotes, nonce)
 
 
 def render_page(
@@ -81,11 +81,11 @@ def render_page(
     Args:
         page_content: the bytes of the stretches, one after another.
         content_type: media type of the original.
-        stretches: where they stand in the original.
+        stretches: their positions in the original.
         nonce: as for `render_found`.
 
     Raises:
-        ValueError: the stretches are not those of the content, or as for `render_found`.
+        ValueError: the stretches do not match the content, or as for `render_found`.
         RuntimeError: as for `render_found`.
     """
     if sum(stretch.end_byte - stretch.start_byte for stretch in stretches) != len(page_content):
@@ -106,17 +106,17 @@ def render_page(
     return _fenced("", quotes, nonce) if quotes else ""
 
 
-def _fenced(said: str, quotes: Sequence[tuple[str, str]], nonce: Callable[[], str]) -> str:
-    mark = _unused(nonce, [said, *(part for quote in quotes for part in quote)])
+def _fenced(sentence: str, quotes: Sequence[tuple[str, str]], nonce: Callable[[], str]) -> str:
+    mark = _unused(nonce, [sentence, *(part for quote in quotes for part in quote)])
     head = f"Quotes stand between <<{mark} and {mark}>>."
-    lines = [f"{said} {head}" if said else head]
+    lines = [f"{sentence} {head}" if sentence else head]
     for label, text in quotes:
         lines += [label, f"<<{mark}\n{text}\n{mark}>>"]
     return "\n".join(lines)
 
 
 def _unused(nonce: Callable[[], str], texts: Sequence[str]) -> str:
-    """A nonce that occurs in none of the texts, in whatever disguise; longer at each try."""
+    """A nonce that occurs in none of the texts in any form; longer at each attempt."""
     bare = [_bare(text) for text in texts]
     mark = ""
     for _ in range(_ROUNDS):
@@ -131,12 +131,12 @@ def _unused(nonce: Callable[[], str], texts: Sequence[str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """The letters and digits of a text that are ASCII or fold to it, in small letters, and nothing else."""
+    """The text's letters and digits, folded to lower-case ASCII, without all other characters."""
     return text.translate({ord(character): _folded(character) for character in set(text)})
 
 
 def _folded(character: str) -> str:
-    """The ASCII letters and digits that a character may be read as: of `２` and `٢` it is 2, of `K` (Kelvin) k."""
+    """The ASCII letters and digits that a character may be read as: 2 for `２` and `٢`, k for `K` (Kelvin)."""
     digit = unicodedata.digit(character, None)
     if digit is not None:
         return str(digit)
@@ -156,7 +156,7 @@ def _snippet_line(snippet: Snippet, place: int, shown: int) -> str:
 
 
 def _what(item: HistoryItem) -> str:
-    """What an item is, in words of ours."""
+    """The description of an item in a header line."""
     name = plain_name(item.tool)
     match item.kind:
         case ItemKind.RESULT:

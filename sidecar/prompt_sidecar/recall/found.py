@@ -1,4 +1,4 @@
-"""What to look for in a run's history, and what was found: frozen facts, free of wire types."""
+"""Queries and results of a search in a run's history, as plain data without wire types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prompt_sidecar.recall.item import HistoryItem
 
 
 class SearchOutcome(StrEnum):
-    """What a search came to."""
+    """Outcome of a search."""
 
     FOUND = "found"
     NOTHING_FOUND = "nothing_found"
@@ -23,30 +23,31 @@ class SearchLimits:
     """The bounds of a search: each with its default and the reason for it."""
 
     max_snippets: int = 5
-    """Snippets of one answer where none are asked for: what a model reads without losing the thread."""
+    """Default number of snippets: as many as a model can read without losing the thread."""
     snippet_tokens: int = 300
     """Tokens of one snippet: a screenful of code."""
     total_tokens: int = 1_500
-    """Tokens of a whole answer: a hundredth of a common window."""
+    """Tokens of a whole answer: one per cent of a common window."""
     query_bytes: int = 4_096
-    """Bytes of a query: ten times what a person or a model asks; a longer one is refused."""
+    """Most bytes of a query: ten times that of usual ones; a longer one is rejected."""
     query_terms: int = 64
-    """Terms of a query that count, the rarest first: more only add time."""
+    """Most terms of a query that are used, the rarest first: more only take time."""
     index_bytes: int = 67_108_864
-    """Bytes of one run's index, estimated: 64 MiB holds about 50 MB of text; past it the oldest half is left out."""
+    """Most bytes of one run's index, estimated: 64 MiB hold about 50 MB of text; beyond it the oldest half is left
+    out."""
 
 
 MOST_SNIPPETS = 50
-"""Snippets that can be asked for."""
+"""Most snippets of a request."""
 MOST_SNIPPET_TOKENS = 4_000
-"""Tokens of one snippet that can be asked for: a page of a retrieval."""
+"""Most tokens of a snippet: a page of a retrieval."""
 MOST_TOTAL_TOKENS = 50_000
-"""Tokens of an answer that can be asked for: more is a retrieval's business."""
+"""Most tokens of an answer; longer texts should be retrieved."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What to look for; the numbers are within their bounds (the caller has checked), 0: the configured ones."""
+    """A query. Numbers are within their bounds, which the caller checks; 0: the configured ones."""
 
     query: str
     roles: frozenset[Role] = frozenset()
@@ -75,19 +76,19 @@ class Snippet:
     total_lines: int
     text: str
     score: float
-    """BM25 score of its best passage; 0 where an exact id found it."""
+    """BM25 score of its best passage; 0 if it was found by an exact id."""
     tokens: int
     repeats: int = 0
-    """Older items with the same text, not shown."""
+    """Number of older items with the same text, which are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found."""
+    """Result of a search."""
 
     outcome: SearchOutcome
     message: str
-    """One sentence for the model; no text of a prompt in it."""
+    """One sentence for the model, without text of a prompt."""
     snippets: Sequence[Snippet] = ()
     rendered: str = ""
     rendered_tokens: int = 0
@@ -97,6 +98,6 @@ class Found:
     gone_items: int = 0
     terms_left_out: int = 0
     shortened: bool = False
-    """Whether snippets were left out or shortened to keep within the tokens of a whole answer."""
+    """Whether snippets were left out or shortened to stay within the answer's tokens."""
     seconds: float = field(default=0.0, compare=False)
-    """What it took, indexing of what waited included. Measured, never read by a decision."""
+    """Time taken, including the indexing of waiting items. Measured, never used for a decision."""

@@ -1,17 +1,17 @@
-"""A run's history: the facts of every item ever recorded, and the index over their texts, which the stash keeps.
+"""A run's history: the facts of every recorded item, and the index of their texts, which are in the stash.
 
-Theory. Recording stands on the path of TrimPrompt's answer, so it only notes an item and queues it. Its text is indexed
-later, in bounded steps: by a background thread a slice at a time, and by a search, which first finishes what was queued
-before it began. Two locks keep these apart: the *record lock*, held for a few microseconds, and the *index lock*, held
-for one step of indexing or one query; who holds the index lock may take the record lock, never the other way round. So
-recording waits for no index step at all.
+Theory. Recording delays TrimPrompt's answer, so it only adds an item to the record and to a queue. Its text is indexed
+later, in bounded steps: by a background thread slice by slice, and by a search, which first indexes everything that was
+queued before it began. There are two locks: the *record lock*, held for a few microseconds, and the *index lock*, held
+for one step of indexing or one query. The holder of the index lock may take the record lock, never the reverse. So
+recording never waits for an index step.
 
-The index has a bound. Passing it, the index is built anew from the items of the newest iterations, up to half the
-bound; search then covers the history from `first_iteration` on. So a run costs at most twice the work that its text
-costs, however long it becomes.
+The size of the index is bounded. When the bound is exceeded, the index is rebuilt from the items of the newest
+iterations, up to half the bound; search then covers the history from `first_iteration` on. So the work for a run is at
+most twice that for its text, however long it becomes.
 
-An item that is stored again after it had expired gets a new number, and the index forgets the old one. An item on a
-branch of the history that the agent has abandoned stays searchable: what it did there is part of what happened.
+An item that is stored again after it has expired gets a new number, and the old one is removed from the index. An item
+on a branch of the history that the agent has abandoned stays searchable, as it is part of what happened.
 """
 
 from __future__ import annotations
@@ -34,44 +34,44 @@ from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.record import Allowed, Record
 
 RECORDED_ITEMS: Final = 100_000
-"""Items that one run's history knows, 240 bytes each: as many as the stash keeps of a run, so that what is older was
+"""Most items in one run's history, 240 bytes each: as many as the stash keeps for a run, so that older ones were
 evicted."""
 INDEX_SLICE: Final = 65_536
-"""Bytes that one slice of background work indexes: about 10 ms."""
+"""Bytes indexed in one slice of background work: about 10 ms."""
 ITEM_SHARE: Final = 4
-"""One item's postings are at most this part of the index's bound, and the item's rest is not searched: then the newest
-item is at most half of an index that was built anew."""
+"""Divisor of the index's bound that limits one item's postings; the rest of the item is not indexed. So the newest item
+is at most half of a rebuilt index."""
 
 
 class _State(IntEnum):
-    """Where an item stands with the index."""
+    """State of an item in the index."""
 
     WAITING = 0
     INDEXED = 1
     GONE = 2
-    """The original was not there when its turn came, or the number is no longer in use."""
+    """The original was gone when it was to be indexed, or the number is no longer in use."""
     LEFT_OUT = 3
     """The index had no room for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFigures:
-    """What a run has recorded, and what of it can be searched."""
+    """Figures of a run's record and index."""
 
     items: int
     passages: int
     index_bytes: int
     """Estimated."""
     waiting_bytes: int
-    """Of originals that wait to be indexed."""
+    """Bytes of originals that wait to be indexed."""
     first_iteration: int
     """First iteration that the index covers."""
     recorded_bytes: int = 0
-    """Of the originals that are known, whether or not they are still there."""
+    """Bytes of all recorded originals, whether or not they are still stored."""
 
 
 class History:
-    """One run's record beside the stash, with its index. Thread-safe."""
+    """One run's record and index. Thread-safe."""
 
     def __init__(
         self,
@@ -80,9 +80,10 @@ class History:
         alive: Callable[[Sequence[str]], AbstractSet[str]] | None = None,
         bounds: Counts[str] | None = None,
     ) -> None:
-        """`read` gives the live originals of ids, `alive` those of ids that have one: the run's part of the stash.
+        """Create an empty history.
 
-        `bounds` counts how often the index was halved, and the items that were one too many.
+        `read` returns the live originals of ids from the run's part of the stash, `alive` the ids that have one.
+        `bounds` counts how often the index was halved, and the items beyond `RECORDED_ITEMS`.
         """
         self._bounds = bounds if bounds is not None else Counts()
         self._bound = limits.index_bytes
@@ -92,18 +93,18 @@ class History:
         self._record_lock = threading.Lock()
         self._record = Record()
         self._states = array("B")
-        """Of each number."""
+        """The state of each number."""
         self._costs = array("q")
-        """Bytes of the index that each number's postings took."""
+        """Bytes of each number's postings in the index."""
         self._queue: deque[int] = deque()
         self._queued_bytes = 0
         self._recorded_bytes = 0
-        """Of the originals of all numbers in use."""
+        """Bytes of the originals of all numbers in use."""
         self._removed: list[int] = []
-        """Numbers that the index is still to forget."""
+        """Numbers that are still to be removed from the index."""
         self._first_iteration = 1
         self._resting = False
-        """Whether the postings were dropped, to be made again when somebody searches."""
+        """Whether the postings were dropped, to be made again at the next search."""
 
         self._index_lock = threading.Lock()
         self._index = Index()
@@ -114,11 +115,11 @@ class History:
         self._steps: Iterator[int] = iter(())
 
     def record(self, item: HistoryItem) -> None:
-        """Note an item and queue its text. An id that is known changes nothing."""
+        """Record an item and queue its text. A known id changes nothing."""
         self.record_all((item,))
 
     def record_all(self, items: Iterable[HistoryItem]) -> None:
-        """Note items, in their order, as `record` does each. The caller bounds how many: 1 us each, under the lock."""
+        """Record items in their order, as `record` does. The caller bounds their number: 1 us each, under the lock."""
         with self._record_lock:
             for item in items:
                 if self._record.number(item.stash_id) >= 0:
@@ -131,7 +132,7 @@ class History:
                     self._bounds.add("limits.recorded_items")
 
     def record_again(self, stash_id: str) -> None:
-        """An item was stored again after it had expired, perhaps in another spelling: index its text anew."""
+        """Index an item's text again, which was stored again after it had expired, perhaps with other escapes."""
         with self._record_lock:
             number = self._record.number(stash_id)
             item = self._record.item(number) if number >= 0 else None
@@ -143,9 +144,9 @@ class History:
             self._append(item)
 
     def index_some(self, limit_bytes: int = INDEX_SLICE) -> int:
-        """Index what waits, oldest first, up to about `limit_bytes`; returns the bytes done, 0 when nothing waits.
+        """Index waiting items, oldest first, up to about `limit_bytes`; return the bytes done, 0 if nothing waits.
 
-        Off the answer's path, for a background thread. After `drop_index` it waits for a search.
+        For a background thread, so that no answer waits for it. After `drop_index` it does nothing until a search.
         """
         done = 0
         while done < limit_bytes and not self._resting:
@@ -156,7 +157,7 @@ class History:
         return done
 
     def finish(self, check: Callable[[], None]) -> None:
-        """Index all that is queued by now, calling `check` between steps. What is done stays done if it raises."""
+        """Index everything queued so far, calling `check` between steps. Finished steps are kept if it raises."""
         with self._record_lock:
             self._resting = False
             end = self._record.end
@@ -168,13 +169,13 @@ class History:
                 return
 
     def drop_index(self) -> None:
-        """Forget all postings, for their memory. They are made again at the next search."""
+        """Drop all postings to free memory. They are made again at the next search."""
         with self._index_lock, self._record_lock:
-            self._start_anew([number for number, state in enumerate(self._states) if state <= _State.INDEXED])
+            self._rebuild([number for number, state in enumerate(self._states) if state <= _State.INDEXED])
             self._resting = True
 
     def item(self, stash_id: str) -> HistoryItem | None:
-        """What is known of an id, whether or not its original is still there."""
+        """The item of an id, whether or not its original is still stored."""
         with self._record_lock:
             number = self._record.number(stash_id)
             return None if number < 0 else self._record.item(number)
@@ -190,7 +191,7 @@ class History:
         return self._first_iteration
 
     def figures(self) -> IndexFigures:
-        """What is recorded and indexed by now. Reads without waiting for an index step."""
+        """Current figures. Does not wait for an index step."""
         return IndexFigures(
             items=len(self._record),
             passages=self._index.passages,
@@ -203,7 +204,7 @@ class History:
     # For a search.
 
     def named(self, name: str) -> list[int]:
-        """Numbers of the items whose stash id or call id is exactly this, newest first. An empty call id names none."""
+        """Numbers of the items with exactly this stash id or call id, newest first. Empty call ids match nothing."""
         with self._record_lock:
             return self._record.named(name)
 
@@ -213,12 +214,12 @@ class History:
             return self._record.within(numbers, query)
 
     def at(self, numbers: Collection[int]) -> dict[int, HistoryItem]:
-        """The items of numbers; one that is no longer in use is missing."""
+        """The items of numbers, without those that are no longer in use."""
         with self._record_lock:
             return {number: item for number in numbers if (item := self._record.item(number)) is not None}
 
     def best_items(self, terms: Sequence[str], most: int, query: SearchQuery) -> tuple[list[Hit], int]:
-        """The best passages of the best items within the query's filters, one each; how many items match."""
+        """The best passage of each of the best items within the query's filters, and the number of matching items."""
         with self._index_lock:
             self._take_removed()
             return self._index.best_of_items(terms, most, self._allowed(query))
@@ -232,12 +233,12 @@ class History:
             return next(iter(self._index.best(terms, 1, only)), None)
 
     def passages_of(self, number: int) -> Sequence[tuple[int, int]]:
-        """The byte ranges of an item's passages, as far as it is indexed."""
+        """The byte ranges of an item's passages that are indexed."""
         with self._index_lock:
             return self._index.passages_of(number)
 
     def frequencies(self, terms: Sequence[str]) -> list[int]:
-        """In how many passages each term stands."""
+        """Number of passages with each term."""
         with self._index_lock:
             return self._index.document_frequencies(terms)
 
@@ -253,7 +254,7 @@ class History:
             self._states.append(_State.WAITING)
             self._costs.append(0)
             self._queue.append(self._record.add(item))
-        except BaseException:  # memory cannot be had: none may be longer than the record
+        except BaseException:  # out of memory: none may be longer than the record
             del self._states[self._record.end :], self._costs[self._record.end :]
             if self._record.end > number:
                 self._states[number] = _State.GONE
@@ -262,7 +263,7 @@ class History:
         self._recorded_bytes += item.size
 
     def _discard(self, number: int) -> None:
-        """Take a number out of use. One that still waits in the queue is passed over when its turn comes."""
+        """Take a number out of use. If it is still queued, it is skipped later."""
         item = self._record.item(number)
         if self._states[number] == _State.INDEXED or number == self._current:
             self._removed.append(number)
@@ -272,8 +273,8 @@ class History:
             self._recorded_bytes -= item.size
         self._states[number] = _State.GONE
 
-    def _start_anew(self, numbers: Collection[int]) -> None:
-        """An empty index, with `numbers` queued for it before what waits. Under both locks."""
+    def _rebuild(self, numbers: Collection[int]) -> None:
+        """Start an empty index and queue `numbers` before the waiting ones. Under both locks."""
         waiting = [number for number in self._queue if self._states[number] == _State.WAITING]
         again = sorted({*numbers, *waiting})
         self._current, self._current_left, self._steps = -1, 0, iter(())
@@ -287,7 +288,7 @@ class History:
     # What follows runs under the index lock.
 
     def _step(self) -> int | None:
-        """One bounded step of indexing: the bytes of what waited that it dealt with, None if nothing waits."""
+        """Do one bounded step of indexing; return the bytes processed, None if nothing waits."""
         with self._index_lock:
             self._take_removed()
             if self._current < 0:
@@ -307,7 +308,7 @@ class History:
             return done
 
     def _begin(self) -> int | None:
-        """Take up the next item, if one waits. Returns the bytes done with if its original is gone, else None."""
+        """Begin the next waiting item. Return its bytes if its original is gone, else None."""
         with self._record_lock:
             if not self._queue:
                 return None
@@ -334,7 +335,7 @@ class History:
     def _end(self, state: _State, cost: int) -> None:
         self._steps = iter(())
         with self._record_lock:
-            if self._record.item(self._current) is not None:  # else it went meanwhile, as `_removed` knows
+            if self._record.item(self._current) is not None:  # otherwise it was removed meanwhile and is in `_removed`
                 self._states[self._current] = state
             self._costs[self._current] = max(cost, 0)
             self._current, self._current_left = -1, 0
@@ -363,12 +364,12 @@ class History:
             newest = sorted(indexed, key=lambda number: (iterations[number], number), reverse=True)
             costs = list(accumulate(self._costs[number] for number in newest))
             room = bisect_right(costs, self._bound // 2)
-            # One goes at least, so that this ends; and one stays.
+            # At least one is left out, so that this ends, and one is kept.
             cut = max(1, min(room, len(newest) - 1))
             kept, left = newest[:cut], newest[cut:]
             for number in left:
                 self._states[number] = _State.LEFT_OUT
-            # An iteration that alone passes the bound is covered in its newer part.
+            # An iteration that alone exceeds the bound is covered in its newer part.
             covered = min(iterations[left[0]] + 1, iterations[kept[0]])
             self._first_iteration = max(self._first_iteration, covered)
-            self._start_anew(kept)
+            self._rebuild(kept)

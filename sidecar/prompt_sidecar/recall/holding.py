@@ -1,7 +1,6 @@
-"""What the stash is made of: one original as held, one run's originals, and the figures that tell about them.
+"""The data of the stash: an original as stored, one run's originals, and their figures.
 
-No lock and no clock: `prompt_sidecar.recall.stash` has both. What one run needs to know about life and death is here:
-see the theory there.
+Lock and clock are in `prompt_sidecar.recall.stash`, as is the theory of expiry.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ no gain against the entry's own cost, 2.4x at 1-2 KB (11 us in, 8 us out), 4.5x 
 
 
 class Cause(StrEnum):
-    """Why an original is gone."""
+    """Why an original was lost."""
 
     EXPIRED = "expired"
     RUN_BUDGET = "run_budget"
@@ -32,7 +31,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An original, byte for byte, with the media type that tells what its bytes are."""
+    """An original, byte for byte, and its media type."""
 
     original: bytes
     content_type: str
@@ -40,7 +39,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class StashFigures:
-    """What one run has in the stash and what became of the rest. Bytes; counts since the run began."""
+    """Figures of one run's part of the stash. Sizes in bytes; counts since the run began."""
 
     entries: int
     held_bytes: int
@@ -62,7 +61,7 @@ class StashFigures:
 
 @dataclass(frozen=True, slots=True)
 class StashTotals:
-    """What the whole stash holds, and what happened in it since the process began, forgotten runs included."""
+    """Figures of the whole stash; counts since the process began, including forgotten runs."""
 
     runs: int
     entries: int
@@ -75,7 +74,7 @@ class StashTotals:
 
 
 class Entry:
-    """One original as held. `data` is emptied when the entry goes: who still knows the entry then keeps no bytes."""
+    """One original as stored. `data` is cleared when the entry is removed, so that stale references keep no bytes."""
 
     __slots__ = ("content_type", "data", "run", "size", "stash_id", "used")
 
@@ -85,14 +84,14 @@ class Entry:
         self.run = run
         self.stash_id = stash_id
         self.data = data
-        """Compressed if, and only if, it is shorter than `size`."""
+        """Compressed if and only if it is shorter than `size`."""
         self.size = size
         self.content_type = content_type
         self.used = used
 
 
 class RunEntries:
-    """One run's entries in the order of their last use, and what it remembers of those that are gone."""
+    """One run's entries in the order of their last use, and tombstones of lost ones."""
 
     __slots__ = (
         "dead_line", "entries", "evicted", "expired", "forgotten", "held", "key", "lost", "original", "owner",
@@ -110,17 +109,17 @@ class RunEntries:
         self.held = 0
         self.original = 0
         self.timed = False
-        """Whether a deadline is noted for it."""
+        """Whether it has an entry in `Deadlines`."""
         self.forgotten = False
         self.lost = dict.fromkeys(Cause, 0)
         self.retrievals = dict.fromkeys(Outcome, 0)
 
     def dead_before(self, horizon: float) -> float:
-        """Entries last used at or before this are dead, if those neither used nor received after `horizon` are."""
+        """Entries last used at or before this time are dead, given that those not renewed after `horizon` are."""
         return horizon if self.received <= horizon else self.dead_line
 
     def oldest(self) -> Entry:
-        """The entry last used before all others: the first to die and the first to be evicted."""
+        """The least recently used entry: the first to expire and to be evicted."""
         return next(iter(self.entries.values()))
 
     def without(self, stash_id: str) -> Outcome:
@@ -130,7 +129,7 @@ class RunEntries:
         return Outcome.EVICTED if stash_id in self.evicted else Outcome.NOT_FOUND
 
     def figures(self) -> StashFigures:
-        """What is here, and what became of the rest."""
+        """Current figures of the run."""
         return StashFigures(
             entries=len(self.entries),
             held_bytes=self.held,
@@ -141,17 +140,17 @@ class RunEntries:
 
 
 def squeeze(raw: bytes) -> bytes:
-    """Zstandard level 1, where it makes the bytes at least an eighth shorter; else the bytes themselves."""
+    """The bytes compressed with Zstandard level 1 if that saves at least an eighth; else the bytes themselves."""
     # A compressor may not be shared between threads; one costs 5 us.
     packed = zstandard.ZstdCompressor(level=1).compress(raw)
     if len(packed) > len(raw) - len(raw) // 8:
         return raw
-    # The compressor shortens its buffer in name only: behind its bytes stands room for the uncompressed ones.
+    # The compressor's buffer still has the size of the uncompressed bytes, so it is copied.
     return bytes(memoryview(packed))
 
 
 def unsqueeze(data: bytes, size: int) -> bytes:
-    """The original of `size` bytes, from what `squeeze` made of it. Never unpacks more than that."""
+    """The original of `size` bytes from the result of `squeeze`. Never unpacks more than that."""
     if len(data) == size:
         return data
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)

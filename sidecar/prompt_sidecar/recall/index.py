@@ -1,4 +1,4 @@
-"""One run's search index: passages ranked by BM25, appended to at a cost in proportion to what is new.
+"""One run's search index: passages ranked by BM25; the cost of appending is proportional to the new text.
 
 Theory. The score is BM25+ (Lv and Zhai, "Lower-Bounding Term Frequency Normalization", 2011) as the library rank_bm25
 computes it in BM25Plus, passage by passage and to ten decimals: for a passage d, over the query's terms q with
@@ -7,14 +7,14 @@ repeats,
     score(d) = sum of idf(q) * (delta + tf(q,d) * (k1 + 1) / (k1 * (1 - b + b * |d| / avgdl) + tf(q,d)))
     idf(q)   = log((N + 1) / df(q)), for terms that occur at all
 
-Here N, avgdl and df change with every append, so nothing that depends on them is stored: a posting says term, passage
-and frequency, a passage has its length, and all else is computed when a query comes, for the passages that hold one of
-its terms. (The library keeps weights for each term and cannot be appended to.) BM25Plus was taken for its idf, which is
+Here N, avgdl and df change with every append, so nothing that depends on them is stored: a posting is term, passage and
+frequency, a passage has its length, and all else is computed when a query comes, for the passages that hold one of its
+terms. (The library keeps weights for each term and cannot be appended to.) BM25Plus was chosen for its idf, which is
 positive on one passage as on a million; BM25Okapi's is zero or below for a term in half of them, and needs a floor that
 depends on all terms. The library adds delta for a term also where a passage lacks it, so delta ranks nothing there; we
 do the same, so that scores are equal, but a passage with none of the terms is no hit. A passage without any term, such
-as the arguments `{}` that every other call has, is none to the statistics either: it says nothing of how long passages
-are or how rare a term is.
+as the arguments `{}` that every other call has, is left out of the statistics: it would distort the average length and
+the rarity of terms.
 
 Postings are kept in segments (`prompt_sidecar.recall.segment`), each of neighbouring passages: a step of indexing
 appends a small one, and eight small ones become a larger one, up to a bound. So a posting is rewritten at most three or
@@ -138,10 +138,10 @@ class Index:
                 ranges = []
 
     def remove(self, item: int) -> None:
-        """Let an item's passages be found no more; unknown or removed items change nothing.
+        """Remove an item's passages from results; unknown or removed items change nothing.
 
         Until a segment is rewritten without them (when half of its passages are removed ones, when it is merged, or by
-        `compact`) they go on counting in the statistics that scores are made of: N, avgdl and df.
+        `compact`) they still count in the statistics of the scores: N, avgdl and df.
         """
         at = self._place(item)
         if at is None:
@@ -165,7 +165,7 @@ class Index:
     def best(self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None) -> list[Hit]:
         """The best passages by score, at most `most`; of equal ones the newest (the last added) first.
 
-        `terms` may repeat: a repeated term counts as often as it stands there. `allowed` has a value for each item
+        `terms` may repeat: a repeated term counts each time. `allowed` has a value for each item
         number up to the last one added; without it all items are.
         """
         scores, constant = self._matching(terms, allowed)
@@ -188,7 +188,7 @@ class Index:
         return hits, len(best)
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
-        """In how many passages each term occurs."""
+        """Number of passages with each term."""
         counts = []
         for head in map(hash_of, terms):
             found = (segment.find(head) for segment in self._segments)
@@ -248,7 +248,7 @@ class Index:
             self._rewrite(begin, take, level + 1)
 
     def _rewrite(self, begin: int, end: int, level: int) -> None:
-        """Put one segment in the place of some, without removed passages, which count no more."""
+        """Replace segments by one without removed passages, which no longer count in the statistics."""
         old = self._segments[begin:end]
         first, last = old[0].first, old[-1].first + old[-1].count
         states = self._states[first:last]
@@ -264,7 +264,7 @@ class Index:
             self._states[first:last] = states.replace(bytes([_REMOVED]), bytes([_PURGED]))
 
     def _place(self, item: int) -> int | None:
-        """Which one of the items it is; None for one that was never added or is removed."""
+        """The position of an item; None if it was never added or is removed."""
         at = bisect_left(self._items, item)
         if at == len(self._items) or self._items[at] != item:
             return None
@@ -318,7 +318,7 @@ class Index:
 
     @property
     def bytes(self) -> int:  # the last one: in what follows it in the class, the name would mean this
-        """What the index holds in memory, estimated."""
+        """Memory of the index, estimated."""
         rows = _PASSAGE_BYTES * len(self._starts) + _ITEM_BYTES * len(self._items)
         return _OWN_BYTES + int(rows) + self._segment_bytes
 

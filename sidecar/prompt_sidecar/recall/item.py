@@ -1,6 +1,6 @@
-"""One item of a run's history, as the record knows it: where it came from, and under which id its original is kept.
+"""One item of a run's history as recorded: its origin, and the id of its original.
 
-The text itself is in the stash, once. History, index and search hold ids, offsets and these facts.
+The text itself is in the stash, once. History, index and search only hold ids, offsets and these facts.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 class HistoryItem(NamedTuple):
     """A text, a tool call's arguments or a tool result, recorded before any stage touched it.
 
-    A tuple: each item of an unseen prompt makes one before the answer, and a frozen dataclass is three times as dear.
+    A tuple: one is created for each item of an unseen prompt before the answer, and a frozen dataclass takes three
+    times as long.
     """
 
     stash_id: str
     role: Role
-    """Whose text it is: a tool result is the tool's, whatever message it came in."""
+    """The author: TOOL for a tool result, whatever message it came in."""
     kind: ItemKind
     tool: str
-    """The tool's name as the agent gave it, unchecked; empty for text. Show it through `plain_name` only."""
+    """The tool's name as the agent sent it, unchecked; empty for text. Show it through `plain_name` only."""
     call_id: str
-    """The id of its call as the provider gave it, unchecked; empty for text."""
+    """The id of its call from the provider, unchecked; empty for text."""
     iteration: int
     """From 1; a result belongs to the iteration of its call."""
     message: int

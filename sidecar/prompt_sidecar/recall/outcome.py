@@ -1,8 +1,8 @@
-"""What a retrieval came to, in one word for programs and one sentence for models.
+"""Outcomes of a retrieval, as a word for programs and a sentence for models.
 
-The sentences state facts: what is shown of how much, and whether asking again can help. One dead id was once asked for
-25 times because its answer did not say that it was final; so every final outcome says that it is. They hold numbers
-only, never text of an original, and never say which tool to call next.
+The sentences state facts: the range shown, the whole size, and whether asking again can help. A model once requested an
+expired id 25 times because the answer did not state that it was final; so every final outcome does. They contain
+numbers only, never text of an original, and never name a tool to call next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prompt_sidecar.recall.selection import Page
 
 
 class Outcome(StrEnum):
-    """What a retrieval came to. All but RUN_UNKNOWN are final."""
+    """Outcome of a retrieval. All but RUN_UNKNOWN are final."""
 
     HIT = "hit"
     EXPIRED = "expired"
@@ -49,7 +49,7 @@ def describe(outcome: Outcome) -> str:
 def describe_page(page: Page, *, searched: bool = False) -> str:
     """The sentence for a HIT: the range shown, the whole size, and where more follows.
 
-    `searched` says that the page answers a pattern. Byte ranges do not include their end, lines do.
+    `searched`: whether the page is for a pattern. Byte ranges exclude their end, line ranges include it.
     """
     size = f"{page.total_bytes:,} bytes and {page.total_lines:,} lines"
     found = f"{page.matching_lines:,} matching lines; " if searched else ""

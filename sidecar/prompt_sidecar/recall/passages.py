@@ -1,15 +1,14 @@
-"""Where an original is cut into passages: stretches of about a screenful, which search ranks by themselves.
+"""Splitting an original into passages: stretches of about a screenful that search ranks separately.
 
-Theory. A long result is about many things; ranked whole, it is about none of them. So it is cut where a reader would
-cut it, at line ends, into stretches of 60 to 120 words (60-word passages, an item ranked by its best one, found seven
-points more than whole messages did). Passages lie one after another and cover the original, so that a passage is two
-offsets, its neighbours are next to it, and no byte is out of reach of search. A line too long for a passage is cut at
-a space, else where a word begins, else anywhere between two characters.
+Theory. A long result covers many subjects; ranked as a whole, it matches none of them well. So it is cut at line ends,
+into stretches of 60 to 120 words (60-word passages, with an item ranked by its best one, found seven points more than
+whole messages). Passages are contiguous and cover the original, so that a passage is two offsets, its neighbours are
+adjacent, and every byte can be found. A line too long for a passage is cut at a space, else where a word begins, else
+between any two characters.
 
-A word here is a run of letters, digits and underscores, or of characters beyond ASCII. The analysis may see more words
-in it; this only measures length: the bytes are looked at in blocks, and each cut takes a few look-ups among the starts
-of words and lines. Every passage is bounded in bytes as well, so that a text of blanks or of
-one endless word is cut too.
+A word here is a run of letters, digits and underscores, or of characters beyond ASCII. The analysis may find more words
+in it; this only measures length: the bytes are read in blocks, and each cut takes a few look-ups among the starts of
+words and lines. Passages are bounded in bytes as well, so that a text of blanks or of one endless word is cut too.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from dataclasses import dataclass
 from typing import Final
 
 LEAST_WORDS: Final = 60
-"""Words that a passage has before a line end may close it; fewer remain only at the end, or where bytes run out."""
+"""Least words of a passage that ends at a line end; fewer only at the end of the text, or where bytes run out."""
 AIM_WORDS: Final = 90
-"""The last line end up to here closes the passage, if there is one."""
+"""A passage ends at the last line end up to this number of words, if there is one."""
 MOST_WORDS: Final = 120
-"""Words of a passage: past it a line is cut."""
+"""Most words of a passage: beyond it a line is cut."""
 MOST_BYTES: Final = 1_024
-"""Bytes of a passage: twice what 90 words of code, logs or prose take. Reached by blanks, base64 and the like, and by
-scripts without spaces, of which it holds about 340 characters."""
+"""Most bytes of a passage: twice the size of 90 words of code, logs or prose. Reached by blanks, base64 and the like,
+and by scripts without spaces, of which it holds about 340 characters."""
 
 _BLOCK: Final = 32_768
-"""Bytes that are looked at together: large against MOST_BYTES, small enough to stay in a processor's cache."""
+"""Bytes that are read at once: much more than MOST_BYTES, few enough to stay in a processor's cache."""
 _WORD: Final = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
 _LINE_FEED: Final = re.compile(rb"\n")
 _CHARACTER_BYTES: Final = 4
@@ -40,8 +39,8 @@ _CHARACTER_BYTES: Final = 4
 def passages(original: bytes) -> Iterator[tuple[int, int]]:
     """The passages of an original as byte ranges, in order: contiguous, covering, none empty.
 
-    Cuts between whole characters if the original is UTF-8, else anywhere. In raw JSON a cut never parts a backslash
-    from the letter behind it. Takes time linear in the bytes that are taken from it.
+    Cuts between whole characters if the original is UTF-8, else anywhere. In raw JSON a cut never separates a backslash
+    from the letter after it. Takes time linear in the bytes of the passages that are consumed.
     """
     start, size = 0, len(original)
     while start < size:
@@ -54,7 +53,7 @@ def passages(original: bytes) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some of an original, up to `end`: where its words and its lines begin, as offsets in the original."""
+    """A part of an original up to `end`: offsets of its words and lines in the original."""
 
     end: int
     words: Sequence[int]
@@ -70,7 +69,7 @@ class _Block:
         )
 
     def cut(self, original: bytes, start: int) -> int:
-        """Where the passage that begins at `start` ends."""
+        """End of the passage that begins at `start`."""
         first = bisect_left(self.words, start)
         most = min(start + MOST_BYTES, self._word(first + MOST_WORDS))
         if most >= self.end:
@@ -89,12 +88,12 @@ class _Block:
         return _whole(original, word if word > least else most, start)
 
     def _word(self, number: int) -> int:
-        """Where a word of the block begins; past its last one, the block's end."""
+        """Offset of a word of the block; beyond the last one, the block's end."""
         return self.words[number] if number < len(self.words) else self.end
 
 
 def _whole(original: bytes, cut: int, start: int) -> int:
-    """The cut moved back, if need be, to the beginning of a character, and before a backslash that ends there."""
+    """The cut, moved back if necessary to the beginning of a character and before a backslash."""
     for at in range(cut, max(cut - _CHARACTER_BYTES, start), -1):
         if original[at] & 0xC0 != 0x80:
             cut = at

@@ -1,16 +1,16 @@
-"""The lines of an original that match a regular expression, in time that grows with the original and never faster.
+"""The lines of an original that match a regular expression, in time linear in the original.
 
-Theory. Expressions come from models, and so from whatever text the models read: they are hostile until shown otherwise.
+Theory. Expressions come from models, and so from any text that models read: they must be treated as hostile.
 RE2 has no backtracking; its cost is at worst (size of the compiled expression) x (bytes searched), at 7 to 9 ns each
 when its automaton does not fit its memory. So bounding the length of the expression, the memory, and that product
 bounds the work. Matching is by line: `never_nl` keeps a match from crossing a line end, so that one search for each
 matching line, begun where that line ended, passes over each byte once.
 
 A search cannot be stopped, so none is long: an original is searched in pieces that end with a line, and between them
-the caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see what
-stands around them, so `^`, `$` and word boundaries mean what they always do; only a match that is longer than the
-overlap can be missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that many
-callers' searches do not take all processors, long pieces take turns.
+the caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see the
+surrounding text, so `^`, `$` and word boundaries work as usual; only a match that is longer than the
+overlap can be missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that the
+searches of many callers do not take all processors, long pieces take turns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_EXPRESSION: Final = 1_000
 MAX_CONTEXT_LINES: Final = 100
 """Lines before and after a match: with one match a page is then full."""
 MAX_MEMORY: Final = 8_388_608
-"""Bytes for a compiled expression and its automaton: RE2's own default. Larger expressions are refused by RE2."""
+"""Bytes for a compiled expression and its automaton: RE2's own default. Larger expressions are rejected by RE2."""
 MAX_WORK: Final = 1_073_741_824
 """Size of the compiled expression (instructions; a letter is one, `.` ten) times bytes of the original. At worst 9 ns
 each, so 9 s for the most hostile pair; the ordinary expression takes 0.1 to 3 ms a MiB whatever its size."""
@@ -39,13 +39,13 @@ PIECE_WORK: Final = 16_777_216
 """Size of the compiled expression times bytes that are searched in one go: at worst 0.15 s. An expression of twenty
 letters gets pieces of 800 KB."""
 MIN_PIECE: Final = 2_048
-"""Bytes of a piece at least; what compiles to so much that these are too many is refused."""
+"""Least bytes of a piece; an expression that compiles to so much that these are too many is rejected."""
 OVERLAP: Final = 4
 """The part of a piece that the next one of the same line begins with: a quarter."""
 TURN_WORK: Final = 1_048_576
 """From this work on, pieces of all callers take turns: a hundredth of a second at worst."""
 MAX_MATCHING_LINES: Final = 100_000
-"""Matching lines: at 5 to 9 us each, under a second. More are no answer to a question."""
+"""Most matching lines: at 5 to 9 us each, under a second. More are not useful."""
 
 _KINDS: Final = (
     "missing ]", "missing )", "unexpected )", "trailing \\", "no argument for repetition operator",
@@ -63,7 +63,7 @@ _TURN: Final = Lock()
 
 
 def _never() -> None:
-    """Nobody stops the search."""
+    """Never stop the search."""
 
 
 def matching_stretches(
@@ -194,12 +194,12 @@ def _compile(match: PatternMatch) -> Any:
             field=_FIELD,
         ) from None
     finally:
-        # The module keeps the last 128 expressions, with up to 8 MiB each: a gift to who sends hostile ones.
+        # The module keeps the last 128 expressions, with up to 8 MiB each, which hostile callers could exploit.
         re2.purge()
 
 
 def _reason(error: Exception, expression: str) -> str:
-    """What RE2 says is wrong, and at which character, without quoting the expression."""
+    """RE2's error and its position, without quoting the expression."""
     cause = error.args[0] if error.args else b""
     text = cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
     kind = next((kind for kind in _KINDS if text.startswith(kind)), "malformed")

@@ -1,10 +1,10 @@
 """Which items of a history a query finds, best first.
 
 Theory. Items whose stash id or call id the query names come first, the newest before the others. After them come items
-by their best passage: BM25 ranks all, and the best few dozen are looked at again for terms that stand close together
-(`prompt_sidecar.recall.rerank`). Equals stand by recency, as what an agent saw last is most likely what it means.
+by their best passage: BM25 ranks all, and the best few dozen are ranked again by the proximity of terms
+(`prompt_sidecar.recall.rerank`). Equal items are ordered by recency, as an agent most likely means what it saw last.
 
-More is ranked only when it is asked for: who wants five items of twenty thousand costs the ranking of a hundred.
+Items are only ranked as needed: for five items of twenty thousand about a hundred are.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from prompt_sidecar.recall.index import Hit
 from prompt_sidecar.recall.item import HistoryItem
 
 RANKED: Final = 128
-"""Items ranked at once: twice what one answer shows, for those that are gone or alike."""
+"""Items ranked at once: twice the most of one answer, as some are gone or alike."""
 WIDER: Final = 8
-"""How many times more are ranked when these do not suffice."""
+"""Factor by which more are ranked if these do not suffice."""
 RERANKED: Final = rerank.CANDIDATES
-"""Items looked at a second time."""
+"""Items that are ranked again."""
 RERANKED_BYTES: Final = 16_777_216
 """Bytes of originals read for that, the best first: some 30 ms where results are huge, else under 1 ms."""
 LEAST_NAME: Final = 6
@@ -47,14 +47,14 @@ class Candidate:
     score: float
     """BM25's; 0 where the query names the item."""
     rank: float
-    """What orders candidates."""
+    """Sort key of candidates."""
     hit: Hit | None
     """Its best passage; None: show its start."""
 
 
 @dataclass(slots=True)
 class Ranking:
-    """What is known of the items that match: the ranked ones one by one, of the rest how many there are."""
+    """The matching items: the ranked ones, and the number of the rest."""
 
     seen: set[int] = field(default_factory=set)
     alive: int = 0
@@ -63,19 +63,19 @@ class Ranking:
 
     @property
     def matching(self) -> int:
-        """Items that match and are there; of those that were not ranked it is not known which are gone."""
+        """Number of matching items that are still stored, at most: unranked ones are assumed to be."""
         return max(self.alive, self.total - self.gone)
 
     @property
     def exact(self) -> bool:
-        """Whether `matching` is: it is not, if some are gone and not all were ranked."""
+        """Whether `matching` is exact: not if some are gone and not all were ranked."""
         return self.gone == 0 or self.alive + self.gone >= self.total
 
 
 def weigh(history: History, terms: Sequence[str], most: int) -> tuple[dict[str, float], int]:
-    """The terms that count, with their rarity, and how many more were left out.
+    """The terms that are used, with their rarity, and the number of those left out.
 
-    Terms that stand nowhere find nothing and take no room; of the others the rarest count.
+    Terms without matches are ignored; of the others the rarest are used.
     """
     different = list(dict.fromkeys(terms))
     frequencies = dict(zip(different, history.frequencies(different), strict=True))
@@ -157,7 +157,7 @@ def _named(history: History, query: str) -> tuple[list[int], list[str]]:
 
 
 def _reranked(history: History, candidates: list[Candidate], weights: Mapping[str, float]) -> list[Candidate]:
-    """The candidates with the best of them looked at again; those that are gone keep their place by BM25 alone."""
+    """The candidates with the best of them ranked again; lost ones keep their place by BM25."""
     if len(weights) < 2:
         return candidates
     looked: dict[int, Candidate] = {}

@@ -1,7 +1,7 @@
-"""What a run's history knows of its items, by number, in arrays, so that a filter costs one comparison.
+"""The facts of a run's items in columns by number, so that a filter is one comparison for each item.
 
-Items are numbered in the order of recording, and numbers only grow: they are how the index knows items. An item that is
-recorded again gets a new number. What a filter asks about stands in one column each; 100,000 items are filtered in some
+Items are numbered in the order of recording, and numbers only grow: the index refers to items by them. An item that is
+recorded again gets a new number. Each property that filters use is a column; 100,000 items are filtered in some
 milliseconds.
 """
 
@@ -72,7 +72,7 @@ class Record:
             code = self._codes[item.tool] = len(self._codes)
             for name in {item.tool, plain_name(item.tool)}:
                 self._tools.setdefault(name, []).append(code)
-        # Where memory cannot be had for one of them, none is longer than the others.
+        # If memory runs out, all columns keep the same length.
         try:
             self._items.append(item)
             self._role_column.append(_ROLES[item.role])
@@ -91,7 +91,7 @@ class Record:
         return number
 
     def correct(self, number: int, item: HistoryItem) -> None:
-        """Set right what is known of an item; what filters ask about stays as it was."""
+        """Correct an item's facts, except those that filters use."""
         self._items[number] = item
 
     def forget(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Record:
         del self._numbers[item.stash_id]
         if item.call_id:
             ids = self._calls[item.call_id]
-            ids.remove(item.stash_id)  # the oldest goes first, and stands in front
+            ids.remove(item.stash_id)  # the oldest is forgotten first, and is at the front
             if not ids:
                 del self._calls[item.call_id]
 
@@ -140,7 +140,7 @@ class Record:
         return _all_of(masks)
 
     def within(self, numbers: Sequence[int], query: SearchQuery) -> list[int]:
-        """Those of some numbers that pass the query's filters: a look at each of them, and at no other."""
+        """The given numbers that pass the query's filters; linear in the given numbers."""
         roles = {_ROLES[role] for role in query.roles}
         tools = {code for tool in query.tools for code in self._tools.get(tool, ())}
         chosen = {self._numbers[name] for name in query.stash_ids if name in self._numbers}
@@ -168,7 +168,7 @@ def _among(column: array[int], codes: AbstractSet[int]) -> Allowed:
 
 
 def _all_of(masks: Sequence[Allowed]) -> Allowed:
-    """Where each of the masks, all of one length, says 1: the bytes taken as one number, which is fastest."""
+    """The bitwise and of masks of one length, computed on whole masks as integers, which is fastest."""
     if len(masks) == 1:
         return masks[0]
     numbers = (int.from_bytes(mask, "little") for mask in masks)

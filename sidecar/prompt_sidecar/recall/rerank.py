@@ -1,21 +1,21 @@
-"""A second look at the best passages: what holds more of a query's terms, and holds them close together, comes first.
+"""Ranking the best passages again: those with more of a query's terms, and with these close together, come first.
 
-Theory. BM25 does not see order: a passage about `Error` that also holds `class` somewhere scores as the one that says
-`class Error`. And a term that stands in it often makes up for one that it lacks. So the best passages get a bonus on
+Theory. BM25 ignores order: a passage about `Error` that also has `class` somewhere scores like one with `class Error`.
+And many occurrences of one term compensate for a missing one. So the best passages get a bonus on
 their score, of two sums over the query's different terms, each weighed by its idf:
 
     for each term that the passage holds              weight
-    for each pair that stands within REACH terms      PAIR * min(weight, weight of the other) / distance
+    for each pair within a distance of REACH terms     PAIR * min(weight, weight of the other) / distance
 
 The first is the lower bound of BM25+ as its authors meant it, for terms that occur (Lv and Zhai, "Lower-Bounding Term
 Frequency Normalization", 2011); the library whose scores our index has adds it for absent ones too: it ranks nothing.
 The second is term proximity (Rasolofo and Savoy, "Term Proximity Scoring for Keyword-Based Retrieval Systems", 2003): a
-pair counts once, at its closest, with no other term of the query between. A name's parts stand side by side in a text
+pair counts once, at its closest, with no other term of the query between. A name's parts are adjacent in a text
 as in a query, so names count a little more as well.
 
-A bonus is never negative: passages that were not looked at stay behind those that were, in their order, and a place in
-the list is explained by two numbers. Measured on code retrieval, where it pays on the held-out half too, and on facts
-of recorded runs: docs/search-quality.md.
+A bonus is never negative: passages that were not ranked again stay behind those that were, in their order, and a place
+in the list is explained by two numbers. Measured on code retrieval, where it pays on the held-out half too, and on
+facts of recorded runs: docs/search-quality.md.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Final
 from prompt_sidecar.recall import analysis
 
 CANDIDATES: Final = 20
-"""Passages worth a second look, the best of as many items: 0.7 ms of work (p99 1.0). Looking at 50 finds
-half a point more of what stands between the tenth and the twentieth place, and no more of what stands before."""
+"""Passages that are ranked again, the best of as many items: 0.7 ms of work (p99 1.0). With 50 half a point more is
+found between the tenth and the twentieth place, and no more before."""
 REACH: Final = 4
 """Terms from one to the other; 2, 8 and 16 measure within a quarter of a point of it."""
 PAIR: Final = 2.0

@@ -2,7 +2,7 @@
 
 Theory. A selection is a list of byte ranges, each of whole characters. Pages cut it further, and never change it: the
 pages' bytes one after another are the selection's bytes. An offset is a byte of the original, so that a page can be
-found again from nothing but the same selection; the sidecar keeps no cursor.
+found again from the same selection alone; the sidecar keeps no cursor.
 
 How many bytes fill a page is found by counting the tokens of a prefix and correcting by what it came to: two or three
 counts of about a page each, on a window of eight bytes a token. What lies beyond the window is scanned only for line
@@ -38,10 +38,10 @@ _LINE_BLOCK: Final = 65_536
 
 
 def _never() -> None:
-    """Nobody stops the call."""
+    """Never stop the call."""
 
 
-def select(  # noqa: PLR0917 - the order in which the sentence goes: of what, which part, from where, how much
+def select(  # noqa: PLR0917 - the usual order: original, selection, offset, size
     original: bytes,
     content_type: str,
     selection: Selection,

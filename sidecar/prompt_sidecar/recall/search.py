@@ -1,13 +1,13 @@
 """Search of a run's history: a query in, snippets out, best first, within bounds that no history can pass.
 
-Theory. A search goes in four steps. What waits to be indexed is indexed. Items whose stash id or call id the query
+Theory. A search has four steps. Waiting items are indexed. Items whose stash id or call id the query
 names come first; after them items by their best passage (BM25), of equals the newest. One item after another is then
-read and cut to a snippet, until there are as many as were asked for, or their tokens are used up. Last, all is rendered
-and counted as a whole; what is over is taken from the last snippet.
+read and cut to a snippet, until there are as many as requested, or their tokens are used up. Last, all is rendered
+and counted as a whole; an excess is cut from the last snippet.
 
-So what is read and cut depends on what is shown, never on how much matches. Only the same text in many items is looked
-at beyond that, to be shown once; that has bounds of its own. An original that expired or was evicted cannot be shown:
-it is passed over and counted.
+So the cost depends on what is shown, not on how much matches. Only the same text in many items is read beyond that, to
+be shown once; that has bounds of its own. An original that expired or was evicted cannot be shown: it is skipped and
+counted.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from prompt_sidecar.recall.ranking import Candidate, Ranking, ranked, weigh
 from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Cut, Range, anchor, cut, neighbourhood
 
 LEAST_SNIPPET_TOKENS: Final = 16
-"""Tokens of a snippet that can be asked for: any character fits, as in a page of a retrieval."""
+"""Least tokens of a requested snippet: any character fits, as in a page of a retrieval."""
 LEAST_TOTAL_TOKENS: Final = 256
-"""Tokens of an answer that can be asked for: the sentence, one header and a line or two."""
+"""Least tokens of a requested answer: the sentence, one header and a line or two."""
 LEAST_SHOWN_TOKENS: Final = 24
 """A snippet is not shortened below this to fit in: a line of code."""
 FAIR_TOKENS: Final = 64
 """Rather than give each less than this, a few lines of code, fewer snippets are shown."""
 MESSAGE_TOKENS: Final = 48
-"""About what the sentence takes."""
+"""Estimated tokens of the sentence."""
 REPEATS: Final = 1_000
 """Items with a text already shown that one search looks at; the rest is not counted."""
 REPEAT_BYTES: Final = 16_777_216
@@ -53,7 +53,7 @@ REPEAT_BYTES: Final = 16_777_216
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What one answer may take."""
+    """Bounds of one answer."""
 
     snippets: int
     snippet_tokens: int
@@ -62,11 +62,11 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the sentence of an answer tells beside what was found."""
+    """Facts for the sentence of an answer, in addition to the result."""
 
     exact: bool
     filtered: bool
-    """By anything but iterations, which the sentence names."""
+    """Whether there is a filter other than by iterations, which the sentence names."""
     searchable: bool
     indexed_from: int
     last_iteration: int
@@ -74,7 +74,7 @@ class _Facts:
 
 @dataclass(slots=True)
 class _Shown:
-    """The snippets so far, and what it takes to cut another."""
+    """The snippets so far, and the state for cutting more."""
 
     history: History
     weights: Mapping[str, float]
@@ -89,28 +89,28 @@ class _Shown:
     used: int = MESSAGE_TOKENS + HEAD_TOKENS
     gone: int = 0
     again: int = 0
-    """Items looked at that brought no new snippet, and their bytes."""
+    """Items that were read without a new snippet, and their bytes."""
     again_bytes: int = 0
 
     @property
     def full(self) -> bool:
-        """Whether there are as many as were asked for."""
+        """Whether there are as many snippets as requested."""
         return len(self.snippets) == self.bounds.snippets
 
     @property
     def exhausted(self) -> bool:
-        """Whether enough was looked at that brought nothing."""
+        """Whether the bounds for items without a new snippet are reached."""
         return self.again >= REPEATS or self.again_bytes >= REPEAT_BYTES
 
     def room(self, matching: int) -> int:
-        """Tokens that the next one may take, so that as many as were asked for, or match, find room after it."""
+        """Tokens of the next snippet, so that the remaining ones have room too."""
         left = self.bounds.total_tokens - self.used
         coming = min(self.bounds.snippets, matching) - len(self.snippets)
         coming = max(1, min(coming, left // (FAIR_TOKENS + QUOTE_TOKENS)))
         return min(self.bounds.snippet_tokens, left // coming - QUOTE_TOKENS)
 
     def show(self, candidate: Candidate, room: int) -> bool | None:
-        """Cut a snippet and keep it: True; False if there is nothing new to show; None if there is no room."""
+        """Cut and keep a snippet. True if done, False if there is nothing new to show, None if there is no room."""
         item = candidate.item
         original = self.history.read([item.stash_id]).get(item.stash_id) if candidate.alive else None
         if original is None:
@@ -290,7 +290,7 @@ def _shortened(
 
 
 def _message(found: Found, facts: _Facts) -> str:
-    """A sentence or a few short ones, of numbers and words of ours only."""
+    """A few short sentences without text of the history."""
     first, last = found.first_iteration, found.last_iteration
     if first > last:
         searched = f"no such iteration is indexed, only {facts.indexed_from}-{facts.last_iteration}"

@@ -6,15 +6,15 @@ is sorting numbers, of which Python's sort finds the runs that are in order alre
 once (8 bytes, and 4 that say where its postings begin) and each posting as its lower 16 bits. So a term that occurs
 once takes 14 bytes, where a dict of strings takes 150, and one that occurs everywhere takes two bytes a passage.
 
-Terms themselves are not kept: a hash stands for its term. Python's own hash of a string is used: it is cached in the
-string, and keyed at random in each process, so that nobody can prepare terms that collide. Among a million different
+Terms themselves are not stored, only their hashes. Python's own hash of a string is used: it is cached in the
+string, and keyed at random in each process, so that colliding terms cannot be prepared. Among a million different
 terms one is mistaken for an asked one with a probability of 4e-9. Where the environment fixes Python's hash seed, the
 probability is the same for text that was not written to collide.
 
-A frequency that 4 bits cannot say (15 or more) stands in a short list beside: exact, not cut off.
+A frequency that does not fit 4 bits (15 or more) is stored exactly in a separate map.
 
-Arrays of the standard library serve. numpy sorts and gathers ten times as fast, off the answer's path and in queries of
-the commonest words; but it takes 73 MB on disk, 11 in memory and a tenth of a second at every start.
+The arrays are those of the standard library. numpy sorts and gathers ten times as fast, off the answer's path and in
+queries of the commonest words; but it takes 73 MB on disk, 11 in memory and a tenth of a second at every start.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _TAIL_BITS: Final = _PLACE_BITS + _FREQUENCY_BITS
 _HASH: Final = 0xFFFF_FFFF_FFFF_0000
 _TAIL: Final = 0xFFFF
 _LONG: Final = 15
-"""The frequency that says: see the list beside."""
+"""The frequency value that refers to the separate map."""
 _OBJECT_BYTES: Final = 600
 """The segment and its arrays besides their contents, allocation rounded up."""
 _LONG_BYTES: Final = 150
-"""An entry of the list beside."""
+"""Memory of an entry of the separate map."""
 _LOWEST: Final = 0 if sys.byteorder == "little" else 3
 """Which 16 bits of a number are its lowest, in the order of memory."""
 

@@ -1,4 +1,4 @@
-"""Which stretch of an original a search shows, around the passage that it found.
+"""Choosing the part of an original that a search shows, around the passage that it found.
 
 Theory. A passage is cut to be ranked; a snippet is cut to be read. It is the best passage with its neighbours that hold
 a term too; where that is short, with some lines around it. Whatever is longer than a snippet may be, is cut down to
@@ -50,7 +50,7 @@ class Cut:
     tokens: int
 
 
-def neighbourhood(  # noqa: PLR0917 - what, in what, around which part, for whom, how far
+def neighbourhood(  # noqa: PLR0917 - text, its passages, the best one, the query, the size
     original: bytes,
     content_type: str,
     passages: Sequence[Range],
@@ -143,7 +143,7 @@ def cut(original: bytes, within: Range, around: Range, most_tokens: int, count: 
         needed = tokens(*tried)
         if needed <= most_tokens or size == 1:
             fits, came_to = tried, needed
-    return _told(original, fits, came_to)
+    return _described(original, fits, came_to)
 
 
 def _aligned(original: bytes, bounds: Range, around: Range, size: int) -> Range:
@@ -169,7 +169,7 @@ def _aligned(original: bytes, bounds: Range, around: Range, size: int) -> Range:
     return start, end
 
 
-def _told(original: bytes, shown: Range, tokens: int) -> Cut:
+def _described(original: bytes, shown: Range, tokens: int) -> Cut:
     start, end = shown
     first = 1 + original.count(b"\n", 0, start)
     return Cut(

@@ -10,12 +10,12 @@ So "is it alive?" is two comparisons, the dead are always at the front, and noth
 it has run shows in memory used, never in an outcome.
 
 Budgets count bytes as held. A run over its budget loses its own oldest entries. When all runs together are over theirs,
-the same owner's other runs give first, the longest idle one before the others; then the other owners' runs likewise;
+the same owner's other runs lose entries first, beginning with the longest idle; then the other owners' runs likewise;
 then the run itself. So what an owner can take from others is bounded by one run's budget, and an entry never evicts
 itself. Every loss is counted by cause and leaves a tombstone, so that EXPIRED and EVICTED are not taken for NOT_FOUND.
 
-No cache library serves. cachetools' TTLCache has one budget, renews entry by entry, expires all that is due at one
-stretch, and answers every miss alike. diskcache keeps originals on disk, where text of prompts has no business to be.
+No cache library is suitable. cachetools' TTLCache has one budget, renews entry by entry, expires all that is due at one
+stretch, and does not distinguish misses. diskcache writes originals to disk, where text of prompts must not be.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from prompt_sidecar.recall.holding import (
 from prompt_sidecar.recall.outcome import Outcome
 
 RUN_ENTRIES: Final = 100_000
-"""Originals that one run keeps: as many as a prompt may hold messages, each with about one item worth trimming."""
+"""Most originals of one run: as many as a prompt may have messages, each with about one trimmable item."""
 TOTAL_ENTRIES: Final = 250_000
-"""Originals that all runs keep. Each costs about 300 bytes beside its content: 75 MB when all are there."""
+"""Most originals of all runs. Each takes about 300 bytes besides its content: 75 MB in all."""
 RUN_TOMBSTONES: Final = 16_384
 """Expired and, apart from them, evicted ids that a run remembers (170 bytes each); past it the oldest are NOT_FOUND."""
 SWEEP_SLICE: Final = 256
-"""Dead entries that one slice of a sweep takes off: 0.8 ms, so that no call waits longer for the lock."""
+"""Dead entries that one slice of a sweep removes: 0.8 ms, so that no call waits longer for the lock."""
 PUT_SLICE: Final = 4
-"""Dead entries that each put takes off, 3 us each: what is dead goes faster than new entries come."""
+"""Dead entries that each put removes, 3 us each: faster than new entries are added."""
 COMPRESS_AT_ONCE: Final = 1_048_576
 """Bytes from which an original is compressed before it is stored (3 ms a MiB): kept raw, it would evict too much."""
 COMPRESS_SLICE: Final = 262_144
@@ -58,13 +58,13 @@ COMPRESS_SLICE: Final = 262_144
 PEEK_SLICE: Final = 1_024
 """Ids that `alive` looks up at one stretch: 0.5 ms, so that no call waits longer for the lock."""
 WAITING_BYTES: Final = 4_194_304
-"""Bytes that may wait, raw, for compression; past it a put compresses the oldest itself. Small beside the budgets."""
+"""Most raw bytes that wait for compression; beyond it a put compresses the oldest. Small compared to the budgets."""
 
 
 class Stash:
     """The originals of all runs. Thread-safe: one lock, never held while bytes are compressed or decompressed.
 
-    Runs are named by an opaque key that tells callers apart; an id is looked up in its own run only. Runs stay known
+    Runs have an opaque key that includes the caller; an id is looked up in its own run only. Runs stay known
     until `forget`: how many there may be is for the caller to bound.
     """
 
@@ -113,7 +113,7 @@ class Stash:
         """Store an original; False if it can never be held.
 
         The same id again keeps the first bytes and renews their time to live, so that a retry changes nothing. An id
-        that expired or was evicted is stored anew.
+        that expired or was evicted is stored again.
         """
         return self.put_all(run_key, owner, ((stash_id, original, content_type),))[0]
 
@@ -186,13 +186,13 @@ class Stash:
     def peek(self, run_key: str, stash_ids: Iterable[str]) -> dict[str, bytes]:
         """The originals of those of the ids that are alive. Not a retrieval: renews nothing, counts nothing.
 
-        For search and index, which read what nobody asked for by its id. The caller bounds how many ids there are.
+        For search and index, whose reads are not retrievals. The caller bounds how many ids there are.
         """
         with self._lock:
             run, now = self._runs.get(run_key), self._now()
             if run is None:
                 return {}
-            # The pair, not the entry: an entry that goes loses its bytes.
+            # The pair, not the entry: removing an entry clears its bytes.
             found = {
                 stash_id: (entry.data, entry.size)
                 for stash_id in stash_ids
@@ -241,7 +241,7 @@ class Stash:
             self._stir(self._run(run_key))
 
     def forget(self, run_key: str) -> None:
-        """Drop all that is known of a run, now. Not a loss: it was asked for. Later it is RUN_UNKNOWN."""
+        """Forget a run at once, on request, so it counts as no loss. Later it is RUN_UNKNOWN."""
         with self._lock:
             run = self._runs.pop(run_key, None)
             if run is None:
@@ -385,7 +385,7 @@ class Stash:
             self._leave(run)
 
     def _leave(self, run: RunEntries) -> None:
-        """A run without entries stands in no order."""
+        """Remove a run without entries from all orders."""
         self._idle.pop(run.key, None)
         if (siblings := self._owners.get(run.owner)) is not None:
             siblings.pop(run.key, None)
@@ -411,7 +411,7 @@ class Stash:
                 self._bounds.add("limits.run_stash_bytes" if run.held > self._run_bytes else "limits.run_entries")
             self._lose(run.oldest(), Cause.EXPIRED if dead else Cause.RUN_BUDGET)
         while self._held > self._total_bytes or self._entries > self._total_entries:
-            # What is dead goes before anything that lives.
+            # Dead entries are removed before live ones.
             if self._deadlines.due(now) is None:
                 over = self._held > self._total_bytes
                 self._bounds.add("limits.stash_bytes" if over else "limits.total_entries")
@@ -420,7 +420,7 @@ class Stash:
                 self._expire_due(now, 1)
 
     def _victim(self, run: RunEntries) -> RunEntries:
-        """The run that gives first: the same owner's longest idle other run, then another owner's, then `run` itself.
+        """The run that loses entries first: the same owner's longest idle other run, then another owner's, then `run`.
 
         `run` was used last, so it is at the front of an order only if it is alone there.
         """

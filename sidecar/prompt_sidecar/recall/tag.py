@@ -1,14 +1,14 @@
-"""The line that begins what our model-facing tools answer: an inert label with a keyed tag over all that follows it.
+"""The first line of the answers of our model-facing tools: an inert label with a keyed tag over the rest.
 
     [recalled id=ab3dq7ghjk: bytes 0-16,000 of 48,210, lines 1-400 of 1,200; more follows at offset 16000; tag=...]
 
 A tool's answer comes back in the next prompt as a tool result. It must not be stashed or indexed again, or recall would
 feed on itself; and no other text may have that exemption. So the first line carries a keyed hash over kind, id,
 headline and everything after it, under the run's own key: an answer of another run, an edited one or a forged one is
-ordinary text. The tag gives no authority and is no secret: who copies a whole answer has text that is in the stash.
+ordinary text. The tag grants no authority and is not secret: a copy of a whole answer only repeats stored text.
 
-Agents trim and pad the end of a result and respell its line ends. The hash is over a text without either, so that both
-are forgiven; every other change makes the answer ordinary text.
+Agents trim and pad the end of a result and change its line ends. The hash ignores both; every other change makes the
+answer ordinary text.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ID: Final = re.compile(f"{_SET}{{{ID_CHARACTERS}}}")
 
 
 class AnswerKind(StrEnum):
-    """What a tool's answer is. A notice is a sentence, such as that an id was not found or an argument is wrong."""
+    """Kind of a tool's answer. A notice is a sentence, such as that an id was not found or an argument is wrong."""
 
     RECALLED = "recalled"
     FOUND = "found"
@@ -85,7 +85,7 @@ def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str
 def recognise(key: bytes, text: str) -> Recognised | None:
     """Tell whether a tool's result is an answer of ours in this run, as it was made; None if not. Linear time.
 
-    Ask only about results of calls of our own tools: the tag says who wrote a text, not that it is in its place.
+    Use it only for results of calls of our own tools: the tag proves the author of a text, not its position.
     """
     if not text.startswith(_OPENINGS):
         return None
