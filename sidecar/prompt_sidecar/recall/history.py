@@ -351,7 +351,7 @@ class History:
             self._index.remove(number)
 
     def _shrink(self) -> None:
-        """Build the index anew from the newest iterations, up to half the bound."""
+        """Rebuild the index from the newest iterations, up to half the bound."""
         with self._record_lock:
             if self._current >= 0 and self._states[self._current] == _State.WAITING:
                 self._costs[self._current] = self._index.bytes - self._current_start

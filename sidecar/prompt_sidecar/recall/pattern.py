@@ -176,7 +176,7 @@ def _compile(match: PatternMatch) -> Any:
         )
     if "\\C" in _ESCAPE.findall(match.expression):
         # The one thing that `never_nl` does not hold back: each search could run on to the end of the original.
-        raise InvalidRequest("\\C stands for any byte; accepted: whole characters, such as `.`", field=_FIELD)
+        raise InvalidRequest("\\C matches any byte; accepted: whole characters, such as `.`", field=_FIELD)
     options = re2.Options()
     options.max_mem = MAX_MEMORY
     options.log_errors = False  # RE2 would write the expression to stderr
@@ -186,7 +186,7 @@ def _compile(match: PatternMatch) -> Any:
     try:
         return re2.compile("(?m)" + match.expression, options)
     except UnicodeEncodeError:
-        raise InvalidRequest("the expression holds half a character; accepted: Unicode text", field=_FIELD) from None
+        raise InvalidRequest("the expression has a lone surrogate; accepted: Unicode text", field=_FIELD) from None
     except re2.error as error:
         raise InvalidRequest(
             f"not an RE2 expression: {_reason(error, match.expression)}; "

@@ -4,7 +4,7 @@ Theory. A selection is a list of byte ranges, each of whole characters. Pages cu
 pages' bytes one after another are the selection's bytes. An offset is a byte of the original, so that a page can be
 found again from the same selection alone; the sidecar keeps no cursor.
 
-How many bytes fill a page is found by counting the tokens of a prefix and correcting by what it came to: two or three
+How many bytes fill a page is found by counting the tokens of a prefix and correcting it by the result: two or three
 counts of about a page each, on a window of eight bytes a token. What lies beyond the window is scanned only for line
 feeds, at memory speed, so a page of a 50 MB original costs little more than one of a 50 KB one.
 """

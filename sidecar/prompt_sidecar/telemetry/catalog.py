@@ -396,13 +396,13 @@ MEMORY_SIZE: Final = Metric(
     "prompt_sidecar.memory.size",
     Kind.GAUGE,
     "By",
-    "Bytes, estimated, that runs keep beside their originals: last prompts, ledgers, indexes, records of histories.",
+    "Bytes, estimated, that runs keep besides their originals: last prompts, ledgers, indexes, records of histories.",
 )
 BUFFERS_SIZE: Final = Metric(
     "prompt_sidecar.buffers.size",
     Kind.GAUGE,
     "By",
-    "Bytes, estimated, that are kept for a while beside runs, each kind within a bound of its own: drafts of prompts "
+    "Bytes, estimated, that are kept for a while besides runs, each kind within a bound of its own: drafts of prompts "
     "whose calls had to end, answers that their callers have yet to take, encoded parts of answers, calibration "
     "factors.",
     {"buffer": ("drafts", "untaken_answers", "answer_parts", "calibration")},
@@ -416,7 +416,7 @@ PROCESS_MEMORY: Final = Metric(
     {"state": ("resident", "baseline", "limit")},
 )
 MEMORY_LIMIT: Final = Metric(
-    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep beside their originals."
+    "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep besides their originals."
 )
 HISTORY_SIZE: Final = Metric(
     "prompt_sidecar.history.size", Kind.GAUGE, "By", "Bytes of originals recorded in all histories, before compression."

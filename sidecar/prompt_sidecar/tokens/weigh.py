@@ -1,9 +1,8 @@
-"""Tokens of a message: its items one by one, and what stands around them.
+"""Tokens of a message: its items one by one, and their framing.
 
-Counts are of decoded text, so that every spelling of a message weighs the same. Encrypted text, which no tokenizer
-counts, is weighed by its length, and told apart so that calibration can weigh it by a factor of its own. What a
-provider puts around messages is not published in full; the constants follow the figures that are, and are the same for
-every format.
+Counts are of decoded text, so that they do not depend on a message's encoding. Encrypted text, which no tokenizer
+counts, is estimated by its length and counted separately, as it has a calibration factor of its own. Providers do not
+publish their framing in full; the constants follow the published figures, and are the same for every format.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from prompt_sidecar.prompt.items import ItemKind, Message
 PER_MESSAGE: Final = 4
 """Role and separators: 3 and 1 in OpenAI's cookbook, "How to count tokens with tiktoken"."""
 PRIMING: Final = 3
-"""What opens the answer, same source."""
+"""Tokens that begin the answer; same source."""
 IMAGE_TOKENS: Final = 1_600
 """An image at its largest in Anthropic's "Vision" page; OpenAI's high detail is 765 to 1,105 for common sizes."""
 BINARY_CHARACTERS: Final = 4_096
-"""Characters from which an unbroken run in an unknown block is taken for encoded binary, which is not read as text."""
+"""Length from which an unbroken run in an unknown block is treated as encoded binary rather than text."""
 BINARY_TOKENS: Final = 1_600
-"""Tokens that such a run is taken for, for each 100,000 characters or part of them: about a page of a document."""
+"""Tokens of such a run for each 100,000 characters or part of them: about a page of a document."""
 
 
 class Weight(NamedTuple):
@@ -43,8 +42,8 @@ def weigh(
 
     Args:
         messages: the messages.
-        count_many: counts each of some texts, and may raise, to stop when the caller is gone.
-        call_tokens: what the format puts around a call, and around a result.
+        count_many: counts several texts, and may raise to stop when the caller has cancelled.
+        call_tokens: the format's framing of a call, and of a result.
     """
     texts: list[str] = []
     binary: list[int] = []

@@ -114,7 +114,7 @@ class Policy:
     Off: it would change what the agent asked for, and all that is not valid is removed anyway."""
     trim_beside_provider: bool = False
     """Whether a prompt is trimmed though its body asks the provider to do so too. Off: what is trimmed twice is trimmed
-    by rules that do not know of each other."""
+    by independent rules."""
 
     @property
     def oldest_share(self) -> float:
@@ -225,7 +225,7 @@ PRESETS: Mapping[str, Policy] = {
     ),
 }
 """`cache_first` keeps the provider's prompt cache warm, `lean` the prompt small; `cap_only` and `fit_only` are the two
-plain rules. `lean` has no registry: it would change at every call, and stands before all messages in some formats."""
+plain rules. `lean` has no registry: it would change at every call, and precedes all messages in some formats."""
 
 DEFAULT_PRESET = "cache_first"
 

@@ -1,11 +1,11 @@
 """Repeated calls: the same tool with the same arguments, and the same result again.
 
 A model that reads a file twice, or polls a status that does not change, pays twice for one text. Each repetition is
-told as a fact, with the places of the older result, so that a policy may clip that to a pointer to the newer one.
+reported, with the places of the older result, so that a policy may clip that to a pointer to the newer one.
 
-A call is known by a digest of the tool's name, its arguments in canonical JSON (so that neither the order of keys nor
-white space makes it another call) and all that its result holds. What came in between does not matter: where the result
-is the same again, so is what the pointer leads to.
+A call is identified by a digest of the tool's name, its arguments in canonical JSON (so that neither the order of keys
+nor white space makes it another call) and all that its result holds. What came in between does not matter: where the
+result is the same again, so is what the pointer leads to.
 
     call ──► open, by id ──► its result comes ──► (tool, arguments, result) seen before? ──► Repetition
              of the block that made it
@@ -66,7 +66,7 @@ class Repetition:
     message: int
     """Index of the newer result's message in the history."""
     older: tuple[Place, ...]
-    """Places of the texts of the result before; the ones before that were told with it. Empty if it had no text."""
+    """Places of the texts of the result before; earlier ones were reported with it. Empty if it had no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class RepeatedFigures:
 
 
 # What a step keeps is a tuple: two of them and a call are made for each call of a run, and a frozen dataclass is three
-# times as dear to make.
+# times as slow to create.
 
 
 class _Call(NamedTuple):

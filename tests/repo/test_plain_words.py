@@ -1,0 +1,66 @@
+"""Code, protos and documents use the glossary's words, not the idioms that these replace."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CLEAN = (
+    "protos/prompt_sidecar/v1/*.proto",
+    "sidecar/prompt_sidecar/errors.py",
+    "sidecar/prompt_sidecar/prompt/*.py",
+    "sidecar/prompt_sidecar/recall/*.py",
+    "sidecar/prompt_sidecar/telemetry/*.py",
+    "sidecar/prompt_sidecar/tokens/*.py",
+    "sidecar/prompt_sidecar/trim/*.py",
+)
+"""Files that are checked."""
+WORDS = {
+    r"\b(?:a )?bounds? that bit\b|\bcan bite\b|\bwhen it bites\b": "the limit was reached",
+    r"\bnot (?:said|told)\b|\bnobody (?:said|told|says|tells)\b": "unset, not reported",
+    r"\bwhat is said of\b|\bis said of\b": "describe it",
+    r"\bmend(?:s|ed|ing)?\b": "fix, replace",
+    r"\bhalf (?:a )?character\b|\bhalves of a character\b|\bhalf one\b": "lone surrogate",
+    r"\ba key twice\b|\bkey that stands twice\b": "duplicate key",
+    r"\bgoes? back (?:as it came|untouched|byte)": "is returned unchanged",
+    r"\banew\b": "again",
+    r"\bwhoever\b": "any client, the caller",
+    r"\bheld (?:to|against)\b": "compared with",
+    r"(?<!def )(?<!\.)\bbeside\b": "besides, in addition to, next to",
+    r"\bturns that are over\b": "finished turns",
+    r"\bwhat (?:came|became) of\b|\bwhat .{1,40} came to\b": "outcome",
+    r"\bstands? (?:at|in|before|after|inside|around|between|for) ": "is, is placed",
+    r"\bknows? (?:of|about)\b": "contains, has",
+    r"\bis dear\b|\bas dear\b": "takes longer",
+    r"\blikeliest to\b|\bat his first word\b": "most likely to",
+    r"\b(?:is|are|was|were) told (?:from|apart)\b|\btold apart\b|\btells? apart\b": "distinguished",
+    r"\bno (?:JSON|object|string|error|text|tokenizer)\b(?= (?:is|was)\b)": "not a …",
+}
+"""An idiom, as a regular expression, and what to write instead."""
+OWN_TEXT = ("The registry, which stands in ", "Quotes stand between <<")
+"""Text for models, which is part of the behaviour and stays as it is."""
+
+
+def test_idioms_are_not_used() -> None:
+    """None of the checked files has an idiom that the glossary replaces."""
+    found = []
+    for pattern in CLEAN:
+        files = sorted(ROOT.glob(pattern))
+        assert files, pattern
+        for file in files:
+            lines = file.read_text(encoding="utf-8").splitlines()
+            for number, line in enumerate(lines, 1):
+                if any(text in line for text in OWN_TEXT):
+                    continue
+                for words, instead in WORDS.items():
+                    idiom = re.search(words, line, re.IGNORECASE)
+                    if idiom is not None:
+                        found.append(f"{file.relative_to(ROOT)}:{number}: {idiom[0]!r}; write: {instead}")
+    assert [] == found, "\n".join(found)
+
+
+def test_idioms_would_be_found() -> None:
+    """The list matches the phrases for which it was made."""
+    examples = ("a bound that bit", "Not said: refused", "it is decided anew", "where our text stands in the prompt")
+    assert all(any(re.search(words, line, re.IGNORECASE) for words in WORDS) for line in examples)
