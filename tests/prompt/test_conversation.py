@@ -126,8 +126,8 @@ def test_empty_parts() -> None:
 
 def test_system_message() -> None:
     """A system message reads back as one text."""
-    assert TYPED.system_message is not None
-    message = TYPED.read(TYPED.system_message("ours"), "f")
+    assert TYPED.placement.message is not None
+    message = TYPED.read(TYPED.placement.message("ours"), "f")
     assert (Role.SYSTEM, [("text", (0,), "ours")]) == (message.role, shown(message.items))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.body import split
-from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.format import Format, Stands
 from prompt_sidecar.prompt.items import ItemKind, Role
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.reading import OPENAI, identity, read, shown
@@ -150,13 +150,13 @@ def variant(model: str, first: Any = None, **members: Any) -> Format:
 )
 def test_a_model_that_takes_system_messages_first_only(model: str) -> None:
     """Its provider refuses one anywhere else."""
-    assert variant(model).only_leading
+    assert variant(model).placement.lists is Stands.LEADING
 
 
 @pytest.mark.parametrize(("model", "none"), [("o1-mini", True), ("o1-preview-2024-09-12", True), ("o1", False)])
 def test_a_model_that_takes_no_system_message(model: str, none: bool) -> None:
     """The first reasoning models refuse every system message, so none of ours is written."""
-    assert none is (variant(model).system_message is None)
+    assert none is (variant(model).placement.message is None)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_model_that_takes_no_system_message(model: str, none: bool) -> None:
 )
 def test_role_of_our_text(first: Any, role: str) -> None:
     """It is the developer's where the body's first message is, as the two are not mixed."""
-    write = variant("gpt-5", first).system_message
+    write = variant("gpt-5", first).placement.message
     assert write is not None
     assert {"role": role, "content": "ours"} == json.loads(write("ours"))
 
@@ -317,8 +317,8 @@ def test_originals() -> None:
 
 def test_system_message() -> None:
     """A system message reads back as one text."""
-    assert OPENAI.system_message is not None
-    message = OPENAI.read(OPENAI.system_message('a "b"\n'), "f")
+    assert OPENAI.placement.message is not None
+    message = OPENAI.read(OPENAI.placement.message('a "b"\n'), "f")
     assert (Role.SYSTEM, ['a "b"\n']) == (message.role, [item.text for item in message.items])
 
 

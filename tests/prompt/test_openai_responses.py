@@ -192,14 +192,14 @@ def test_where_our_text_may_stand(head: str, in_history: bool) -> None:
     """In the history only if nothing of that is stored."""
     assert RESPONSES.variant is not None
     body = split(f'{{{head}"input":[{{"role":"user","content":"a"}}]}}'.encode(), None, "input", text=True)
-    assert in_history == (RESPONSES.variant(body).system_message is not None)
+    assert in_history == (RESPONSES.variant(body).placement.message is not None)
 
 
 @pytest.mark.parametrize("raw", [b'[{"role":"user","content":"a"}]', b'{"store":false,"input":"a"}'])
 def test_no_text_of_ours_in_an_array_or_beside_a_string(raw: bytes) -> None:
     """A bare array does not say what is stored; where a string stands there is no array to add to."""
     assert RESPONSES.variant is not None
-    assert RESPONSES.variant(split(raw, None, "input", text=True)).system_message is None
+    assert RESPONSES.variant(split(raw, None, "input", text=True)).placement.message is None
 
 
 def test_tool() -> None:

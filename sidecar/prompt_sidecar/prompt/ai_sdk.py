@@ -220,7 +220,6 @@ _UNBOUND: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         leading_system=True,
         system=SystemMember(

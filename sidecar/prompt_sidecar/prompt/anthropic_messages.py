@@ -29,10 +29,11 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.body import FIELD, Split
+from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import Gathering, identity_of, loaded, role_of, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from prompt_sidecar.prompt.jsontext import array_length, canonical, splice, value_at
+from prompt_sidecar.prompt.jsontext import array_length, canonical, load, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 from prompt_sidecar.prompt.system_member import add_block, block_member
 
@@ -176,6 +177,18 @@ def system_message(text: str) -> bytes:
     return orjson.dumps({"role": "system", "content": text})
 
 
+def dropping_invalid(body: Split) -> Mapping[str, bytes]:
+    """The member that asks Anthropic to drop thinking that is not valid, where the body asks for thinking.
+
+    Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request needs a beta header beside it.
+    """
+    value = body.field("thinking") if body.is_object else None
+    thinking = load(value, f"{FIELD}.thinking") if value is not None else None
+    if type(thinking) is not dict or "block_binding" in thinking:
+        return {}
+    return {"thinking": orjson.dumps(thinking | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}})}
+
+
 def tool(name: str, description: str, parameters: bytes) -> bytes:
     """A tool's definition, a member of `tools`."""
     return orjson.dumps({"name": name, "description": description, "input_schema": orjson.Fragment(parameters)})
@@ -217,7 +230,6 @@ _UNBOUND: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         system=block_member("system", add_system),
         call_tokens=CALL_TOKENS,
@@ -226,5 +238,7 @@ _UNBOUND: Final = tolerant(
         reasoning=ReasoningRule.CLOSED_TURNS,
     )
 )
-_BOUND: Final = replace(_UNBOUND, reasoning=ReasoningRule.BOUND, system_message=system_message, system_after_user=True)
+_BOUND: Final = replace(
+    _UNBOUND, reasoning=ReasoningRule.BOUND, placement=Placement.divided(system_message), drop_invalid=dropping_invalid
+)
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

@@ -176,7 +176,6 @@ _UNBOUND: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         system=block_member("system", add_system),
         call_tokens=CALL_TOKENS,

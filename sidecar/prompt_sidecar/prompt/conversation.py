@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from prompt_sidecar.errors import InvalidJson, InvalidRequest
 from prompt_sidecar.prompt.ambiguous import load_any
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.items import Message as Decoded
@@ -151,11 +151,11 @@ _UNBOUND: Final = Format(
     read=read,
     write=write,
     original=original,
-    system_message=system_message,
     tool=tool,
+    placement=Placement.inside(system_message),
     leading_system=True,
     is_json=False,
 )
-_BOUND: Final = replace(_UNBOUND, only_leading=True, reasoning=ReasoningRule.BOUND)
+_BOUND: Final = replace(_UNBOUND, placement=Placement.leading(system_message), reasoning=ReasoningRule.BOUND)
 """It is not known where the agent's provider accepts a system message, so none is placed inside the history."""
 FORMAT: Final = replace(_UNBOUND, bound=_BOUND)

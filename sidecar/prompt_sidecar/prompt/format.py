@@ -4,8 +4,8 @@ A format is one file with one `Format` value, and one row in `formats.py`. It on
 bodies: no stage, no run and no server asks which format it is dealing with.
 
 Our own text is placed in the history as messages where the format allows system messages anywhere and the provider does
-not store them (`system_message`), else in the body's system member (`system`), else it is returned to the caller. A
-format with both places the constant text in the member and the rest in the history.
+not store them, else in the body's system member (`system`), else it is returned to the caller. Each format says so
+once, in its `Placement`.
 
 Calls and results are paired by id: a result answers the newest block of assistant messages with an open call of its id,
 in order within the block. Where the format's calls may have no id, its reader uses `pairing_id(call_id, tool)` of
@@ -61,6 +61,55 @@ class ReasoningRule(Enum):
     changes."""
 
 
+class Stands(Enum):
+    """Where a piece of our own text is placed in a prompt."""
+
+    LEADING = "leading"
+    """In a system message before the history, after the agent's own."""
+    INSIDE = "inside"
+    """In a system message inside the history, where a cut was made."""
+    OUTSIDE = "outside"
+    """In the body's system member; returned to the caller where a body has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where our own text is placed in the prompts of a format."""
+
+    directives: Stands = Stands.OUTSIDE
+    """What never changes in a run."""
+    lists: Stands = Stands.OUTSIDE
+    """The registry, and the placeholder of dropped iterations."""
+    message: Callable[[str], bytes] | None = None
+    """Write a system message; None if all our text is placed outside."""
+    after_user: bool = False
+    """Whether a message inside the history must be between a user message and an assistant message."""
+
+    @classmethod
+    def inside(cls, message: Callable[[str], bytes]) -> Placement:
+        """Of a format that allows system messages anywhere."""
+        return cls(Stands.LEADING, Stands.INSIDE, message)
+
+    @classmethod
+    def leading(cls, message: Callable[[str], bytes]) -> Placement:
+        """Of a format whose system messages must precede all others."""
+        return cls(Stands.LEADING, Stands.LEADING, message)
+
+    @classmethod
+    def divided(cls, message: Callable[[str], bytes]) -> Placement:
+        """Of a format with a system member, and system messages only between user and assistant messages."""
+        return cls(Stands.OUTSIDE, Stands.INSIDE, message, after_user=True)
+
+    @property
+    def takes_note(self) -> bool:
+        """Whether a note may be placed at the end of the prompt."""
+        return self.directives is Stands.LEADING and self.lists is Stands.INSIDE
+
+
+OUTSIDE: Final = Placement()
+"""All our text is placed in the body's system member, or returned to the caller."""
+
+
 @dataclass(frozen=True, slots=True)
 class SystemMember:
     """The body's member for the system prompt, in formats where it is not the leading system messages."""
@@ -86,24 +135,19 @@ class Format:
     """Return the message's bytes with the items replaced; all other bytes are kept."""
     original: Callable[[bytes, Item], bytes]
     """The original of an item of that message: UTF-8 of a text, raw JSON of other values."""
-    system_message: Callable[[str], bytes] | None
-    """Write a system message that may be anywhere in the history; None if the format does not allow one."""
     tool: Callable[[str, str, bytes], bytes]
     """Define a tool in the body's own schema, as JSON, from name, description and parameters (a JSON Schema)."""
-    system_after_user: bool = False
-    """Whether a system message in the history must be between a user message and an assistant message. Our constant
-    text is then placed in the body's system member."""
-    only_leading: bool = False
-    """Whether system messages must precede all others; all our own text is then placed there."""
+    placement: Placement = OUTSIDE
+    """Where our own text is placed."""
     leading_system: bool = False
     """Whether leading system messages are the system prompt: not part of the history, so agents may rewrite them."""
     system: SystemMember | None = None
-    """The body's member for the system prompt. Our text is placed there only if there is no `system_message`."""
+    """The body's member for the system prompt. Our text that is placed outside the messages goes there."""
     messages_field: str = MESSAGES
     """The body's member for the messages."""
     text_message: bool = False
     """Whether the messages may be a plain string; `read` then gets the string, quotes included. Such a prompt is one
-    user message, and the `variant` for it must have no `system_message`."""
+    user message, and the `variant` for it must have the placement `OUTSIDE`."""
     tool_fields: tuple[str, ...] = ()
     """The body's members for tool schemas, whose tokens count; `outer.inner` for a nested one."""
     reserve_fields: tuple[str, ...] = ()
@@ -118,20 +162,12 @@ class Format:
     """The variant for models that bind reasoning to the prompt before it; None if there are no such models."""
     reasoning: ReasoningRule = ReasoningRule.CLOSED_TURNS
     """When reasoning may be absent."""
+    drop_invalid: Callable[[Split], Mapping[str, bytes]] | None = None
+    """The members that ask the provider to drop thinking that is not valid after the prompt; None: there are none."""
     call_tokens: int = CALL_TOKENS
     """Framing tokens of a call, and of a result."""
     reasoning_messages: bool = False
     """Whether reasoning is a message of its own, which is dropped to remove it."""
-
-    @property
-    def directives_in_history(self) -> bool:
-        """Whether our directives are placed in a message."""
-        return self.system_message is not None and not self.system_after_user
-
-    @property
-    def in_history(self) -> bool:
-        """Whether a message of ours may be placed inside the history."""
-        return self.system_message is not None and not self.only_leading
 
     @property
     def messages_path(self) -> str:

@@ -347,7 +347,6 @@ FORMAT: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         system=SystemMember(
             names=("systemInstruction", "system_instruction"), add=add_system, without=without_own, texts=system_texts

@@ -147,7 +147,6 @@ FORMAT: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         single=True,
     )

@@ -24,7 +24,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
@@ -259,7 +259,7 @@ _BASE: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=system_message,
+        placement=Placement.inside(system_message),
         tool=tool,
         leading_system=True,
         tool_fields=("tools", "functions", "response_format"),
@@ -267,10 +267,10 @@ _BASE: Final = tolerant(
         variant=variant,
     )
 )
-_BOUND: Final = replace(_BASE, only_leading=True, reasoning=ReasoningRule.BOUND)
+_BOUND: Final = replace(_BASE, placement=Placement.leading(system_message), reasoning=ReasoningRule.BOUND)
 """For models behind a gateway that bind thinking to the prompt before it. How the gateway converts a system message
 inside the history is not known, so none is written there."""
 FORMAT: Final = replace(_BASE, bound=_BOUND)
-_LEADING: Final = replace(FORMAT, only_leading=True)
-_WITHOUT: Final = replace(FORMAT, system_message=None)
-_DEVELOPER: Final = replace(FORMAT, system_message=developer_message)
+_LEADING: Final = replace(FORMAT, placement=Placement.leading(system_message))
+_WITHOUT: Final = replace(FORMAT, placement=OUTSIDE)
+_DEVELOPER: Final = replace(FORMAT, placement=Placement.inside(developer_message))

@@ -27,7 +27,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Format, ReasoningRule, Replacement
+from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice
@@ -309,7 +309,6 @@ FORMAT: Final = tolerant(
         read=read,
         write=write,
         original=original_at,
-        system_message=None,
         tool=tool,
         leading_system=True,
         system=string_member("instructions"),
@@ -322,4 +321,4 @@ FORMAT: Final = tolerant(
         reasoning_messages=True,
     )
 )
-_UNSTORED: Final = replace(FORMAT, system_message=developer_message, reasoning=ReasoningRule.CLOSED_TURNS)
+_UNSTORED: Final = replace(FORMAT, placement=Placement.inside(developer_message), reasoning=ReasoningRule.CLOSED_TURNS)

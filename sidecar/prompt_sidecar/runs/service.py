@@ -24,7 +24,7 @@ from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.facts.trim_calls import RevisionUse, TokenFigures, TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
-from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
 from prompt_sidecar.prompt.provider_edits import edits_of_provider
@@ -221,7 +221,7 @@ class Runs:
             not call.recall_unavailable,
             reasoning=policy.reasoning_rule(format_.reasoning, edited),
             reasoning_messages=format_.reasoning_messages,
-            own_in_history=format_.in_history,
+            own_in_history=format_.placement.lists is Stands.INSIDE,
             opaque_factor=factors.opaque / factors.text,
         )
         check()

@@ -1,25 +1,21 @@
 """What stands around the history in a returned prompt: the body's own head and tail, and our own text.
 
-Formats with system messages take the directives after the agent's own, the registry and the placeholder of dropped
-iterations as system messages inside the history, and the note after it. Formats whose system prompt is a member of the
-body take directives, placeholder and registry there, and no note, since nothing may stand after a tool result; where a
-model that binds thinking takes system messages inside the history, placeholder and registry stand there. A bare
-array of such a format has no place at all: the agent is handed the texts. Our text of earlier calls is taken out of the
-member in either case.
+Which text stands where is the format's `Placement`: in a system message before the history or inside it, in the body's
+system member, or, where a bare array has none, with the agent, which is handed the texts. A note stands only after the
+history, as nothing else changes at each call. Our text of earlier calls is taken out of the system member in any case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import orjson
 
 from prompt_sidecar.facts.trim_calls import OwnText, OwnTextKind, OwnTextPlace
-from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.format import Format
-from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.body import Split
+from prompt_sidecar.prompt.format import Format, Placement, Stands
 from prompt_sidecar.tokens.weigh import PER_MESSAGE
 
 _NOTHING: Final = frozenset({None, b"null", b'""', b"[]"})
@@ -34,6 +30,11 @@ class OwnTexts:
     dropped: str = ""
     registry: str = ""
     note: str = ""
+
+    def tokens(self, count: Callable[[str], int]) -> int:
+        """Tokens of the texts with what stands around them."""
+        present = [text for text in (self.directives, self.dropped, self.registry, self.note) if text]
+        return sum(count(text) + PER_MESSAGE for text in present)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +82,46 @@ def frame(
         is_own_text: whether a text of the system prompt is one of ours, sent back.
         drop_invalid: whether to ask the provider to drop thinking that is not valid under the prompt.
     """
+    placement = format_.placement
     name, value = format_.member(split)
     clean = value
     if format_.system is not None and value is not None:
         clean = format_.system.without(value, is_own_text)
     sent = None if clean in _NOTHING else clean
+    has_member = format_.system is not None and split.is_object
+    outside = _outside(texts, placement, OwnTextPlace.SYSTEM if has_member else OwnTextPlace.CALLER)
     new = clean
-    if format_.directives_in_history and format_.system_message is not None:
-        framed = _with_messages(split, system, parts, texts=texts, places=places, write=format_.system_message)
-    else:
-        inside = OwnTexts()
-        if format_.system_message is not None:
-            texts, inside = replace(texts, dropped="", registry=""), replace(texts, directives="", note="")
-        has_member = format_.system is not None and split.is_object
-        framed = _with_member(split, system, parts, texts=texts, has_member=has_member)
-        if format_.system is not None and split.is_object:
-            for piece in framed.own:
-                new = format_.system.add(new, piece.text)
-        if format_.system_message is not None:
-            after = _with_messages(split, system, parts, texts=inside, places=places, write=format_.system_message)
-            framed = replace(after, own=[*framed.own, *after.own])
+    if format_.system is not None and has_member:
+        for piece in outside:
+            new = format_.system.add(new, piece.text)
+    out, inside = [*system, *parts], list[OwnText]()
+    if placement.message is not None:
+        out, inside = _with_messages(system, parts, texts, places, placement, placement.message)
     members = {} if new == value or new is None else {name: new}
-    if drop_invalid and format_.system_after_user:
-        members |= _dropping_invalid(split)
-    if not members:
-        return replace(framed, sent_system=sent)
-    head, tail = _replace_members(split, members)
-    return replace(framed, head=head, tail=tail, members=members, sent_system=sent)
+    if drop_invalid and format_.drop_invalid is not None:
+        members |= format_.drop_invalid(split)
+    head, tail = _replace_members(split, members) if members else (split.head, split.tail)
+    return Framed(head, out, tail, [*outside, *inside], members, sent)
 
 
-def _with_messages(
-    split: Split,
+def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:
+    """What of our text stands in no message."""
+    outside = Stands.OUTSIDE
+    written = [(OwnTextKind.DIRECTIVES, texts.directives)] if placement.directives is outside else []
+    if placement.lists is outside:
+        written += [(OwnTextKind.DROPPED, texts.dropped), (OwnTextKind.REGISTRY, texts.registry)]
+    return [OwnText(kind, place, -1, text) for kind, text in written if text]
+
+
+def _with_messages(  # noqa: PLR0917 - what stands where, in the order of the prompt
     system: Sequence[bytes],
     parts: list[bytes],
-    *,
     texts: OwnTexts,
     places: Places,
+    placement: Placement,
     write: Callable[[str], bytes],
-) -> Framed:
+) -> tuple[list[bytes], list[OwnText]]:
+    """The messages with ours among them, and where those are."""
     out: list[bytes] = list(system)
     own: list[OwnText] = []
 
@@ -127,27 +130,15 @@ def _with_messages(
             own.append(OwnText(kind, place, len(out), text))
             out.append(write(text))
 
-    put(OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM, texts.directives)
+    if placement.directives is not Stands.OUTSIDE:
+        put(OwnTextKind.DIRECTIVES, OwnTextPlace.SYSTEM, texts.directives)
     out += parts[: places.dropped]
     put(OwnTextKind.DROPPED, OwnTextPlace.HISTORY, texts.dropped)
     out += parts[places.dropped : places.registry]
     put(OwnTextKind.REGISTRY, OwnTextPlace.HISTORY, texts.registry)
     out += parts[places.registry :]
     put(OwnTextKind.NOTE, OwnTextPlace.TAIL, texts.note)
-    return Framed(split.head, out, split.tail, own)
-
-
-def _with_member(
-    split: Split, system: Sequence[bytes], parts: list[bytes], *, texts: OwnTexts, has_member: bool
-) -> Framed:
-    written = [
-        (OwnTextKind.DIRECTIVES, texts.directives),
-        (OwnTextKind.DROPPED, texts.dropped),
-        (OwnTextKind.REGISTRY, texts.registry),
-    ]
-    place = OwnTextPlace.SYSTEM if has_member else OwnTextPlace.CALLER
-    own = [OwnText(kind, place, -1, text) for kind, text in written if text]
-    return Framed(split.head, [*system, *parts], split.tail, own)
+    return out, own
 
 
 def _replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, bytes]:
@@ -172,21 +163,3 @@ def _replace_members(split: Split, values: Mapping[str, bytes]) -> tuple[bytes, 
         opening = whole.index(b"{") + 1
         whole = whole[:opening] + added + whole[opening:]
     return whole, b"".join((*tail, split.raw[after:]))
-
-
-def _dropping_invalid(split: Split) -> Mapping[str, bytes]:
-    """The member that asks Anthropic to drop thinking that is not valid, where the body asks for thinking.
-
-    Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request needs a beta header beside it.
-    """
-    value = split.field("thinking") if split.is_object else None
-    thinking = load(value, f"{FIELD}.thinking") if value is not None else None
-    if type(thinking) is not dict or "block_binding" in thinking:
-        return {}
-    return {"thinking": orjson.dumps(thinking | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}})}
-
-
-def own_tokens(texts: OwnTexts, count: Callable[[str], int]) -> int:
-    """Tokens of our own text with what stands around it."""
-    present = [text for text in (texts.directives, texts.dropped, texts.registry, texts.note) if text]
-    return sum(count(text) + PER_MESSAGE for text in present)

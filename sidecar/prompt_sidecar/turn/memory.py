@@ -17,7 +17,7 @@ from typing import Final
 
 from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.body import equal_slice
-from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.tokens.weigh import weigh
@@ -471,7 +471,7 @@ class Memory:
             recall=work.inputs.recall,
             closing=own_text.closing(work.told, room, count) if room else ("", ""),
             lists=lists,
-            until=self.ledger.stuck or None if work.format.in_history else self.ledger.listed,
+            until=self.ledger.stuck or None if work.format.placement.lists is Stands.INSIDE else self.ledger.listed,
             registry_room=then.registry_room if then is not None else None,
         )
         self.gathered.show(new, self.own.entries if lists else (), self.ledger, self.shown)
@@ -488,7 +488,7 @@ class Memory:
     def _has_tail(work: Work) -> bool:
         # A note that is gone at the next call would stand before thinking that is bound to it.
         bound = work.format.reasoning is ReasoningRule.BOUND
-        return work.format.in_history and not bound and work.inputs.policy.note_place is NotePlace.TAIL
+        return work.format.placement.takes_note and not bound and work.inputs.policy.note_place is NotePlace.TAIL
 
     def _tell_trims(self) -> Sequence[Trim]:
         """List every item that is trimmed; those of records that have not changed are the same objects as before.
@@ -509,8 +509,8 @@ class Memory:
 
     def _finish(self, work: Work, count: Count, changed_from: int, known: int) -> Result:
         own, texts = self.own, self.own.texts
-        places = self._places() if work.format.in_history else Places(0, 0)
-        if work.format.system_after_user:
+        places = self._places() if work.format.placement.lists is Stands.INSIDE else Places(0, 0)
+        if work.format.placement.after_user:
             texts = self._standing(texts, places)
         framed = frame(
             work.split,

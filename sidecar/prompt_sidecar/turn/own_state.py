@@ -13,12 +13,12 @@ from functools import cache
 from typing import Final
 
 from prompt_sidecar.facts.trim_calls import OwnText, StashEntry
-from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.format import Format, Stands
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
-from prompt_sidecar.turn.frame import OwnTexts, own_tokens
+from prompt_sidecar.turn.frame import OwnTexts
 
 OWN_TEXTS_REMEMBERED: Final = 4_096
 """Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
@@ -124,12 +124,12 @@ class OwnState:
             }
             self.entries = [entry for _, entry in self._lines.values()]
         self.texts = OwnTexts(self._directives if recall else "", dropped, registry)
-        self._standing_tokens = own_tokens(self.texts, count)
+        self._standing_tokens = self.texts.tokens(count)
 
     def tail(self, note: str, count: Callable[[str], int]) -> None:
         """Put the note in place of the last one; empty: there is none."""
         self.texts = replace(self.texts, note=note)
-        self.note_tokens = own_tokens(OwnTexts(note=note), count)
+        self.note_tokens = OwnTexts(note=note).tokens(count)
 
     # -- recognising -------------------------------------------------------------------------------------------------
 
@@ -158,10 +158,10 @@ class OwnState:
             of_text = digest(piece.text.encode())
             if self._known.get(of_text):
                 continue
-            if format_.system_message is None or piece.message_index < 0:
+            if format_.placement.message is None or piece.message_index < 0:
                 self._known[of_text] = of_text
                 continue
-            identity = format_.read(format_.system_message(piece.text), "own").identity
+            identity = format_.read(format_.placement.message(piece.text), "own").identity
             self._known[of_text] = identity
             self._identities.add(identity)
         while len(self._known) > OWN_TEXTS_REMEMBERED:
@@ -182,7 +182,7 @@ def _entry(line: own_text.RegistryLine) -> StashEntry:
 @cache
 def directive_identities(format_: Format) -> list[bytes]:
     """Identities of the messages that directives are in a format; they are the same in every run."""
-    if format_.system_message is None or not format_.directives_in_history:
+    message = format_.placement.message
+    if message is None or format_.placement.directives is Stands.OUTSIDE:
         return []
-    texts = (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)
-    return [format_.read(format_.system_message(text), "own").identity for text in texts]
+    return [format_.read(message(text), "own").identity for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)]

@@ -13,9 +13,9 @@ from typing import Final
 
 from prompt_sidecar.facts.trim_calls import CacheBreak
 from prompt_sidecar.prompt.body import Split
-from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.format import Format, Stands
 from prompt_sidecar.trim.ledger import Ledger, weighed
-from prompt_sidecar.turn.frame import OwnTexts, Places, own_tokens
+from prompt_sidecar.turn.frame import OwnTexts, Places
 from prompt_sidecar.turn.own_state import OwnState
 from prompt_sidecar.turn.rendering import Rendered
 
@@ -96,7 +96,7 @@ class Prefix:
             Index of the first message that differs (-1: what stands before the messages does, or there was no prompt
             before), and the tokens before it.
         """
-        in_messages = format_.system_message is not None
+        in_messages = format_.placement.lists is not Stands.OUTSIDE
         fields = tuple(split.field(name) for name in format_.tool_fields)
         in_member = () if in_messages else (own.texts.dropped, own.texts.registry)
         head = (fields, member, tuple(system), own.texts.directives, in_member)
@@ -114,7 +114,8 @@ class Prefix:
         self.tokens = overhead + ledger.weight(opaque_factor) + own.tokens - own.note_tokens
         if not same_head:
             return -1, 0
-        framing = len(system) + (bool(own.texts.directives) if format_.directives_in_history else 0)
+        leads = bool(own.texts.directives) and format_.placement.directives is not Stands.OUTSIDE
+        framing = len(system) + leads
         if changed_from >= known and not registry_moved and not recounted:
             shown = bool(own.texts.dropped) + bool(own.texts.registry) if in_messages else 0
             return framing + shown + rendered.position(known), before
@@ -134,7 +135,7 @@ class Prefix:
             dropped=own.texts.dropped if dropped else "",
             registry=own.texts.registry if registry else "",
         )
-        kept += own_tokens(texts, count)
+        kept += texts.tokens(count)
         if in_messages:
             position += bool(texts.dropped) + bool(texts.registry)
         return framing + position, kept
