@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.runs import drafts
-from prompt_sidecar.turn import memory, received
+from prompt_sidecar.turn import received, turn
 from tests.promises.engine import Engine
 from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, body, history
 from tests.steps import steps
@@ -28,7 +28,7 @@ TOGETHER = 4
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let calls end often."""
     monkeypatch.setattr(received, "TOGETHER", TOGETHER)
-    monkeypatch.setattr(memory, "TOGETHER", TOGETHER)
+    monkeypatch.setattr(turn, "TOGETHER", TOGETHER)
     monkeypatch.setattr("prompt_sidecar.runs.pace.ASK_EVERY", 0.0)
 
 

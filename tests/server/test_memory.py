@@ -172,7 +172,7 @@ def test_running_out_of_memory_loses_nothing(error: Exception, monkeypatch: pyte
             def runs_out(*_: object, **__: object) -> None:
                 raise error
 
-            patch.setattr("prompt_sidecar.turn.memory.Memory._render", runs_out)
+            patch.setattr("prompt_sidecar.turn.turn._Turn._render", runs_out)
             refused = failure(partial(served.stub.TrimPrompt, sent[12], timeout=PATIENCE))
         assert ("RESOURCE_EXHAUSTED", "OUT_OF_MEMORY") == (refused.code, refused.reason)
         found = served.stub.TrimPrompt(sent[12], timeout=PATIENCE)

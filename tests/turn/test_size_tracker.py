@@ -24,8 +24,7 @@ from prompt_sidecar.trim.entries import Action, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.policy import Policy, preset
 from prompt_sidecar.turn.frame import Framed
-from prompt_sidecar.turn.received import Read
-from prompt_sidecar.turn.recording import Recorder, Said
+from prompt_sidecar.turn.recording import Came, Recorder, Said
 from prompt_sidecar.turn.size_tracker import Around, SizeTracker, around_of
 from tests.trim.histories import Fold, count, few, histories, limits, plain
 
@@ -126,8 +125,7 @@ def ledger_of(format: str, messages: Sequence[Any]) -> Ledger:
         raw = json.dumps(value).encode()
         message = FORMATS[format].read(raw, "message")
         weight = weigh([message], lambda texts: [count(text) if text else 0 for text in texts])[0]
-        read = Read(message.identity, weight.total, message.role, message, weight)
-        record, _ = recorder.record(read, raw, index, ledger.chain, 1, said=Said(Policy()))
+        record, _ = recorder.record(Came(message, weight, len(raw), index, 1), ledger.chain, Said(Policy()))
         ledger.append(record)
     return ledger
 

@@ -10,7 +10,6 @@ from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
-from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.history import History
@@ -61,9 +60,8 @@ class Run:
         self.name = name
         self.key = key
         self.stash_key = key.hex()
-        self._hold_bytes = hold_bytes
         self._stash = stash
-        self.memory = self.new_memory()
+        self.memory = Memory(Recorder(key, hold_bytes))
         self.history = History(
             search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
         )
@@ -77,8 +75,6 @@ class Run:
         self.shown_before = ShownBefore(recall, bounds.add)
         self.draft: Draft | None = None
         """What a call has read of a prompt before it had to end."""
-        self.form: Format | None = None
-        """The format of the prompts that its memory is of; None: none has come yet."""
         self.started = self.last_seen = now
         self.calls = 0
         self.in_use = 0
@@ -103,13 +99,9 @@ class Run:
         """Whether nothing has come of the run yet."""
         return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
 
-    def new_memory(self) -> Memory:
-        """An empty memory: the fold's cache, which the next prompt fills again."""
-        return Memory(Recorder(self.key, self._hold_bytes))
-
     def forget_caches(self) -> None:
         """Give up all that the next prompt, or the next search, makes again."""
-        self.memory = self.new_memory()  # a call that is at it now keeps its own and puts it back
+        self.memory = self.memory.fresh()  # a call that is at it now keeps its own and puts it back
         self.draft = None
         self.history.drop_index()
 
@@ -148,7 +140,7 @@ class Run:
             cache=self.cache,
             tokens_sent_total=self.sent_total,
             tokens_returned_total=self.returned_total,
-            trimmed_items=len(self.memory.trims),
+            trimmed_items=len(self.memory.listed.trims),
             stash=StashFigures(
                 entries=stash.entries,
                 held_bytes=stash.held_bytes,

@@ -11,7 +11,7 @@ from prompt_sidecar.runs.run import Run
 
 
 class RunStore:
-    """Stores at once. See `prompt_sidecar.turn.work.Store`."""
+    """Stores at once. See `prompt_sidecar.turn.turn.Store`."""
 
     def __init__(self, stash: Stash, run: Run, caller: str) -> None:
         """Store for this run of this caller."""
@@ -34,6 +34,9 @@ class RunStore:
         """Store an original that had expired and has come again."""
         self.put(stash_id, original, content_type)
         self._run.history.record_again(stash_id)
+
+    def commit(self) -> None:
+        """Store what was held back: nothing, here."""
 
     def dead(self) -> Collection[str]:
         """Ids that can no longer be retrieved."""

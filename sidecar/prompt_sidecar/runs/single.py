@@ -11,7 +11,7 @@ When the capped result comes back inside a prompt it is ordinary text there, mar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from prompt_sidecar.errors import InvalidRequest
@@ -26,7 +26,7 @@ from prompt_sidecar.facts.trim_calls import (
     TrimCall,
 )
 from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.run import Run
@@ -37,103 +37,95 @@ from prompt_sidecar.tokens.weigh import weigh
 from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.stages import Inputs
-from prompt_sidecar.turn.answer import answer_of, check_size
+from prompt_sidecar.turn.answer import answer_of
 from prompt_sidecar.turn.memory import Memory
+from prompt_sidecar.turn.opening import CountMany, Opened, Work, check_annotations, limit_of
 from prompt_sidecar.turn.received import Read
-from prompt_sidecar.turn.work import Work
+from prompt_sidecar.turn.turn import take
 
 _NO_ROOM: Final = Room(0, "", 0, 0)
 _SPACE: Final = b" \t\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
-    """One result to cap, with what is in force for it."""
-
-    call: TrimCall
-    format: Format
-    policy: Policy
-    limit: int
-    """Tokens, raw."""
-    accept_bytes: int
-    """Bytes that the caller can receive."""
-
-
-class _AtIteration(LaterStore):
+class StoreAtIteration(LaterStore):
     """Stores nothing until `commit`, and tells the history the iteration that the run has come to."""
 
-    def __init__(self, stash: Stash, run: Run, caller: str, iteration: int) -> None:
+    def __init__(self, stash: Stash, run: Run, caller: str) -> None:
+        """As LaterStore."""
         super().__init__(stash, run, caller)
-        self._iteration = iteration
+        self._iteration = run.memory.ledger.iteration
 
     def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
         """Remember to record."""
         super().record([(item._replace(iteration=self._iteration), original) for item, original in items])
 
 
-def body_of(call: TrimCall) -> Split:
-    """The body as a split of one message: all but the white space around it.
+def open_single(
+    run: Run, call: TrimCall, policy: Policy, default_window: int, count_many: Callable[[str], CountMany]
+) -> Opened:
+    """Open a result: a body of one message, which is all but the white space around it.
+
+    `count_many` gives for an encoding what counts each of some texts; what it raises ends the call.
 
     Raises:
-        InvalidRequest: the call asks for what only a history has.
+        InvalidRequest: the body is not of the format's shape, or the call asks for what only a history has.
     """
     if call.base_revision:
         raise InvalidRequest(
             "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
         )
-    raw = call.body
+    raw, format_ = call.body, FORMATS[call.format]
     first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
-    return Split(raw, [first], [max(first, last)], {}, is_object=False)
-
-
-def trim_single(
-    run: Run, single: Single, body: Split, stash: Stash, watch: Stopwatch, *, check: Callable[[], None]
-) -> TrimAnswer:
-    """Cap one result. `check` is called now and then before anything is stored; what it raises ends the call.
-
-    Raises:
-        InvalidRequest: the body is not of the format's shape; nothing has changed.
-        TooLarge: the answer is larger than the caller accepts; nothing has changed.
-    """
-    call, format_ = single.call, single.format
+    body = Split(raw, [first], [max(first, last)], {}, is_object=False)
+    check_annotations(call, len(body))
+    limit, reserve = limit_of(call, body, format_, call.model, default_window)
     encoding, exact = encoding_for(call.model)
     message = format_.read(body.message(0), FIELD)
-    weight = weigh([message], watch.counting_many(encoding, check))[0]
-    reads = [Read(message.identity, weight.total, message.role, message, weight)]
-    watch.mark()
-    inputs = Inputs(single.policy, single.limit, 0, 0, not call.recall_unavailable)
-    work = Work(
-        format_,
-        body,
-        reads,
-        inputs,
-        _NO_ROOM,
-        call.pinned,
-        call.annotations,
-        None,
-        watch.counting_many(encoding),
-        Told(),
+    weight = weigh([message], count_many(encoding))[0]
+    return Opened(
+        call=replace(call, edits=False),
+        format=format_,
+        body=body,
+        reads=[Read(message.identity, weight.total, message.role, message, weight)],
+        memory=run.memory.fresh(),
+        continues=False,
+        policy=policy,
+        provider_edits=(),
+        model=call.model,
+        encoding=encoding,
+        exact=exact,
+        limit=limit,
+        reserve=reserve,
     )
-    iteration = run.memory.ledger.iteration
-    memory, store = run.new_memory(), _AtIteration(stash, run, call.caller, iteration)
-    result = memory.take(work, watch.counting(encoding), store)
+
+
+def trim_single(run: Run, opened: Opened, limit: int, store: LaterStore, watch: Stopwatch) -> TrimAnswer:
+    """Cap one result to fit `limit`, in raw tokens; nothing is stored until the store is committed."""
+    inputs = Inputs(opened.policy, limit, 0, 0, not opened.call.recall_unavailable)
+    encoding = opened.encoding
+    work = Work(opened, inputs, _NO_ROOM, Told(), watch.counting(encoding), watch.counting_many(encoding))
     watch.mark()
-    answer = answer_of(work, memory, result, RevisionUse.NONE, encoding, exact=exact, as_edits=False, revision=b"")
-    answer = replace(
+    result = take(work, store)
+    watch.mark()
+    answer = answer_of(work, result, RevisionUse.NONE, b"")
+    iteration = run.memory.ledger.iteration
+    return replace(
         answer,
         trims=_at(iteration, answer.trims),
         news=replace(answer.news, trims=_at(iteration, answer.news.trims)),
-        stash_entries=_entries(memory, answer.trims, iteration),
+        stash_entries=_entries(opened.memory, answer.trims, iteration),
         cache=CacheFigures(-1, 0, answer.tokens.after, batch_point=False, batch_points=run.memory.ledger.batches),
         iteration=iteration,
+        size=None,
+        repeated=(),
     )
-    if call.edits:
-        answer = replace(answer, body=None, edits=_edits(body, answer.body or b""))
-    watch.mark()
-    if not (call.dry_run or call.side_call):
-        check_size(answer, single.accept_bytes)
-        store.commit()
-    return replace(answer, phases=watch.phases())
+
+
+def as_edits(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
+    """The answer in edits: the whole result replaced, if anything was taken from it."""
+    written = answer.body or b""
+    edits = () if written == opened.body.raw else (Edit(EditOperation.REPLACE, "", written),)
+    return replace(answer, body=None, edits=edits)
 
 
 def _at(iteration: int, trims: Sequence[Trim]) -> tuple[Trim, ...]:
@@ -144,8 +136,3 @@ def _entries(memory: Memory, trims: Sequence[Trim], iteration: int) -> tuple[Sta
     """What the registry would say of what was taken; the call is not known here, so neither is its tool."""
     items = [memory.ledger.records[0].entries[trim.item_index] for trim in trims]
     return tuple(StashEntry(item.stash_id, item.kind, "", "", iteration, item.size) for item in items)
-
-
-def _edits(body: Split, written: bytes) -> tuple[Edit, ...]:
-    """The whole result replaced, if anything was taken from it."""
-    return () if written == body.raw else (Edit(EditOperation.REPLACE, "", written),)

@@ -9,84 +9,64 @@ has rewritten or branched its history: what follows is forgotten and taken anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.turn.received import OWN, SYSTEM, Read, Received
+from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, Read, Row
 
 LOOK_AHEAD: Final = 64
 """Messages that are looked at to tell whether dropped ones were sent; as many alike in a row are rare in real runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """Where a prompt and the history part: records before `kept` stay, messages from `first_new` on are new."""
-
-    kept: int
-    first_new: int
-
-
 def align(
-    received: Received,
-    before: Received | None,
+    reads: Sequence[Read],
+    carried: Sequence[Row],
     ledger: Ledger,
     forms: Callable[[int], set[bytes]],
-    is_own: Callable[[Read], bool],
+    is_own: Callable[[bytes], bool],
     *,
     leading_system: bool,
-) -> Aligned:
-    """Find the place of each sent message, up to the first that is new. Fills in what is said of each.
+) -> list[Row]:
+    """Find the place of each sent message, up to the first that is new.
+
+    The records up to what the last row expects next stay; those after it are not in the prompt.
 
     Args:
-        received: the prompt, read.
-        before: the last prompt, aligned; messages that are the same bytes as in it keep their places.
+        reads: the prompt's messages.
+        carried: rows of its first messages, which are the same bytes as in the last prompt and keep their places.
         ledger: the history.
         forms: for each record the identities of the forms in which it was returned.
-        is_own: whether a message is our own text.
+        is_own: whether the identity is that of our own text.
         leading_system: whether leading system messages are the system prompt, and so no part of the history.
     """
-    same = received.carried
-    if before is not None and same:
-        received.places = before.places[:same]
-        received.nexts = before.nexts[:same]
-        received.tokens = before.tokens[:same]
-        received.opaque = before.opaque[:same]
-        received.whole = before.whole[:same]
-    leading = leading_system and all(place in (OWN, SYSTEM) for place in received.places)
-    expected = received.nexts[-1] if same else 0
+    rows = list(carried)
+    leading = leading_system and all(row.place in (OWN, SYSTEM) for row in rows)
     records = ledger.records
 
     def matches(identity: bytes, place: int) -> bool:
         record = records[place]
         return record.identity == identity or (record.touched > 0 and identity in forms(place))
 
-    tokens = received.tokens[-1] if same else 0
-    opaque = received.opaque[-1] if same else 0
-    whole = received.whole[-1] if same else 0
-    for index in range(same, len(received.reads)):
-        read = received.reads[index]
-        if read.role is Role.SYSTEM and is_own(read):
+    _, expected, tokens, opaque, whole = rows[-1] if rows else FIRST
+    for index in range(len(rows), len(reads)):
+        read = reads[index]
+        if read.role is Role.SYSTEM and is_own(read.identity):
             place = OWN
         elif leading and read.role is Role.SYSTEM:
             place = SYSTEM
         else:
             leading = False
-            found = _find(received.reads, index, expected, matches, ledger)
+            found = _find(reads, index, expected, matches, ledger)
             if found < 0:
-                return Aligned(expected, index)
+                return rows
             place = found
             expected = found + 1
             tokens += read.tokens
             opaque += read.opaque
-            whole += ledger.records[found].identity == read.identity
-        received.places.append(place)
-        received.nexts.append(expected)
-        received.tokens.append(tokens)
-        received.opaque.append(opaque)
-        received.whole.append(whole)
-    return Aligned(expected, len(received.reads))
+            whole += records[found].identity == read.identity
+        rows.append(Row(place, expected, tokens, opaque, whole))
+    return rows
 
 
 def _find(

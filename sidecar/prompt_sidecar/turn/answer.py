@@ -24,11 +24,13 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
 from prompt_sidecar.trim.policy import FitStage
+from prompt_sidecar.trim.repeated_calls import MOST_TOLD
 from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.frame import Framed
 from prompt_sidecar.turn.memory import Memory
+from prompt_sidecar.turn.opening import Opened, Work
 from prompt_sidecar.turn.received import SYSTEM
-from prompt_sidecar.turn.work import Result, Work
+from prompt_sidecar.turn.turn import Result
 
 BYTES_PER_TRIM: Final = 64
 """An upper bound on one encoded trim: eight small numbers and an id."""
@@ -38,50 +40,41 @@ BYTES_AROUND: Final = 65_536
 """An upper bound on the rest: figures, our own text, the revision's fixed part."""
 
 
-def answer_of(
-    work: Work,
-    memory: Memory,
-    result: Result,
-    use: RevisionUse,
-    encoding: str,
-    *,
-    exact: bool,
-    as_edits: bool,
-    revision: bytes,
-) -> TrimAnswer:
-    """Put the answer together."""
-    inputs, framed, ledger, format_ = work.inputs, result.framed, memory.ledger, work.format
-    tokens = TokenFigures(
-        before=inputs.overhead + result.sent_tokens,
-        after=result.after,
-        limit=inputs.limit,
-        encoding=encoding,
-        exact=exact and not ledger.media,
-        factor=1.0,
-        own_text=result.own_tokens,
-    )
-    fits = tokens.after <= tokens.limit
+def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> TrimAnswer:
+    """Put the answer together, with raw figures."""
+    inputs, framed, opened = work.inputs, result.framed, work.opened
+    memory, format_, as_edits = opened.memory, opened.format, opened.call.edits
+    ledger = memory.ledger
+    fits = result.after <= inputs.limit
     body = messages = None
     if not as_edits:
         if format_.is_json:
-            body = _joined(work.split, framed, memory)
+            body = _joined(opened.body, framed, memory)
         else:
             messages = framed.parts
     return TrimAnswer(
         body=body,
         messages=messages,
-        edits=edits_of(work.split, framed, memory, format_) if as_edits else (),
-        trims=memory.trims,
+        edits=edits_of(opened, framed) if as_edits else (),
+        trims=memory.listed.trims,
         stash_entries=memory.own.entries,
-        tokens=tokens,
+        tokens=TokenFigures(
+            before=inputs.overhead + result.sent_tokens,
+            after=result.after,
+            limit=inputs.limit,
+            encoding=opened.encoding,
+            exact=opened.exact and not ledger.media,
+            factor=1.0,
+            own_text=result.own_tokens,
+        ),
         fits=fits,
         no_fit=None if fits else _why_not(memory, inputs),
         revision=revision,
         revision_use=use,
         cache=CacheFigures(
-            first_changed=result.first_changed,
-            kept=result.kept,
-            rewritten=tokens.after - result.kept,
+            first_changed=result.shared.first_changed,
+            kept=result.shared.kept,
+            rewritten=result.after - result.shared.kept,
             batch_point=result.batch_point,
             batch_points=ledger.batches,
         ),
@@ -90,18 +83,22 @@ def answer_of(
         iteration=ledger.iteration,
         not_stashable=ledger.not_holdable,
         phases=Phases(),
+        size=result.size,
+        repeated=result.repetitions[-MOST_TOLD:],
         news=result.news,
-        thinking_invalid_from=_invalid_from(work, memory, framed),
+        model=opened.model,
+        thinking_invalid_from=_invalid_from(opened, framed),
+        provider_edits=opened.provider_edits,
     )
 
 
-def _invalid_from(work: Work, memory: Memory, framed: Framed) -> int | None:
+def _invalid_from(opened: Opened, framed: Framed) -> int | None:
     """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
-    if work.format.reasoning is not ReasoningRule.BOUND:
+    if opened.format.reasoning is not ReasoningRule.BOUND:
         return None
     if any(piece.place in (OwnTextPlace.SYSTEM, OwnTextPlace.CALLER) for piece in framed.own):
         return 0
-    ledger = memory.ledger
+    ledger = opened.memory.ledger
     changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
     inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text stands after that
     return min((*changed, *inside), default=None)
@@ -109,14 +106,15 @@ def _invalid_from(work: Work, memory: Memory, framed: Framed) -> int | None:
 
 def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
     """The body that is returned; if all of it stays, the one that was sent, with the space between its messages."""
-    if not framed.own and not framed.members and not memory.trims and len(framed.parts) == len(split):
+    if not framed.own and not framed.members and not memory.listed.trims and len(framed.parts) == len(split):
         return split.raw
     return b"".join((framed.head, b",".join(framed.parts), framed.tail))
 
 
-def most_bytes(body: Split, memory: Memory) -> int:
-    """Bytes that the answer to a body takes at the most, known before anything is done."""
-    items = len(memory.ledger.by_id) + 8 * (len(body) - body.same)
+def most_bytes(opened: Opened) -> int:
+    """Bytes that the answer to a prompt takes at the most, known before anything is done."""
+    body = opened.body
+    items = len(opened.memory.ledger.by_id) + 8 * (len(body) - body.same)
     return len(body.raw) + BYTES_AROUND + BYTES_PER_TRIM * items
 
 
@@ -144,18 +142,18 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 # -- edits -----------------------------------------------------------------------------------------------------------
 
 
-def edits_of(split: Split, framed: Framed, memory: Memory, format_: Format) -> list[Edit]:
+def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
     """The edits that make what was sent what is returned."""
-    received = memory.received
+    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.body
     if received is None:
         return []
-    base = pointer_base(split, format_)
+    base = pointer_base(split, opened.format)
     edits: list[Edit] = []
     for index in range(len(split) - 1, -1, -1):
-        place = received.places[index]
+        place = received.rows[index].place
         if place == SYSTEM:
             continue
-        now = memory.rendered.slices[place] if place >= 0 else None
+        now = slices[place] if place >= 0 else None
         if now is None:
             edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
         elif now != split.message(index):

@@ -57,6 +57,8 @@ class Framed:
     """Other members of the body that changed, with their new values."""
     sent_system: bytes | None = None
     """That member as it was sent, without our text."""
+    places: Places = field(default_factory=lambda: Places(0, 0))
+    """Where our messages stand among the live records."""
 
 
 def frame(
@@ -101,7 +103,7 @@ def frame(
     if drop_invalid and format_.drop_invalid is not None:
         members |= format_.drop_invalid(split)
     head, tail = _replace_members(split, members) if members else (split.head, split.tail)
-    return Framed(head, out, tail, [*outside, *inside], members, sent)
+    return Framed(head, out, tail, [*outside, *inside], members, sent, places)
 
 
 def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
 from prompt_sidecar.prompt.body import Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Message, Role
@@ -40,37 +40,51 @@ class Read(NamedTuple):
     """Of its tokens, those of encrypted text."""
 
 
-@dataclass(slots=True)
+class Row(NamedTuple):
+    """What one message of a prompt is in the run's history, with sums up to and including it.
+
+    A tuple, as `Read`.
+    """
+
+    place: int
+    """Its index in the history, OWN or SYSTEM."""
+    next: int
+    """The history index that is expected after it."""
+    tokens: int
+    """Tokens of the messages so far; our own and leading system messages are not counted."""
+    opaque: int
+    """Of them, those of encrypted text."""
+    whole: int
+    """Messages so far that came untrimmed."""
+
+
+FIRST: Final = Row(OWN, 0, 0, 0, 0)
+"""What stands before the first message."""
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """A prompt as it was sent, and what each message of it is in the run's history."""
 
     split: Split
-    reads: list[Read]
-    places: list[int]
-    """For each message its index in the history, OWN or SYSTEM; filled in when the prompt is aligned."""
-    nexts: list[int]
-    """For each message the history index that is expected after it."""
-    tokens: list[int]
-    """Tokens of the messages up to and including each; our own and leading system messages are not counted."""
-    opaque: list[int]
-    """Of them, those of encrypted text."""
-    whole: list[int]
-    """Messages up to and including each that came untrimmed."""
-    carried: int = 0
-    """Messages at the start that are the same bytes as in the last prompt and keep their places."""
+    reads: Sequence[Read]
+    rows: Sequence[Row]
 
-    def forget_texts(self, first: int, last: int) -> None:
-        """Keep no text of the messages from `first` up to `last`, of which records were made."""
-        for index in range(first, last):
-            read = self.reads[index]
-            if read.message is not None:
-                self.reads[index] = read._replace(message=None, weight=None)
+    @classmethod
+    def of(cls, split: Split, reads: Sequence[Read], rows: Sequence[Row]) -> Received:
+        """The prompt up to the message that the last row is of, as if the others had not been sent."""
+        length = len(rows)
+        if length < len(reads):
+            split = replace(split, starts=split.starts[:length], ends=split.ends[:length])
+        return cls(split, reads[:length], rows)
 
-    def end(self, length: int) -> None:
-        """Forget the messages from `length` on, as if they had not been sent."""
-        self.reads = self.reads[:length]
-        was = self.split
-        self.split = replace(was, starts=was.starts[:length], ends=was.ends[:length])
+
+def forget_texts(reads: list[Read], first: int, last: int) -> None:
+    """Keep no text of the messages from `first` up to `last`, of which records were made."""
+    for index in range(first, last):
+        read = reads[index]
+        if read.message is not None:
+            reads[index] = read._replace(message=None, weight=None)
 
 
 TOGETHER: Final = 256
@@ -116,38 +130,37 @@ class Draft:
         return None
 
 
-def read(
-    split: Split,
-    before: Received | None,
-    format_: Format,
-    count_many: Callable[[Sequence[str]], Sequence[int]],
-    check: Callable[[], None],
-    *,
-    most_items: int,
-    draft: Draft | None = None,
-    reads: list[Read] | None = None,
-) -> list[Read]:
-    """Decode and count what is new in a prompt; changes nothing.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a prompt is read: what counts, what may stop it, and what an earlier call has read of it."""
 
-    `draft` is what an earlier call has read of the prompt; `reads`, if given, is filled and returned: so the caller has
-    what was read up to where `check` raised.
+    count_many: Callable[[Sequence[str]], Sequence[int]]
+    check: Callable[[], None]
+    """Called now and then; what it raises ends the call."""
+    keep: Callable[[Draft], None]
+    """Takes what was read when the call has to end."""
+    draft: Draft | None = None
+
+
+def read(split: Split, before: Received | None, format_: Format, reading: Reading, *, most_items: int) -> list[Read]:
+    """Decode and count what is new in a prompt; changes nothing.
 
     Raises:
         InvalidRequest: a message is not of the format's shape; the error names it.
         TooLarge: what is new has more than `most_items` items.
     """
     field = format_.messages_path
-    done = [] if reads is None else reads
-    done += before.reads[: split.same] if before is not None else []
+    done = list(before.reads[: split.same]) if before is not None else []
     new: list[Message] = []
     items = size = 0
+    draft = reading.draft if reading.draft is not None and reading.draft.format == format_.name else None
 
     def settle() -> None:
         """Count what is decoded and not counted."""
         nonlocal size
         done.extend(
             Read(message.identity, weight.total, message.role, message, weight, weight.opaque)
-            for message, weight in zip(new, weigh(new, count_many, format_.call_tokens), strict=True)
+            for message, weight in zip(new, weigh(new, reading.count_many, format_.call_tokens), strict=True)
         )
         new.clear()
         size = 0
@@ -176,10 +189,11 @@ def read(
             _check_items(items, most_items, field)
             if len(new) >= TOGETHER or size >= TOGETHER_BYTES:
                 settle()
-            check()
+            reading.check()
         settle()
-    except BaseException:
-        done.extend(Read(message.identity, 0, message.role, message) for message in new)  # decoded, but not counted
+    except (DeadlinePassed, CallCancelled):
+        decoded = [Read(message.identity, 0, message.role, message) for message in new]  # and not counted
+        reading.keep(Draft(format_.name, split, done + decoded))
         raise
     return done
 

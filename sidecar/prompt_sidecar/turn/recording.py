@@ -9,20 +9,20 @@ the original that it was cut from; it is elided and clipped like any result, and
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES
 from prompt_sidecar.facts.trim_calls import Annotation
-from prompt_sidecar.prompt.items import Item, ItemKind, Role
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
+from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
 from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.repeated_calls import RepeatedCalls
-from prompt_sidecar.turn.received import Read
 
 CALL_ID_CHARACTERS: Final = 256
 """Characters of a call id that search finds an item by; providers' ids have up to 64."""
@@ -54,6 +54,18 @@ class Said:
         return self.policy.feedback(text)
 
 
+class Came(NamedTuple):
+    """A message that is new. A tuple, as `Read`."""
+
+    message: Message
+    weight: Weight
+    bytes: int
+    place: int
+    """In the history."""
+    iteration: int
+    """The one that it belongs to."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Makes records of one run's messages, and remembers its calls."""
@@ -67,26 +79,17 @@ class Recorder:
     open one."""
     repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
 
-    def record(
-        self, read: Read, raw: bytes, index: int, before: bytes, iteration: int, *, said: Said
-    ) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
+    def record(self, came: Came, before: bytes, said: Said) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
         """Make the record of a message that `repeated` has observed, and the history items that it brings.
 
-        Args:
-            read: the message.
-            raw: its bytes.
-            index: its place in the history.
-            before: the chain digest of the history before it.
-            iteration: the one that it belongs to.
-            said: what the agent or its policy say of it.
+        `before` is the chain digest of the history before it.
         """
-        message, weight, role, identity = read.message, read.weight, read.role, read.identity
-        assert message is not None
-        assert weight is not None
+        message, weight = came.message, came.weight
+        role, identity = message.role, message.identity
         entries: list[Entry] = []
         items: list[tuple[HistoryItem, Item]] = []
         for number, item in enumerate(message.items):
-            entry, ours = self._entry(item, index, number, weight.items[number], identity, len(raw))
+            entry, ours = self._entry(came, item, number)
             if role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
                 entry.feedback = said.feedback(item.text)
                 entry.annotated = said.annotation is not None
@@ -96,7 +99,7 @@ class Recorder:
             blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
             if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and role in _SPEAKERS:
                 speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
-                items.append((_history_item(entry, item, speaker, iteration), item))
+                items.append((_history_item(entry, item, speaker, came.iteration), item))
         made = Record(
             role=role,
             identity=identity,
@@ -115,9 +118,8 @@ class Recorder:
         )
         return made, items
 
-    def _entry(  # noqa: PLR0917 - what an entry is made of, in the order of the dataclass
-        self, item: Item, index: int, number: int, tokens: int, identity: bytes, whole: int
-    ) -> tuple[Entry, Recognised | None]:
+    def _entry(self, came: Came, item: Item, number: int) -> tuple[Entry, Recognised | None]:
+        index, tokens, whole = came.place, came.weight.items[number], came.bytes
         call = item.call_id
         ours = None
         if item.kind is ItemKind.ARGUMENTS:
@@ -143,7 +145,7 @@ class Recorder:
             size,
             tokens,
             tokens,
-            ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, identity),
+            ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, came.message.identity),
             tool=tool,
             arguments=arguments,
             result=item.result,

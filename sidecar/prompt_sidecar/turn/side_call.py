@@ -29,7 +29,7 @@ from prompt_sidecar.trim.entries import Reason
 from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.answer import pointer_base
 from prompt_sidecar.turn.memory import Memory
-from prompt_sidecar.turn.received import Read
+from prompt_sidecar.turn.opening import Opened
 from prompt_sidecar.turn.rendering import Sources
 
 
@@ -48,18 +48,9 @@ def _with_reasoning(memory: Memory, place: int, sent: tuple[bytes, bytes], forma
     return sources.render(place, sent[0], with_reasoning=True)
 
 
-def trim_slice(
-    memory: Memory,
-    split: Split,
-    reads: Sequence[Read],
-    format_: Format,
-    *,
-    inputs: Inputs,
-    encoding: str,
-    exact: bool,
-    as_edits: bool,
-) -> TrimAnswer:
+def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
     """Answer a side call."""
+    memory, split, reads, format_ = opened.memory, opened.body, opened.reads, opened.format
     where = {record.identity: index for index, record in enumerate(memory.ledger.records)}
     parts: list[bytes] = []
     shown: set[int] = set()
@@ -94,16 +85,16 @@ def trim_slice(
         for index, part in enumerate(parts)
         if part != split.message(index)
     ]
-    trims: list[Trim] = [trim for trim in memory.trims if trim.message_index in shown]
+    trims: list[Trim] = [trim for trim in memory.listed.trims if trim.message_index in shown]
     fits = after <= inputs.limit
-    whole = not as_edits
+    whole = not opened.call.edits
     return TrimAnswer(
         body=_body(split, parts) if whole and format_.is_json else None,
         messages=parts if whole and not format_.is_json else None,
-        edits=edits if as_edits else (),
+        edits=() if whole else edits,
         trims=trims,
         stash_entries=(),
-        tokens=TokenFigures(before, after, inputs.limit, encoding, exact, 1.0, 0),
+        tokens=TokenFigures(before, after, inputs.limit, opened.encoding, opened.exact, 1.0, 0),
         fits=fits,
         no_fit=None if fits else NoFit.POLICY,
         revision=b"",
@@ -114,6 +105,7 @@ def trim_slice(
         iteration=memory.ledger.iteration,
         not_stashable=0,
         phases=Phases(),
+        model=opened.model,
     )
 
 

@@ -1,0 +1,322 @@
+"""Opening a prompt: what it is, and what is in force for it, found once and before anything of its run changes.
+
+A body that differs from the run's others in its format, or in what decides the variant of one, is another history:
+where our own text stands is not the same in both. A side call is a slice of the run's, whatever stands around it.
+
+The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
+kept for the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from prompt_sidecar.errors import InvalidRequest, RevisionUnknown, TooLarge
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.prompt.ambiguous import load_any
+from prompt_sidecar.prompt.body import Split, continued, join_slices, split
+from prompt_sidecar.prompt.format import Format, Stands, SystemMember
+from prompt_sidecar.prompt.formats import FORMATS
+from prompt_sidecar.prompt.jsontext import canonical, load
+from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
+from prompt_sidecar.prompt.thinking import binds_thinking
+from prompt_sidecar.tokens import encoding_for, known_window
+from prompt_sidecar.tokens.calibration import Factors
+from prompt_sidecar.tokens.weigh import PRIMING, count_opaque
+from prompt_sidecar.trim.own_text import Room, Told
+from prompt_sidecar.trim.policy import Policy, ReasoningBinding
+from prompt_sidecar.trim.revision import Revision, run_digest, unseal
+from prompt_sidecar.trim.stages import Inputs
+from prompt_sidecar.turn.memory import Memory
+from prompt_sidecar.turn.received import Draft, Read, Reading, read
+
+Count = Callable[[str], int]
+CountMany = Callable[[Sequence[str]], Sequence[int]]
+
+
+def _never() -> None:
+    """Nobody stops the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A prompt that was split, read and checked."""
+
+    call: TrimCall
+    format: Format
+    """The variant that the body is in."""
+    body: Split
+    reads: list[Read]
+    """Its messages; their texts are forgotten as records are made of them."""
+    memory: Memory
+    """What it is taken into: the run's, or an empty one where the prompt is another history."""
+    continues: bool
+    """Whether that is the run's."""
+    policy: Policy
+    provider_edits: Sequence[ProviderEdit]
+    """What the body asks the provider to remove."""
+    model: str
+    encoding: str
+    exact: bool
+    """Whether the model's own vocabulary counts it."""
+    limit: int
+    """Tokens that the prompt may take, as the provider counts, by windows and reserve."""
+    reserve: int
+    """Tokens of the window that are kept for the answer."""
+
+    @property
+    def window_assumed(self) -> bool:
+        """Whether the window is the configured one, as neither the agent nor the table of known models says it."""
+        return not self.call.context_window and known_window(self.model) is None
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Which model calls of a history had the prompts that the sidecar returned; the agent may have sent others."""
+
+    iterations: int | None = None
+    """So many at the start, as the agent says; None: it does not say."""
+    revision: Revision | None = None
+    """Where the agent does not say: all up to this one, the last that it got; None: those that this process
+    returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A prompt that was opened, with what is in force for it in its run."""
+
+    opened: Opened
+    inputs: Inputs
+    room: Room
+    told: Told
+    count: Count
+    count_many: CountMany
+    revision: Revision | None = None
+    """What a fresh process goes on from; None: nothing was sent, or the run is known."""
+    served: Served | None = None
+    """None: nothing is known, and all are taken to be."""
+    check: Callable[[], None] = field(default=_never)
+    """Called now and then while the prompt is taken; what it raises ends the call, and what is decided so far stays."""
+    since: int = 0
+    """Iteration of the run's last answer, where the memory may have been given up since: what was decided up to there
+    is no news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What the call that opens a prompt brings beside it."""
+
+    counting: Callable[[str], CountMany]
+    """For an encoding what counts each of some texts."""
+    check: Callable[[], None]
+    """Called now and then; what it raises ends the call."""
+    keep: Callable[[Draft], None]
+    """Takes what was read when the call has to end."""
+    draft: Draft | None
+    """What an earlier call has read of the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opener:
+    """Opens the prompts of all runs."""
+
+    key: bytes
+    """Signs revisions."""
+    limits: Limits
+
+    def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass) -> Opened:
+        """Open a prompt; `memory` is its run's.
+
+        Raises:
+            InvalidRequest: the body is not of the format's shape, or another field is wrong.
+            TooLarge: it has too many messages, or too many new items.
+            RevisionUnknown: `base_revision` is not a state of this run that this process knows.
+        """
+        named = FORMATS[call.format]
+        into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
+        body = self._split(call, named, into)
+        model = call.model or _string_member(body, "model")
+        variant = _variant(call, named, body, model, into, policy.reasoning_binding)
+        if len(into.ledger) and variant is not into.format:
+            ours = into.own.recognised()
+            into = memory.fresh()
+            into.own.recognise(ours)
+            body = self._split(call, named, into)
+        if len(body) > self.limits.run_messages:
+            raise TooLarge(
+                f"the prompt has {len(body):,} messages; limits.run_messages allows {self.limits.run_messages:,}",
+                field=named.messages_path,
+                bound="limits.run_messages",
+            )
+        provider_edits = edits_of_provider(body)
+        encoding, exact = encoding_for(model)
+        reading = Reading(by.counting(encoding), by.check, by.keep, by.draft)
+        reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
+        check_annotations(call, len(body))
+        limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
+        return Opened(
+            call=call,
+            format=variant,
+            body=body,
+            reads=reads,
+            memory=into,
+            continues=into is memory,
+            policy=policy if policy.trim_beside_provider else policy.beside(provider_edits),
+            provider_edits=provider_edits,
+            model=model,
+            encoding=encoding,
+            exact=exact,
+            limit=limit,
+            reserve=reserve,
+        )
+
+    def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
+        """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
+        revision = unseal(self.key, sealed) if sealed else None
+        return revision if revision is not None and revision.run == run_digest(memory.recorder.of_run) else None
+
+    def _split(self, call: TrimCall, format_: Format, memory: Memory) -> Split:
+        received = memory.received
+        if call.base_revision:
+            before, kept = self._base(call.base_revision, memory)
+            new = (
+                split(call.body, None, format_.messages_field) if format_.is_json else join_slices(call.messages or ())
+            )
+            return continued(before, kept, new, is_json=format_.is_json)
+        known = received.split if received is not None else None
+        if format_.is_json:
+            return split(call.body, known, format_.messages_field, text=format_.text_message)
+        if not call.messages:
+            raise InvalidRequest(
+                "conversation.messages is empty; it must hold at least one message", field="conversation"
+            )
+        return join_slices(call.messages, known)
+
+    def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
+        """The last prompt, and how many of its messages make up the history that a revision stands for."""
+        revision = self.revision(sealed, memory)
+        records = memory.ledger.records
+        received = memory.received
+        if (
+            revision is not None
+            and received is not None
+            and not received.split.is_text
+            and 0 < revision.length <= len(records)
+            and records[revision.length - 1].chain == revision.chain
+        ):
+            kept = len(received.rows)
+            while kept and received.rows[kept - 1].next > revision.length:
+                kept -= 1
+            if kept and received.rows[kept - 1].next == revision.length:
+                return received.split, kept
+        raise RevisionUnknown(
+            "base_revision is not a revision of this run that this process knows; send the whole history",
+            field="base_revision",
+        )
+
+
+def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
+    """What is in force at an evaluation of the prompt, and the room for our own text.
+
+    Args:
+        opened: the prompt.
+        limit: tokens that it may take, raw.
+        factors: what calibration multiplies the counts with.
+        count: counts tokens.
+    """
+    format_, policy = opened.format, opened.policy
+    room = opened.memory.room(opened.encoding, limit, policy, count)
+    edited = () if policy.trim_beside_provider else opened.provider_edits
+    inputs = Inputs(
+        policy,
+        limit,
+        _overhead_of(opened, count),
+        room.total,
+        not opened.call.recall_unavailable,
+        reasoning=policy.reasoning_rule(format_.reasoning, edited),
+        reasoning_messages=format_.reasoning_messages,
+        own_in_history=format_.placement.lists is Stands.INSIDE,
+        opaque_factor=factors.opaque / factors.text,
+    )
+    return inputs, room
+
+
+def limit_of(call: TrimCall, body: Split, format_: Format, model: str, default_window: int) -> tuple[int, int]:
+    """Tokens that the prompt may take, and the output reserve. Raises InvalidRequest where these leave nothing."""
+    if call.context_window < 0:
+        raise InvalidRequest(
+            f"context_window is {call.context_window}; it may be 0 (the known window) or more", field="context_window"
+        )
+    windows = [window for window in (call.context_window, known_window(model)) if window]
+    window = min(windows) if windows else default_window
+    reserve = call.output_reserve
+    if reserve is None:
+        asked = (_whole_number(body, name) for name in format_.reserve_fields)
+        reserve = min(next((tokens for tokens in asked if tokens is not None), 0), window // 2)
+    if not 0 <= reserve < window:
+        raise InvalidRequest(
+            f"output_reserve is {reserve}; it may be from 0 to {window - 1:,}, one less than the window",
+            field="output_reserve",
+        )
+    return window - reserve, reserve
+
+
+def check_annotations(call: TrimCall, messages: int) -> None:
+    """Raises InvalidRequest if an annotation names a message that was not sent."""
+    wrong = [index for index in (*call.pinned, *call.annotations) if not 0 <= index < messages]
+    if wrong:
+        raise InvalidRequest(
+            f"annotations name message {min(wrong)}; the prompt has messages 0 to {messages - 1}", field="annotations"
+        )
+
+
+def _variant(  # noqa: PLR0917 - what decides it
+    call: TrimCall, format_: Format, body: Split, model: str, memory: Memory, binding: ReasoningBinding
+) -> Format:
+    """The variant of its format that a body is in."""
+    if call.side_call and len(memory.ledger) and memory.format is not None:
+        return memory.format
+    variant = format_ if format_.variant is None else format_.variant(body, model)
+    bound = binds_thinking(model) if binding is ReasoningBinding.AUTO else binding is ReasoningBinding.BOUND
+    return variant.bound if bound and variant.bound is not None else variant
+
+
+def _overhead_of(opened: Opened, count: Count) -> int:
+    """Tokens of the system prompt without ours, the tool schemas, and what opens the answer."""
+    body, format_, memory = opened.body, opened.format, opened.memory
+    tokens = PRIMING
+    for name in format_.tool_fields:
+        value = body.field(name)
+        if value is not None and value != b"null":
+            tokens += memory.member_tokens(name, value, partial(_weigh_schemas, name, count))
+    name, value = format_.member(body)
+    if format_.system is not None and value is not None and value != b"null":
+        tokens += memory.member_tokens(name, value, partial(_weigh_system, format_.system, memory, count))
+    return tokens + (memory.leading_tokens(opened.reads) if format_.leading_system else 0)
+
+
+def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
+    decoded = load_any(value, f"json.body.{name}")
+    return count(decoded) if isinstance(decoded, str) else count_opaque(canonical(decoded).decode(), count)
+
+
+def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: bytes) -> int:
+    """Tokens of a system prompt without ours. Refuses a shape that our text could not be added to."""
+    value = system.without(value, memory.own.is_own_text)
+    system.add(value, "")
+    return sum(count_opaque(text, count) if text[:1] == "{" else count(text) for text in system.texts(value))
+
+
+def _string_member(body: Split, name: str) -> str:
+    value = body.field(name)
+    decoded = load(value, f"json.body.{name}") if value is not None else ""
+    return decoded if isinstance(decoded, str) else ""
+
+
+def _whole_number(body: Split, name: str) -> int | None:
+    value = body.field(name)
+    decoded = load(value, f"json.body.{name}") if value is not None else None
+    return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None

@@ -1,0 +1,557 @@
+"""One prompt through one run.
+
+    open ─► align ─► record ─► fold ─► stash ─► render ─► frame
+    (body,  (places   (new      (ledger) (originals (slices)  (own text,
+     slices) in the    items)             first)               body)
+             history)
+
+Everything that can fail on the caller's account (a wrong body, a deadline while it is read) happened when the prompt
+was opened, which changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.trim_calls import News, Trim
+from prompt_sidecar.prompt.body import equal_slice
+from prompt_sidecar.prompt.format import ReasoningRule, Stands
+from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.tokens.weigh import weigh
+from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.entries import Record
+from prompt_sidecar.trim.ledger import weighed
+from prompt_sidecar.trim.policy import NotePlace
+from prompt_sidecar.trim.repeated_calls import Repetition
+from prompt_sidecar.trim.residue import drop_again
+from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack_state
+from prompt_sidecar.trim.stages import Evaluation
+from prompt_sidecar.turn.alignment import align
+from prompt_sidecar.turn.frame import Framed, OwnTexts, Places, frame
+from prompt_sidecar.turn.memory import Answered, Brought, Listed
+from prompt_sidecar.turn.news import Gathered
+from prompt_sidecar.turn.opening import Served, Work
+from prompt_sidecar.turn.prefix import Prefix, Shared, Since, compare
+from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
+from prompt_sidecar.turn.recording import Came, Said
+from prompt_sidecar.turn.rendering import Sources, trims_of
+from prompt_sidecar.turn.size_tracker import Around, around_of
+
+RECORD_AT_ONCE: Final = 128
+"""New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
+
+
+class Store(Protocol):
+    """Where a run's originals go: the stash, and the history that is searched."""
+
+    def record(self, items: Sequence[tuple[HistoryItem, bytes]]) -> None:
+        """Keep items that are new, before any stage touches them. Their absence later is no fault: a budget may evict.
+
+        `items` and their originals are not changed afterwards.
+        """
+        ...
+
+    def put(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original from which something is taken now; it must be there when this returns."""
+        ...
+
+    def again(self, stash_id: str, original: bytes, content_type: str) -> None:
+        """Store an original that had expired and has come again."""
+        ...
+
+    def dead(self) -> Collection[str]:
+        """Ids that can no longer be retrieved."""
+        ...
+
+    def missing(self) -> Sequence[str]:
+        """Ids that have expired and were not stored again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one prompt came to. Tokens, raw."""
+
+    framed: Framed
+    own_tokens: int
+    sent_tokens: int
+    after: int
+    opaque: int
+    """Of `after`, tokens of encrypted text as they were counted."""
+    shared: Shared
+    """What the prompt has in common with the one before it."""
+    size: HistorySize
+    repetitions: Sequence[Repetition]
+    batch_point: bool
+    compacted: bool
+    news: News
+    revision_applied: bool | None
+    """None: none was sent, or this process knew the run."""
+
+
+def take(work: Work, store: Store) -> Result:
+    """Take a prompt into its run's memory: align, record what is new, decide, stash, render.
+
+    Raises only what `work.check` raises. The records and decisions made until then stay: they are those of the
+    prompt's beginning, and as decisions are a fold over the history, the next prompt goes on from there. Nothing is
+    returned of them before that.
+    """
+    return _Turn(work, store).take()
+
+
+class _Turn:
+    """One prompt on its way."""
+
+    def __init__(self, work: Work, store: Store) -> None:
+        opened = work.opened
+        self._work, self._store, self._opened = work, store, opened
+        self._count = work.count
+        self._format, self._body, self._reads = opened.format, opened.body, opened.reads
+        self._memory = memory = opened.memory
+        self._ledger, self._rendered = memory.ledger, memory.rendered
+        self._bound = opened.format.reasoning is ReasoningRule.BOUND
+        self._served = work.served
+        self._last = memory.answered
+        """What the last prompt left, before this one."""
+        if memory.brought is None:
+            memory.brought = Brought(Gathered(0 if self._last.records else work.since))
+        self._brought = memory.brought
+        self._rows: list[Row] = []
+        self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
+        memory.format = opened.format
+
+    def take(self) -> Result:
+        """See `take`."""
+        memory, ledger, last, inputs = self._memory, self._ledger, self._last, self._work.inputs
+        before, known = memory.received, last.records
+        changed_from = self._align(before)
+        if self._bound and known and last.recall != inputs.recall:  # our text comes or goes, in front of all thinking
+            ledger.moved = True
+            self._served = Served(iterations=0)
+        moved = ledger.moved or not self._bound
+        applied = self._extend()
+        changed_from = min(changed_from, known)
+        dirty = ledger.dirty
+        anew = ledger.listings != last.listings or last.recall != inputs.recall
+        self._put_originals()
+        drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
+        rewritten, cut = changed_from < known, min(dirty, default=known) < min(changed_from, known)
+        changed_from = min(changed_from, min(dirty, default=changed_from))
+        self._render()
+        if dirty or anew or changed_from < known or not memory.own.chosen or applied is True:
+            # A registry that was written before the revision is written as it was then.
+            as_then = applied is True and ledger.batches == memory.sealed_batches
+            # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
+            lists = anew or (rewritten and moved) or applied is True
+            self._write(lists=lists, then=self._work.revision if as_then else None)
+        self._note()
+        framed = self._frame()
+        prefix, memory.prefix = memory.prefix, self._prefix(framed)
+        since = Since(ledger, self._rendered, changed_from, known)
+        placement = self._format.placement
+        shared = compare(prefix, memory.prefix, since, placement, inputs.opaque_factor, self._count)
+        batch = ledger.batches != last.batches and applied is not True
+        # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
+        moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
+        broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if known else None
+        end = self._rows[-1] if self._rows else FIRST
+        result = Result(
+            framed=framed,
+            own_tokens=memory.own.tokens,
+            sent_tokens=end.tokens + weighed(end.opaque, inputs.opaque_factor),
+            after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
+            opaque=ledger.opaque,
+            shared=shared,
+            size=memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor),
+            repetitions=self._brought.repetitions,
+            batch_point=(cut and applied is not True) or moved,
+            compacted=bool(dirty) and applied is not True,
+            news=self._brought.news.news(broken),
+            revision_applied=applied,
+        )
+        memory.answered = Answered(len(ledger), ledger.batches, ledger.listings, inputs.recall)
+        memory.brought = None
+        ledger.dirty = set()
+        memory.returned_at.append(len(ledger))
+        return result
+
+    def _sent(self, index: int) -> tuple[bytes, bytes] | None:
+        """A record's bytes and identity as the prompt has them; None if it is absent."""
+        at = self._memory.sent_at[index]
+        return None if at < 0 else (self._body.message(at), self._reads[at].identity)
+
+    # -- align -------------------------------------------------------------------------------------------------------
+
+    def _align(self, before: Received | None) -> int:
+        """Find the prompt's place in the history; the first record that differs."""
+        memory, ledger = self._memory, self._ledger
+        carried = self._carried(before) if before is not None else []
+        rows = self._rows = align(
+            self._reads,
+            carried,
+            ledger,
+            lambda index: self._rendered.known_forms(index, self._format),
+            memory.own.is_own,
+            leading_system=self._format.leading_system,
+        )
+        kept = rows[-1].next if rows else 0
+        changed = min(kept, len(ledger))
+        if kept < len(ledger):
+            memory.rewind(kept)
+        if before is not None:
+            self._place(before, len(carried), changed)
+        for index in self._opened.call.pinned:
+            place = rows[index].place if index < len(rows) else OWN
+            if 0 <= place < changed and not ledger.records[place].pinned:
+                ledger.pin(place)
+        return changed
+
+    def _carried(self, before: Received) -> Sequence[Row]:
+        """Rows of the messages that are the same bytes as in the last prompt and stand for the same ones.
+
+        Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one; but not in
+        a prompt that has all of the last one and goes on from there.
+        """
+        same, records = self._body.same, self._ledger.records
+        if same == len(before.rows):
+            return before.rows
+        dropped = (at for at, row in enumerate(before.rows[:same]) if row.place >= 0 and records[row.place].dropped)
+        return before.rows[: next(dropped, same)]
+
+    def _place(self, before: Received, same: int, changed: int) -> None:
+        """Note where in the prompt each record stands, and which known ones came in other bytes. Only what moved."""
+        sent_at = self._memory.sent_at
+        for row in before.rows[same:]:
+            if 0 <= row.place < changed:
+                sent_at[row.place] = -1
+        for index, row in enumerate(self._rows[same:], same):
+            place = row.place
+            if place < 0:
+                continue
+            sent_at[place] = index
+            if place < changed and not (
+                index < len(before.rows)
+                and before.rows[index].place == place
+                and equal_slice(self._body, before.split, index)
+            ):
+                self._brought.respelled.add(place)
+
+    # -- record ------------------------------------------------------------------------------------------------------
+
+    def _extend(self) -> bool | None:
+        """Take the messages that are new, some at a time; see `_fold` for what is returned."""
+        memory, work, reads = self._memory, self._work, self._reads
+        evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many)
+        first_new, last = len(self._rows), len(reads)
+        forget_texts(reads, self._body.same, first_new)
+        applied = None
+        try:
+            if (work.revision is not None and not len(self._ledger)) or self._served is not None:
+                # What it says is said of a whole history: up to there nothing may be decided, nor can a call end.
+                pending = self._append(first_new, last)
+                if self._bound:
+                    self._find_foreign(pending)
+                applied = self._fold(evaluation, pending)
+            else:
+                for start in range(first_new, last, TOGETHER):
+                    work.check()
+                    self._fold(evaluation, self._append(start, min(start + TOGETHER, last)))
+                if last - first_new > TOGETHER:  # a prompt that brings a few messages is taken whole or not at all
+                    work.check()
+        finally:
+            memory.received = Received.of(self._body, reads, self._rows)
+        evaluation.run()
+        memory.system = []
+        for index, row in enumerate(self._rows):
+            if row.place >= 0:
+                break
+            if row.place == SYSTEM:
+                memory.system.append(self._body.message(index))
+        return applied
+
+    def _append(self, first: int, last: int) -> list[Record]:
+        """Make records of messages that are new, and rows for them; their items go into the run's history."""
+        memory, call, rows = self._memory, self._opened.call, self._rows
+        pending: list[Record] = []
+        recorded: list[tuple[HistoryItem, bytes]] = []
+        plain = Said(self._opened.policy)
+        iteration = len(self._ledger.groups)
+        speaker = self._ledger.records[-1].role if len(self._ledger) else None
+        _, _, tokens, opaque, whole = rows[-1] if rows else FIRST
+        leading = self._format.leading_system and all(row.place < 0 for row in rows)
+        for index in range(first, last):
+            read = self._reads[index]
+            place = len(self._rendered.slices)
+            if read.role is Role.SYSTEM and memory.own.is_own(read.identity):
+                place = OWN
+            elif leading and read.role is Role.SYSTEM:
+                place = SYSTEM
+            else:
+                leading = False
+                raw = self._body.message(index)
+                message, weight = read.message, read.weight
+                if message is None or weight is None:  # known bytes, but now at another place in the history
+                    message = self._format.read(raw, "history")
+                    weight = weigh([message], self._count_each, self._format.call_tokens)[0]
+                chain = pending[-1].chain if pending else self._ledger.chain
+                iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
+                speaker = read.role
+                pinned, annotation = index in call.pinned, call.annotations.get(index)
+                said = Said(self._opened.policy, pinned, annotation) if pinned or annotation else plain
+                now = max(iteration, 1)
+                repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
+                self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
+                self._brought.repetitions += repeated
+                came = Came(message, weight, len(raw), place, now)
+                record, items = memory.recorder.record(came, chain, said)
+                pending.append(record)
+                recorded += [(of_history, self._format.original(raw, item)) for of_history, item in items]
+                if len(recorded) >= RECORD_AT_ONCE:
+                    self._store.record(recorded)
+                    recorded = []
+                self._rendered.append(raw)
+                memory.sent_at.append(index)
+                tokens += read.tokens
+                opaque += read.opaque
+                whole += 1
+            rows.append(Row(place, len(self._rendered.slices), tokens, opaque, whole))
+        if recorded:
+            self._store.record(recorded)
+        forget_texts(self._reads, first, last)
+        return pending
+
+    def _count_each(self, texts: Sequence[str]) -> Sequence[int]:
+        return [self._count(text) for text in texts]
+
+    def _find_foreign(self, pending: Sequence[Record]) -> None:
+        """Mark what the model said to prompts that the sidecar did not return, or whose answer the agent never got."""
+        served, ledger = self._served, self._ledger
+        if served is None:
+            return
+        known, returned = len(ledger), set(self._memory.returned_at)
+        sealed = served.revision
+        covered = -1
+        if sealed is not None and 0 < sealed.length <= known + len(pending):
+            last = sealed.length - 1
+            record = ledger.records[last] if last < known else pending[last - known]
+            covered = sealed.length if record.chain == sealed.chain else -1
+        group, before, foreign = len(ledger.groups), ledger.records[-1].role if known else None, False
+        for index, record in enumerate(pending, known):
+            if record.role is Role.ASSISTANT:
+                if before is not Role.ASSISTANT or index == known:
+                    said = served.iterations
+                    foreign = group >= said if said is not None else index > covered
+                    if said is None and sealed is None:
+                        foreign = index not in returned
+                    group += before is not Role.ASSISTANT
+                record.foreign = foreign
+            before = record.role
+
+    # -- decide ------------------------------------------------------------------------------------------------------
+
+    def _fold(self, evaluation: Evaluation, pending: list[Record]) -> bool | None:
+        """Take new records one by one, evaluating before each assistant message. At the end of all it must be, too.
+
+        Returns:
+            Whether the revision's decisions were taken; None if none was sent or this process knew the run.
+        """
+        memory, ledger = self._memory, self._ledger
+        sealed = self._work.revision if not len(ledger) else None
+        applied: bool | None = None
+        if sealed is not None:
+            fits = 0 < sealed.length <= len(pending) and pending[sealed.length - 1].chain == sealed.chain
+            if not fits or not sealed.state:
+                applied, sealed = False, None
+        # An evaluation must not see what comes after it, though all that is pending was observed before.
+        repeated: dict[int, list[Repetition]] = {}
+        for again in reversed(self._brought.repetitions):
+            if again.message < len(ledger):
+                break
+            repeated.setdefault(again.message, []).append(again)
+        for record in pending:
+            waiting = sealed is not None and not applied
+            # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
+            # has come down since may change it only together with what the model said.
+            if record.role is Role.ASSISTANT and len(ledger) > ledger.evaluated and not waiting:
+                evaluation.run()
+            ledger.append(record)
+            for again in reversed(repeated.get(len(ledger) - 1, ())):
+                ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
+            if waiting and sealed is not None and len(ledger) == sealed.length:
+                applied = apply_state(ledger, sealed.state)
+                memory.own.choose(DIRECTIVES[sealed.directives])
+                memory.sealed_batches = ledger.batches
+                if applied:
+                    self._brought.news.since = ledger.iteration  # what it brings was decided, and told, elsewhere
+        return applied
+
+    # -- stash and render --------------------------------------------------------------------------------------------
+
+    def _put_originals(self) -> None:
+        """Hand originals to the stash: of what was trimmed just now, and of what expired and has come again."""
+        ledger, store = self._ledger, self._store
+        for stash_id in store.missing():
+            entry = ledger.by_id.get(stash_id)
+            came = self._sent(entry.message) if entry is not None else None
+            if entry is not None and came is not None and came[1] == ledger.records[entry.message].identity:
+                item, original = self._sources.original(entry)
+                store.again(stash_id, original, item.content_type)
+        for index in sorted(ledger.dirty):
+            for entry, item, original in self._sources.originals(ledger.records[index]):
+                store.put(entry.stash_id, original, item.content_type)
+                entry.stored = True
+
+    def _render(self) -> None:
+        rendered, ledger = self._rendered, self._ledger
+        moved = False
+        for index in sorted(ledger.dirty | self._brought.respelled):
+            record = ledger.records[index]
+            was_dropped = rendered.slices[index] is None
+            if record.dropped:
+                moved |= not was_dropped
+                rendered.known_forms(index, self._format)
+                rendered.put(index, None, dropped_before=was_dropped)
+                continue
+            came = self._sent(index)
+            if came is None:
+                raise RuntimeError("what the agent no longer has is dropped")
+            raw = self._sources.render(index, came[0]) if record.touched else came[0]
+            if index in ledger.dirty:
+                rendered.known_forms(index, self._format)  # the form that goes: a slow agent may still send it
+                rendered.unidentified.add(index)
+            moved |= was_dropped
+            rendered.put(index, raw, dropped_before=was_dropped)
+        if moved:
+            rendered.rebuild()
+
+    # -- our own text ------------------------------------------------------------------------------------------------
+
+    def _write(self, *, lists: bool, then: Revision | None) -> None:
+        """Write anew what depends on decisions; the lists with the room of an earlier call, where they are its own."""
+        memory, ledger, own, work = self._memory, self._ledger, self._memory.own, self._work
+        new = self._list_trims()
+        room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
+        if self._bound:  # only what another process writes too: it may know other tasks, and hold other originals
+            room = 0
+        if lists:
+            own.closing_room = room
+        inside = self._format.placement.lists is Stands.INSIDE
+        own.write(
+            ledger,
+            work.room,
+            self._count,
+            tuple if self._bound else self._store.dead,
+            recall=work.inputs.recall,
+            closing=own_text.closing(work.told, room, self._count) if room else ("", ""),
+            lists=lists,
+            until=ledger.stuck or None if inside else ledger.listed,
+            registry_room=then.registry_room if then is not None else None,
+        )
+        self._brought.news.show(new, own.entries if lists else (), ledger, memory.shown)
+        self._brought.news.registry_cut = lists and own_text.is_cut(own.texts.registry)
+
+    def _note(self) -> None:
+        """Write the note, which is another one at each call."""
+        note, work = "", self._work
+        if work.inputs.recall and self._has_tail():
+            labelled = self._memory.listed.labelled
+            note = own_text.note(self._ledger, labelled, work.told, work.room.note, self._count)
+        self._memory.own.tail(note, self._count)
+
+    def _has_tail(self) -> bool:
+        # A note that is gone at the next call would stand before thinking that is bound to it.
+        takes_note = self._format.placement.takes_note and not self._bound
+        return takes_note and self._opened.policy.note_place is NotePlace.TAIL
+
+    def _list_trims(self) -> Sequence[Trim]:
+        """List every item that is trimmed; those of records that have not changed are the same objects as before.
+
+        Returns:
+            What is new in it.
+        """
+        memory, listed = self._memory, self._memory.trims_by_record
+        new: list[Trim] = []
+        for index in self._ledger.dirty:
+            record = self._ledger.records[index]
+            trims = trims_of(record)
+            new += self._brought.news.trim(listed.get(index, ()), trims, record)
+            listed[index] = trims
+        trims = [trim for index in sorted(listed) for trim in listed[index]]
+        labelled = sum(trim.kind is not ItemKind.REASONING for trim in trims)
+        memory.listed = Listed(trims, labelled, pack_state(self._ledger))
+        return new
+
+    # -- frame -------------------------------------------------------------------------------------------------------
+
+    def _frame(self) -> Framed:
+        """Put the prompt together, and recognise our texts when they come back."""
+        own, placement = self._memory.own, self._format.placement
+        places = self._places() if placement.lists is Stands.INSIDE else Places(0, 0)
+        framed = frame(
+            self._body,
+            self._memory.system,
+            self._rendered.parts,
+            texts=self._standing(own.texts, places) if placement.after_user else own.texts,
+            places=places,
+            format_=self._format,
+            is_own_text=own.is_own_text,
+            drop_invalid=self._opened.policy.reasoning_drop_invalid,
+        )
+        self._brought.news.texts_forgotten += own.remember(self._format, framed.own)
+        return framed
+
+    def _prefix(self, framed: Framed) -> Prefix:
+        """The prompt as the next one is compared with it."""
+        memory, inputs = self._memory, self._work.inputs
+        fields = tuple(self._body.field(name) for name in self._format.tool_fields)
+        return Prefix(
+            agents=(fields, framed.sent_system, tuple(memory.system)),
+            texts=replace(memory.own.texts, note=""),
+            places=framed.places,
+            system_messages=len(memory.system),
+            overhead=inputs.overhead,
+            tokens=inputs.overhead
+            + self._ledger.weight(inputs.opaque_factor)
+            + memory.own.tokens
+            - memory.own.note_tokens,
+        )
+
+    def _around(self, framed: Framed) -> Around:
+        """What stands around the history, as its size is measured."""
+        memory, body, format_ = self._memory, self._body, self._format
+        return around_of(
+            format_,
+            body,
+            framed,
+            memory.members,
+            overhead=self._work.inputs.overhead,
+            system_messages=len(memory.system),
+            own_tokens=memory.own.tokens,
+        )
+
+    def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
+        """Our texts without those that may not stand in their place: between a user's message and the model's.
+
+        That a place is wrong is as sticky as the place.
+        """
+        live, records = self._rendered.live, self._ledger.records
+
+        def may_stand(at: int) -> bool:
+            after_user = at > 0 and records[live[at - 1]].role in (Role.USER, Role.SYSTEM)
+            return after_user and (at == len(live) or records[live[at]].role is Role.ASSISTANT)
+
+        return replace(
+            texts,
+            dropped=texts.dropped if may_stand(places.dropped) else "",
+            registry=texts.registry if may_stand(places.registry) else "",
+        )
+
+    def _places(self) -> Places:
+        ledger = self._ledger
+        groups, batch, held = ledger.groups, ledger.batch_group, max(ledger.held, 0)
+        gap = self._rendered.position(groups[held].start if held < len(groups) else len(ledger))
+        return Places(gap, max(gap, self._rendered.position(groups[batch].start)) if 0 <= batch < len(groups) else gap)
