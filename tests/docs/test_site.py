@@ -107,3 +107,12 @@ def test_no_page_is_unknown_to_the_site() -> None:
 def test_the_readme_is_short() -> None:
     """See `README_LINES`."""
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
+
+
+def test_the_glossary_is_short_and_each_word_is_there_once() -> None:
+    """At most 40 words in ARCHITECTURE.md."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    words = re.findall(r"(?m)^\| ([a-z, ]+) \|", text.split("\n## Words\n")[1].split("\n## ")[0])
+    each = [word for row in words if row != "word" for word in row.split(", ")]
+    assert 20 < len(each) <= 40 + len([row for row in words if ", " in row])
+    assert len(set(each)) == len(each)
