@@ -103,7 +103,7 @@ def test_the_containers_limit(told: str | None, limit: int, tmp_path: Path) -> N
 
 
 def test_a_container_that_is_too_small_is_told() -> None:
-    """Where budgets, baseline and reserve pass the container's limit; the sizes that docs/operations.md names fit theirs."""
+    """Where budgets, baseline and reserve pass the container's limit; the sizes of docs/operations.md fit theirs."""
     assert "" == sizing(Limits(), 0)
     assert "" == sizing(Limits(), 1_200_000_000)
     assert "limits.memory_bytes" in sizing(Limits(), 1_000_000_000)
