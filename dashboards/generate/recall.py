@@ -57,7 +57,7 @@ SUMMARY: Final = Row(
             (Query(SPAN.increase(RETRIEVALS), "", instant=True),),
             "Originals that models and programs asked for by id.",
             "Nearly as many as ids shown: too much is trimmed that is still needed; raise the limit or "
-            "`age.keep_iterations`.",
+            "`policy.age_keep_iterations`.",
             UNSEEN,
             width=4,
             height=4,

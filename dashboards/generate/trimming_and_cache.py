@@ -235,7 +235,7 @@ TRIMMED: Final = Row(
             "Newly trimmed items. cap: a result too large by itself. fit: the prompt was near its limit. age: older "
             "than the "
             "policy keeps. residue: what trimming had left was dropped. feedback and repeated: superseded.",
-            "cap at every prompt: a tool returns very much; make it page, or raise `cap.text_bytes`.",
+            "cap at every prompt: a tool returns very much; make it page, or raise `policy.cap_text_bytes`.",
             UNSEEN,
         ),
         Panel(
@@ -283,7 +283,7 @@ CACHE: Final = Row(
             "changed "
             "what it had sent.",
             "agent: look for timestamps or counters in the system prompt, for reordered tools, for edited messages. "
-            "batch_point often: raise the limit, or lower `fit.low`.",
+            "batch_point often: raise the limit, or lower `policy.fit_low`.",
             UNSEEN,
         ),
         Panel(
