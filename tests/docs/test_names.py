@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,12 +15,11 @@ from dashboards.generate.health import HEALTH
 from dashboards.generate.overview import OVERVIEW
 from dashboards.generate.recall import RECALL
 from dashboards.generate.trimming_and_cache import TRIMMING_AND_CACHE
-from prompt_sidecar.config.table import ROWS
 from prompt_sidecar.telemetry.catalog import BOUNDS, CATALOG
 from tests.docs.pages import PAGES, ROOT
 from tests.telemetry.watched import scraped_name
 
-SECTIONS = {name.partition(".")[0] for name in ROWS if "." in name}
+SECTIONS = ("limits", "log", "policy", "recall", "search", "server", "telemetry", "tokens")
 PACKAGE = ROOT / "sidecar" / "prompt_sidecar"
 HISTORY = "CHANGELOG.md"
 """It names what was."""
@@ -29,6 +32,16 @@ NO_SETTINGS = {"tokens.window_assumed", "search.outcome"}
 """A field of the answer, and an attribute of spans."""
 SUFFIXES = ("_bucket", "_count", "_sum")
 BOARDS = (OVERVIEW, TRIMMING_AND_CACHE, RECALL, HEALTH)
+
+
+@cache
+def settings() -> set[str]:
+    """Every setting, as section and name: what `check-config` prints."""
+    command = [sys.executable, "-m", "prompt_sidecar", "check-config"]
+    printed = tomllib.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert set() == {name for name, value in printed.items() if isinstance(value, dict)} - set(SECTIONS)
+    return {f"{section}.{name}" for section in SECTIONS for name in printed[section]}
+
 
 pages = pytest.mark.parametrize(
     "page", [page for page in PAGES if page.name != HISTORY], ids=lambda page: page.relative_to(ROOT).as_posix()
@@ -57,7 +70,7 @@ def test_paths_exist(page: Path) -> None:
 def test_settings_exist(page: Path) -> None:
     """As section and name; a bound of the metric's label may be no setting."""
     named = {span.split("=")[0].strip() for span in spans(page) if SETTING.fullmatch(span.split("=")[0].strip())}
-    assert set() == named - set(ROWS) - set(BOUNDS) - NO_SETTINGS
+    assert set() == named - settings() - set(BOUNDS) - NO_SETTINGS
 
 
 @pages
@@ -73,4 +86,4 @@ def test_metrics_exist(page: Path) -> None:
 def test_panels_name_settings_that_exist(board: object) -> None:
     """A panel that says what to raise says it by the setting's name."""
     dotted = set(re.findall(r"`([a-z_]+\.[a-z_]+)`", repr(board)))
-    assert set() == dotted - set(ROWS) - set(BOUNDS)
+    assert set() == dotted - settings() - set(BOUNDS)
