@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from prompt_sidecar.config.effective import warnings
+from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.clock import steady
@@ -23,7 +23,6 @@ from prompt_sidecar.server.identity import StartError
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.logs import configure, frames
 from prompt_sidecar.server.memory import container_limit, sizing
-from prompt_sidecar.server.options import is_loopback, split_address
 from prompt_sidecar.server.refusals import Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.pipeline import Running
@@ -31,6 +30,7 @@ from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
 from prompt_sidecar.tokens import Counter, lazy_counter, warm
 from prompt_sidecar.tokens.models import ESTIMATE
+from prompt_sidecar.values import is_loopback, split_address
 
 _log = logging.getLogger("sidecar")
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, fields
 import pytest
 
 from prompt_sidecar.cli.commands import main
-from prompt_sidecar.trim.policy import PRESETS, Policy
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import PRESETS
 
 
 def _shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

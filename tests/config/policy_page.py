@@ -5,40 +5,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from prompt_sidecar.config.effective import sentences
-from prompt_sidecar.config.knobs import groups, knob, reader
-from prompt_sidecar.config.presets import GUIDES, differs, reason, value
-from prompt_sidecar.trim.policy import DEFAULT_PRESET, PRESETS
+from prompt_sidecar.config.explain import sentences
+from prompt_sidecar.config.reference import GROUPS
+from prompt_sidecar.trim.policy import KNOBS
+from prompt_sidecar.trim.presets import DEFAULT_PRESET, EXPLAINED, PRESETS
+from tests.config.settings_page import remade, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "policy.md"
 LIMIT = 128_000
-BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-
-def remade(page: str) -> str:
-    """The page with its generated blocks as they should be."""
-    return BLOCK.sub(lambda found: f"{found[1]}\n{chr(10).join(BLOCKS[found[2]]())}\n\n{found[3]}", page)
 
 
 def _presets() -> Iterator[str]:
     yield "| preset | it | choose it | mind |"
     yield "|---|---|---|---|"
-    for name, guide in GUIDES.items():
-        yield f"| `{name}` | {guide.purpose} | {guide.choose} | {guide.beware} |"
+    for name, each in EXPLAINED.items():
+        yield f"| `{name}` | {each.purpose} | {each.choose} | {each.beware} |"
     yield ""
     yield f"Where a preset differs from `{DEFAULT_PRESET}`, and why:"
     yield ""
     yield f"| preset | knob | value | `{DEFAULT_PRESET}` | why |"
     yield "|---|---|---|---|---|"
-    for name in PRESETS:
-        for field in _knobs():
-            if differs(name, field):
-                shown = f"`{value(name, field)}` | `{value(DEFAULT_PRESET, field)}`"
-                yield f"| `{name}` | `{field}` | {shown} | {reason(name, field)} |"
+    default = EXPLAINED[DEFAULT_PRESET]
+    for name, each in EXPLAINED.items():
+        for field, why in each.reasons.items():
+            yield f"| `{name}` | `{field}` | `{each.shown(field)}` | `{default.shown(field)}` | {why} |"
 
 
 def _sentences() -> Iterator[str]:
@@ -51,34 +44,18 @@ def _sentences() -> Iterator[str]:
             yield f"   {sentence.strip()}" if step else f"- {sentence}"
 
 
-def _all_knobs() -> Iterator[str]:
-    for place, group in enumerate(groups()):
+def _knobs() -> Iterator[str]:
+    for place, group in enumerate(GROUPS):
         yield from ([""] if place else [])
         yield f"### {group.name}"
         yield ""
         yield f"{group.about[:1].upper()}{group.about[1:]}."
         yield ""
-        yield "| knob | what | default | accepted | why that default |"
-        yield "|---|---|---|---|---|"
-        for field in group.knobs:
-            told, accepted = (
-                knob(field),
-                reader(field).accepted.removesuffix(", with or without a unit, such as 65536, 64KiB or 1MB"),
-            )
-            yield f"| `{field}` | {told.what} | `{value(DEFAULT_PRESET, field)}` | {accepted} | {told.why} |"
+        yield from rows({knob: KNOBS[knob] for knob in group.knobs})
 
 
-def _knobs() -> Iterator[str]:
-    for group in groups():
-        yield from group.knobs
-
-
-BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {
-    "presets": _presets,
-    "sentences": _sentences,
-    "knobs": _all_knobs,
-}
+BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"presets": _presets, "sentences": _sentences, "knobs": _knobs}
 
 
 if __name__ == "__main__":
-    PAGE.write_text(remade(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(remade(PAGE.read_text(encoding="utf-8"), BLOCKS), encoding="utf-8")

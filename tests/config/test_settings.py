@@ -9,14 +9,22 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.config.settings import Settings, SettingsError, load, table
-from prompt_sidecar.config.table import ROWS, example
+from prompt_sidecar.config.settings import (
+    SETTINGS,
+    LogSettings,
+    Settings,
+    SettingsError,
+    TokenSettings,
+    load,
+    table,
+)
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -40,9 +48,11 @@ def test_nothing_set_gives_the_defaults() -> None:
 
 
 def test_every_field_is_a_setting() -> None:
-    """Each option, limit and policy field has a row: adding one without a reader fails at import or here."""
+    """A field of an options class without a declaration, or a class that Settings does not hold, fails here."""
     structs: dict[str, type[Any]] = {
         "server": ServerOptions,
+        "log": LogSettings,
+        "tokens": TokenSettings,
         "limits": Limits,
         "recall": RecallLimits,
         "search": SearchLimits,
@@ -50,15 +60,24 @@ def test_every_field_is_a_setting() -> None:
         "policy": Policy,
     }
     expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)}
-    assert expected | {"key", "log.format", "log.refusals", "log.level", "policy.preset", "tokens.counter"} == set(ROWS)
+    assert expected | {"key", "policy.preset"} == set(SETTINGS)
 
 
-def test_every_default_is_accepted() -> None:
-    """Each default passes its own reader, in the spelling in which it is shown."""
-    for row in ROWS.values():
-        if row.default is not None and not row.reader.secret:
-            shown = tomllib.loads(f"value = {row.reader.show(row.default)}")["value"]
-            assert (row.name, row.default) == (row.name, row.reader.read(shown))
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_is_explained(name: str) -> None:
+    """It says what it is for; a number and a choice also say why their default is what it is."""
+    declared = SETTINGS[name]
+    assert declared.what.endswith(".")
+    assert declared.why.endswith(".") or (not declared.why and declared.kind.bounds is None)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_default_is_accepted(name: str) -> None:
+    """Each default passes its own check, as it is and as it is shown."""
+    declared = SETTINGS[name]
+    if not declared.kind.secret:
+        assert declared.default == declared.kind.check(declared.default)
+        assert declared.default == declared.kind.read(tomllib.loads(f"value = {declared.shown_default}")["value"])
 
 
 def test_later_sources_win(tmp_path: Path) -> None:
@@ -95,9 +114,9 @@ def test_a_configured_page_is_one_that_can_be_asked_for() -> None:
         "search.total_tokens": MOST_TOTAL_TOKENS,
     }
     for name, most in highest.items():
-        assert most == ROWS[name].reader.read(most)
+        assert most == SETTINGS[name].kind.read(most)
         with pytest.raises(ValueError):  # noqa: PT011  # as in test_readers
-            ROWS[name].reader.read(most + 1)
+            SETTINGS[name].kind.read(most + 1)
 
 
 def test_the_named_file_goes_before_the_environments(tmp_path: Path) -> None:
@@ -127,7 +146,7 @@ def test_switches_and_lists_reach_the_policy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PROMPT_SIDECAR_SERVER__WORKERS", "many", ('"many"', "whole number from 1 to 256")),
+        ("PROMPT_SIDECAR_SERVER__WORKERS", "many", ('"many"', "a whole number of threads from 1 to 256")),
         ("PROMPT_SIDECAR_SERVER__LISTN", ":1", ("did you mean PROMPT_SIDECAR_SERVER__LISTEN?",)),
         ("PROMPT_SIDECAR_ZZZ", "1", ("check-config --example",)),
         ("PROMPT_SIDECAR_POLICY__FIT_HIGH", "1.5", ("from 0.01 to 1",)),
@@ -232,23 +251,3 @@ def test_variables_of_kubernetes_are_no_settings() -> None:
     }
     assert Settings() == load(injected)
     assert 1 == len(_problems({"PROMPT_SIDECAR_PORTS": "1"}))
-
-
-def test_the_example_file_explains_every_setting(tmp_path: Path) -> None:
-    """Every setting stands in it; as it is it changes nothing; uncommented it gives the defaults again."""
-    text = example()
-    assert Settings() == load({}, config=_file(tmp_path, text))
-    lines = [line.removeprefix("# ") for line in text.splitlines()]
-    wanted = [line for line in lines if line.startswith("[") or (" = " in line and line.split(" = ")[0].isidentifier())]
-    settings = load({}, config=_file(tmp_path, "\n".join(line for line in wanted if not line.startswith("key"))))
-    assert Settings().policy == settings.policy
-    assert (ServerOptions(), Limits()) == (settings.server, settings.limits)
-    assert (RecallLimits(), SearchLimits()) == (settings.recall, settings.search)
-    assert len(ROWS) - 1 == len(settings.sources)
-    assert max(map(len, text.splitlines())) <= 120
-
-
-def test_the_example_file_is_up_to_date() -> None:
-    """The committed example is what `check-config --example` prints."""
-    committed = Path(__file__).parents[2] / "deploy" / "prompt-sidecar.example.toml"
-    assert example() == committed.read_text()

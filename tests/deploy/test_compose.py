@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prompt_sidecar.config.table import ROWS
+from prompt_sidecar.config.settings import SETTINGS, variable
 from tests.dashboards.tools import promtool
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +113,7 @@ def test_programs_are_told_of_the_files_that_are_mounted() -> None:
 
 def test_settings_of_the_sidecar_are_ones_that_it_knows() -> None:
     """An unknown one stops its start."""
-    names = {row.variable for row in ROWS.values()}
+    names = {variable(name) for name in SETTINGS}
     given = {name for name in _services()["sidecar"]["environment"] if name.startswith("PROMPT_SIDECAR_")}
 
     assert set() == given - names

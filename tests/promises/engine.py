@@ -18,7 +18,7 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 
 KEY = b"a key that is configured, thirty-two bytes and more"
 CALLER = "promises"

@@ -19,7 +19,7 @@ from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Action
-from prompt_sidecar.trim.policy import PRESETS
+from prompt_sidecar.trim.presets import PRESETS
 from tests.programs.conformance.case import Body, Case
 from tests.promises.engine import Engine
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.own_text import SHARE_OF_LIMIT
-from prompt_sidecar.trim.policy import AgeStage, preset
+from prompt_sidecar.trim.policy import AgeStage
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.trim.stages import ELIDE_FLOOR
 from tests.oracle import data as recorded_data
 from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, browsing, returned

@@ -21,7 +21,7 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import ENCODINGS, load
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 
 PATIENCE = 120.0

@@ -17,7 +17,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.tokens import Counter, VocabularyError
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.serving import PATIENCE, WIDE, counter, request
 

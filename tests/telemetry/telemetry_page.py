@@ -9,9 +9,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from prompt_sidecar.config.table import ROWS
+from prompt_sidecar.config.reference import sections
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Metric
+from tests.config.settings_page import rows
 from tests.telemetry.watched import scraped_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
@@ -48,11 +49,7 @@ def _bounds() -> Iterator[str]:
 
 
 def _settings() -> Iterator[str]:
-    yield "| setting | default | accepted | what |"
-    yield "|---|---|---|---|"
-    for name, row in ROWS.items():
-        if name.startswith("telemetry."):
-            yield f"| `{name}` | `{row.reader.show(row.default)}` | {row.reader.accepted} | {row.reason} |"
+    return rows({f"telemetry.{key}": each for key, each in sections()["telemetry"].items()})
 
 
 BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"metrics": _metrics, "bounds": _bounds, "settings": _settings}

@@ -8,7 +8,8 @@ import pytest
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Feedback
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 from tests.steps import growth
 from tests.trim.histories import Fold, plain, record_of
 

@@ -7,7 +7,8 @@ from hypothesis import given
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Entry, Reason
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
 
 LIMIT = 16_000

@@ -11,32 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidPolicy
-from prompt_sidecar.trim.policy import (
-    BOUNDS,
-    DEFAULT_PRESET,
-    PREFIX_LISTS,
-    PRESETS,
-    FitStage,
-    NotePlace,
-    Policy,
-    preset,
-)
+from prompt_sidecar.trim.policy import BOUNDS, KNOBS, FitStage, NotePlace, Policy
+from prompt_sidecar.trim.presets import DEFAULT_PRESET, PRESETS, preset
 from tests.oracle.strategies import policies
 from tests.prompt.reading import fault
 
 
-def test_every_number_has_bounds() -> None:
-    """A knob without bounds would take anything; a bound without a knob is a leftover."""
-    assert {field.name for field in fields(Policy)} - {
-        "fit_stage",
-        "age_stage",
-        "note_place",
-        "age_repeats",
-        "reasoning_binding",
-        "reasoning_drop_invalid",
-        "trim_beside_provider",
-        *PREFIX_LISTS,
-    } == set(BOUNDS)
+def test_every_field_is_declared() -> None:
+    """A field without a declaration could be set to anything and would stand in no document."""
+    assert [field.name for field in fields(Policy)] == list(KNOBS)
+    assert {name for name, knob in KNOBS.items() if type(knob.default) in (int, float)} == set(BOUNDS)
+
+
+@pytest.mark.parametrize("name", KNOBS)
+def test_every_knob_is_explained(name: str) -> None:
+    """It says what it does, and why its default is what it is."""
+    assert KNOBS[name].what.endswith(".")
+    assert KNOBS[name].why.endswith(".")
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))

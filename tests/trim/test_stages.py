@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import HEAVY, Action, Reason, Record
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.trim.stages import MIN_SAVING
 from tests.oracle.strategies import policies
 from tests.trim.histories import Fold, count, decisions, evaluated, few, histories, limits, plain

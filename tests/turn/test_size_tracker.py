@@ -22,7 +22,8 @@ from prompt_sidecar.runs.marks import MARKS, Marks, crossed
 from prompt_sidecar.tokens.weigh import PER_MESSAGE, PRIMING, weigh
 from prompt_sidecar.trim.entries import Action, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.turn.frame import Framed
 from prompt_sidecar.turn.recording import Came, Recorder, Said
 from prompt_sidecar.turn.size_tracker import Around, SizeTracker, around_of

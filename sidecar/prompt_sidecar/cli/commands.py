@@ -179,21 +179,14 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _hint(name: str) -> str:
-    from prompt_sidecar.config.settings import nearest
-    from prompt_sidecar.config.table import ROWS
-
-    return "" if name in ROWS else nearest(name, ROWS)
-
-
 def _settings(asked: argparse.Namespace) -> Settings:
-    from prompt_sidecar.config.settings import SettingsError, load
+    from prompt_sidecar.config.settings import SETTINGS, SettingsError, load, nearest
 
     flags: dict[str, str] = {}
     for item in asked.set:
         name, equals, value = item.partition("=")
         if not equals:
-            raise _Refused(f"--set {item}: write --set NAME=VALUE{_hint(name)}")
+            raise _Refused(f"--set {item}: write --set NAME=VALUE{'' if name in SETTINGS else nearest(name)}")
         flags[name] = value
     named = (("server.listen", asked.listen), ("server.socket", asked.socket), ("policy.preset", asked.preset))
     flags.update({name: value for name, value in named if value is not None})
@@ -237,9 +230,9 @@ def _own_address(asked: argparse.Namespace) -> str:
 
 
 def _presets(asked: argparse.Namespace) -> int:
-    from prompt_sidecar.config.presets import as_json, in_full, side_by_side
+    from prompt_sidecar.cli.preset_table import as_json, in_full, side_by_side
     from prompt_sidecar.errors import InvalidPolicy
-    from prompt_sidecar.trim.policy import preset
+    from prompt_sidecar.trim.presets import preset
 
     try:
         if asked.name:
@@ -251,9 +244,9 @@ def _presets(asked: argparse.Namespace) -> int:
 
 
 def _check_config(asked: argparse.Namespace) -> int:
-    from prompt_sidecar.config.effective import report
+    from prompt_sidecar.config.explain import report
+    from prompt_sidecar.config.reference import example
     from prompt_sidecar.config.settings import table
-    from prompt_sidecar.config.table import example
 
     if asked.example:
         print(example(), end="")

@@ -1,11 +1,11 @@
-"""Settings read from a file, the environment and flags, and checked.
+"""Settings: what can be set, and how it is read from a file, the environment and flags, and checked.
 
 A setting has one name, such as `server.listen`. In the TOML file it is the key `listen` of the table `[server]`, in the
 environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.listen=…`. A later source wins: default,
-file, environment, flag. A source that names no setting, or gives one a value that it cannot have, stops the start with
-a message that says so; all such faults are reported at once.
+file, environment, flag. A source that names no setting, or gives one a value that it does not accept, stops the start
+with a message that says so; all such faults are reported at once.
 
-What settings there are stands in `sidecar/prompt_sidecar/config/table.py`.
+Each setting is declared where it is obeyed, by a field of the dataclasses that `Settings` is made of.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_type_hints
 
-from prompt_sidecar.config.table import PREFIX, ROWS, LogSettings, Row, TokenSettings
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.recall.found import SearchLimits
-from prompt_sidecar.server.options import ServerOptions, is_loopback
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.server.refusals import LINES
 from prompt_sidecar.telemetry.options import TelemetryOptions
-from prompt_sidecar.trim.policy import DEFAULT_PRESET, Policy, preset
+from prompt_sidecar.trim.policy import KNOBS, Policy
+from prompt_sidecar.trim.presets import DEFAULT_PRESET, PRESETS, preset
+from prompt_sidecar.values import Setting, choice, declared, is_loopback, secret, setting, whole
 
-CONFIG_VARIABLE = PREFIX + "CONFIG"
+PREFIX: Final = "PROMPT_SIDECAR_"
+CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, PREFIX + "DATA"})
 """Variables with the prefix that are no settings: the file's own, and the one that the tests find their data with."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""Kubernetes sets these in every pod beside a Service that is named prompt-sidecar; they are not ours to judge."""
+"""Kubernetes sets these in every pod beside a Service that is named prompt-sidecar."""
 
 
 class SettingsError(Exception):
@@ -44,10 +48,43 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """How the server logs, on stderr. Never text of a prompt."""
+
+    format: str = setting("text", choice("text", "json"), "One line for each event, for people or for machines.")
+    refusals: int = setting(
+        LINES,
+        whole(0, 1_000_000, "lines"),
+        "Lines a minute on refused calls, and as many of gRPC's own; further ones are counted in one line.",
+        "60 lines of 200 bytes a minute are 17 MB a day.",
+        advanced=True,
+    )
+    level: str = setting("info", choice("debug", "info", "warning", "error"), "The least severe event that is logged.")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSettings:
+    """How tokens are counted."""
+
+    counter: str = setting(
+        "auto",
+        choice("auto", "tiktoken"),
+        "auto: by the extra `fast`, where it is installed and counts as tiktoken does. The same for all replicas.",
+        "It counts ten times as fast.",
+        advanced=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting, read and checked."""
 
-    key: bytes = b""
+    key: bytes = setting(
+        b"",
+        secret(16),  # a shorter one can be guessed from one id
+        "Secret from which stash ids and revisions are made, the same for all replicas. Empty: random for the process, "
+        "so that ids change over a restart.",
+    )
     server: ServerOptions = field(default_factory=ServerOptions)
     log: LogSettings = field(default_factory=LogSettings)
     tokens: TokenSettings = field(default_factory=TokenSettings)
@@ -55,7 +92,12 @@ class Settings:
     recall: RecallLimits = field(default_factory=RecallLimits)
     search: SearchLimits = field(default_factory=SearchLimits)
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
-    preset: str = DEFAULT_PRESET
+    preset: str = setting(
+        DEFAULT_PRESET,
+        choice(*PRESETS),
+        "The preset, whose values the other policy fields start from.",
+        "It keeps the provider's prompt cache warm; docs/policy.md helps to choose.",
+    )
     policy_overrides: Mapping[str, object] = field(default_factory=dict)
     """The policy's fields that a source sets, over the preset."""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +107,25 @@ class Settings:
     def policy(self) -> Policy:
         """The configured policy: the preset with its overrides."""
         return preset(self.preset).override(self.policy_overrides)
+
+
+_TABLES: Final[Mapping[str, type[Any]]] = {
+    name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and is_dataclass(kind)
+}
+"""The tables of the settings file but for the policy's, with what each is read into."""
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "key": declared(Settings)["key"],
+    **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared(struct).items()},
+    "policy.preset": declared(Settings)["preset"],
+    **{f"policy.{name}": knob for name, knob in KNOBS.items()},
+}
+"""Every setting by its name. The default of a policy's field is that of the default preset."""
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper().replace(".", "__")
 
 
 def load(
@@ -86,20 +147,22 @@ def load(
     path = config if config is not None else environment.get(CONFIG_VARIABLE, "")
     given = [*_from_file(path, problems)] if path else []
     given += [*_from_environment(environment, problems), *_from_flags(flags or {}, problems)]
-    for row, shown, value in given:
+    for name, shown, value in given:
+        kind = SETTINGS[name].kind
         try:
-            values[row.name] = row.reader.read(value)
-            sources[row.name] = shown
+            values[name] = kind.read(value)
+            sources[name] = shown
         except ValueError:
-            said = "" if row.reader.secret else f" is {json.dumps(value, default=str)};"
-            problems.append(f"{shown}{said or ' is not usable;'} it may be {row.reader.accepted}")
+            said = "is not usable" if kind.secret else f"is {json.dumps(value, default=str)}"
+            problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
     settings = _build(values, sources, problems)
-    if settings is None or problems:
+    if problems:
         raise SettingsError(problems)
     return settings
 
 
-def _from_file(path: str, problems: list[str]) -> Iterator[tuple[Row, str, object]]:
+def _from_file(path: str, problems: list[str]) -> Iterator[tuple[str, str, object]]:
+    """Yield name, place and value of each setting in the file."""
     try:
         tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -110,10 +173,10 @@ def _from_file(path: str, problems: list[str]) -> Iterator[tuple[Row, str, objec
         problems.append(f"the settings file {path} is not TOML: {where}")
         return
     for name, value in _leaves(tree, ""):
-        if name in ROWS:
-            yield ROWS[name], f"{name} in {path}", value
+        if name in SETTINGS:
+            yield name, f"{name} in {path}", value
         else:
-            problems.append(f"{name} in {path} is not a setting{nearest(name, ROWS)}")
+            problems.append(f"{name} in {path} is not a setting{nearest(name)}")
 
 
 def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -124,69 +187,58 @@ def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obje
             yield prefix + name, value
 
 
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[tuple[Row, str, object]]:
-    variables = {row.variable: row for row in ROWS.values()}
-    for name in sorted(environment):
-        if not name.startswith(PREFIX) or name in _NOT_SETTINGS or _KUBERNETES.fullmatch(name):
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str, object]]:
+    names = {variable(name): name for name in SETTINGS}
+    for given in sorted(environment):
+        if not given.startswith(PREFIX) or given in _NOT_SETTINGS or _KUBERNETES.fullmatch(given):
             continue
-        if name in variables:
-            yield variables[name], name, environment[name]
+        if given in names:
+            yield names[given], given, environment[given]
         else:
-            problems.append(f"{name} is not a setting's variable{nearest(name, variables)}")
+            problems.append(f"{given} is not a setting's variable{nearest(given, variable)}")
 
 
-def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple[Row, str, object]]:
+def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str, object]]:
     for name, value in flags.items():
-        if name not in ROWS:
-            problems.append(f"--set {name} is not a setting{nearest(name, ROWS)}")
-        elif ROWS[name].reader.secret:
-            problems.append(f"--set {name} would show a secret to every process; set {ROWS[name].variable} instead")
+        if name not in SETTINGS:
+            problems.append(f"--set {name} is not a setting{nearest(name)}")
+        elif SETTINGS[name].kind.secret:
+            problems.append(f"--set {name} would show a secret to every process; set {variable(name)} instead")
         else:
-            yield ROWS[name], f"--set {name}", value
+            yield name, f"--set {name}", value
 
 
-def nearest(name: str, known: Mapping[str, object]) -> str:
-    """A half-sentence on which known name was meant, for the end of a message.
+def nearest(name: str, spelled: Callable[[str], str] = str) -> str:
+    """Say which setting a wrong name may mean, for the end of a message.
 
-    Names are compared as they are written, and by what follows the table: many know `max_calls` and not whose it is.
+    Names are compared whole, and by what follows the table: many know `max_calls` and not which table has it.
+
+    Args:
+        name: the wrong name, or a variable's.
+        spelled: how the message writes a setting's name.
     """
-    plain = {_plain(other): other for other in known}
-    close = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.7)
+    plain = name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
+    close = difflib.get_close_matches(plain, SETTINGS, n=1, cutoff=0.7)
     if not close:
-        last = _plain(name).rpartition(".")[2]
-        ends: dict[str, list[str]] = {}
-        for other in plain:
-            ends.setdefault(other.rpartition(".")[2], []).append(other)
-        close = [whole for end in difflib.get_close_matches(last, ends, n=1, cutoff=0.8) for whole in ends[end]]
-    return (
-        f"; did you mean {' or '.join(plain[each] for each in close)}?"
-        if close
-        else "; `check-config --example` lists all"
-    )
+        ends = dict.fromkeys(known.rpartition(".")[2] for known in SETTINGS)
+        likely = difflib.get_close_matches(plain.rpartition(".")[2], ends, n=1, cutoff=0.8)
+        close = [known for known in SETTINGS if known.rpartition(".")[2] in likely]
+    if not close:
+        return "; `check-config --example` lists all"
+    return f"; did you mean {' or '.join(map(spelled, close))}?"
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
-
-
-def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: list[str]) -> Settings | None:
+def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: list[str]) -> Settings:
     def table(prefix: str) -> dict[str, Any]:
         return {name[len(prefix) :]: value for name, value in values.items() if name.startswith(prefix)}
 
     policy = table("policy.")
-    chosen = str(policy.pop("preset", DEFAULT_PRESET))
     settings = Settings(
         key=hashlib.sha256(str(values["key"]).encode()).digest() if values.get("key") else b"",
-        server=ServerOptions(**table("server.")),
-        log=LogSettings(**table("log.")),
-        tokens=TokenSettings(**table("tokens.")),
-        limits=Limits(**table("limits.")),
-        recall=RecallLimits(**table("recall.")),
-        search=SearchLimits(**table("search.")),
-        telemetry=TelemetryOptions(**table("telemetry.")),
-        preset=chosen,
+        preset=str(policy.pop("preset", DEFAULT_PRESET)),
         policy_overrides=policy,
         sources=sources,
+        **{name: struct(**table(f"{name}.")) for name, struct in _TABLES.items()},
     )
     problems.extend(_conflicts(settings))
     return settings
@@ -206,21 +258,14 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             f"server.listen is {server.listen}, which other machines can reach, and nobody is authenticated; "
             "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1 or a unix socket"
         )
-    if settings.limits.run_stash_bytes > settings.limits.stash_bytes:
-        yield (
-            f"limits.run_stash_bytes is {settings.limits.run_stash_bytes}; "
-            f"it may be at most limits.stash_bytes, {settings.limits.stash_bytes}"
-        )
-    if settings.search.index_bytes > settings.limits.memory_bytes:
-        yield (
-            f"search.index_bytes is {settings.search.index_bytes}; "
-            f"it may be at most limits.memory_bytes, {settings.limits.memory_bytes}"
-        )
-    if settings.search.snippet_tokens > settings.search.total_tokens:
-        yield (
-            f"search.snippet_tokens is {settings.search.snippet_tokens}; "
-            f"it may be at most search.total_tokens, {settings.search.total_tokens}"
-        )
+    for name, most in (
+        ("limits.run_stash_bytes", "limits.stash_bytes"),
+        ("search.index_bytes", "limits.memory_bytes"),
+        ("search.snippet_tokens", "search.total_tokens"),
+    ):
+        value, highest = attrgetter(name)(settings), attrgetter(most)(settings)
+        if value > highest:
+            yield f"{name} is {value}; it may be at most {most}, {highest}"
     try:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:
@@ -229,26 +274,10 @@ def _conflicts(settings: Settings) -> Iterator[str]:
 
 def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
     """Return name, value and source of every setting in force; a secret's value is masked."""
-    policy = settings.policy
-    values: dict[str, object] = {"key": settings.key, "policy.preset": settings.preset}
-    structs = (
-        ("server.", settings.server),
-        ("log.", settings.log),
-        ("tokens.", settings.tokens),
-        ("limits.", settings.limits),
-        ("recall.", settings.recall),
-        ("search.", settings.search),
-        ("telemetry.", settings.telemetry),
-        ("policy.", policy),
-    )
-    for prefix, struct in structs:
-        values.update({prefix + entry.name: getattr(struct, entry.name) for entry in fields(struct)})
-    preset_source = f"preset {settings.preset}"
+    unset = {name: f"preset {settings.preset}" if name.startswith("policy.") else "default" for name in SETTINGS}
+    unset["policy.preset"] = "default"
+    values = {name: attrgetter(name)(settings) for name in SETTINGS if name != "policy.preset"}
+    values["policy.preset"] = settings.preset
     return [
-        (name, row.reader.show(values[name]), settings.sources.get(name) or _origin(row, preset_source))
-        for name, row in ROWS.items()
+        (name, each.kind.show(values[name]), settings.sources.get(name, unset[name])) for name, each in SETTINGS.items()
     ]
-
-
-def _origin(row: Row, preset_source: str) -> str:
-    return preset_source if row.default is None else "default"

@@ -1,44 +1,96 @@
-"""The bounds of what the sidecar keeps: each with its name, its default and the reason for it."""
+"""The bounds of what the sidecar keeps, and of recall by the model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
+from prompt_sidecar.values import DAY, GIB, KIB, MIB, byte_count, seconds, setting, whole
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on runs and on what they keep. Bytes, seconds and tokens, as the names say."""
+    """Bounds on runs and on what they keep. Sizes are in bytes, times in seconds."""
 
-    stash_bytes: int = 268_435_456
-    """Originals of all runs together, as held: 256 MiB fits a small pod beside the process's own 100."""
-    run_stash_bytes: int = 67_108_864
-    """Originals of one run, as held: four such runs fill the stash before one of them can starve the others."""
-    time_to_live: float = 3_600.0
-    """Seconds that an original is kept after it was last received or retrieved; few turns take an hour."""
-    runs: int = 10_000
-    """Runs remembered; past it the one idle for longest is forgotten."""
-    run_messages: int = 100_000
-    """Messages in one prompt; a hundred times what the longest recorded run holds."""
-    default_window: int = 128_000
-    """Tokens of a window where neither the agent nor the table of known models tells."""
-    run_items: int = 250_000
-    """Items in one prompt: more than two for each message that it may have; each costs about 15 us the first time."""
-    memory_bytes: int = 536_870_912
-    """What all runs keep beside their originals, estimated: last prompts, ledgers, indexes, records. 512 MiB holds a
-    hundred and fifty runs of a megabyte."""
-    process_bytes: int = 0
-    """What the process may take in all. 0: the container's limit, if it has one, as nobody knows better. A prompt that
-    may need more than is left is refused before anything is done for it."""
-    revision_bytes: int = 65_536
-    """Bytes of a revision; past it the state is left out and a fresh process decides anew."""
+    stash_bytes: int = setting(
+        268_435_456,
+        byte_count(MIB, 1024 * GIB),
+        "Originals of all runs together, as held in memory.",
+        "256 MiB fit a small pod beside the process's own 100.",
+    )
+    run_stash_bytes: int = setting(
+        67_108_864,
+        byte_count(64 * KIB, 1024 * GIB),
+        "Originals of one run, as held in memory; at most stash_bytes.",
+        "Four such runs fill the stash before one of them can starve the others.",
+    )
+    time_to_live: float = setting(
+        3_600.0,
+        seconds(1, 30 * DAY),
+        "How long an original is kept after it was last received or retrieved.",
+        "Few turns take an hour.",
+    )
+    runs: int = setting(
+        10_000,
+        whole(1, 10_000_000, "runs"),
+        "Runs remembered; beyond it the one that was idle for longest is forgotten.",
+        "It bounds how many there are; what they keep is bounded in bytes, by stash_bytes and memory_bytes.",
+    )
+    run_messages: int = setting(
+        100_000,
+        whole(10, 10_000_000, "messages"),
+        "Messages in one prompt.",
+        "A hundred times what the longest recorded run holds.",
+        advanced=True,
+    )
+    default_window: int = setting(
+        128_000,
+        whole(256, 100_000_000, "tokens"),
+        "Tokens of the context window where neither the agent nor the model's name says how many.",
+        "A common window of current models (docs/windows.md).",
+    )
+    run_items: int = setting(
+        250_000,
+        whole(10, 10_000_000, "items"),
+        "Items in one prompt.",
+        "More than two for each message that it may have; each costs about 15 us the first time.",
+        advanced=True,
+    )
+    memory_bytes: int = setting(
+        536_870_912,
+        byte_count(MIB, 1024 * GIB),
+        "What all runs keep beside their originals, estimated: last prompts, ledgers, indexes, records.",
+        "512 MiB hold a hundred and fifty runs of a megabyte.",
+    )
+    process_bytes: int = setting(
+        0,
+        byte_count(0, 1024 * GIB),
+        "What the process may take in all; a prompt that may need more than is left is refused before any work. 0: the "
+        "container's limit, if it has one.",
+        "Nobody knows the container's limit better than the container.",
+    )
+    revision_bytes: int = setting(
+        65_536,
+        byte_count(0, 64 * MIB),
+        "Bytes of a revision; beyond it the state is left out, and a fresh process decides anew.",
+        "It travels with every prompt and answer, so it must stay small beside them.",
+        advanced=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RecallLimits:
-    """The bounds of recall by the model: each with its default and the reason for it."""
+    """Bounds on recall by the model."""
 
-    page_tokens: int = 4_000
-    """Tokens of one page of a retrieval: a few per cent of a common window."""
-    repeats: int = 3
-    """Times that a model is shown the same range of the same content; a fourth time it is told that it has it. A loop
-    of retrieve, trim, retrieve once ran for 24 minutes."""
+    page_tokens: int = setting(
+        4_000,
+        whole(200, MAX_PAGE_TOKENS, "tokens"),
+        "Tokens of one page of a retrieval.",
+        "A few per cent of a common window.",
+    )
+    repeats: int = setting(
+        3,
+        whole(1, 1_000, "times"),
+        "How often a model is shown the same range of the same content; after that the answer says that it has it.",
+        "A loop of retrieve, trim, retrieve once ran for 24 minutes.",
+    )

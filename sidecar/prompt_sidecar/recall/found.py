@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.values import GIB, KIB, MIB, byte_count, setting, whole
 
 
 class SearchOutcome(StrEnum):
@@ -18,31 +19,57 @@ class SearchOutcome(StrEnum):
     RUN_UNKNOWN = "run_unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """The bounds of a search: each with its default and the reason for it."""
-
-    max_snippets: int = 5
-    """Default number of snippets: as many as a model can read without losing the thread."""
-    snippet_tokens: int = 300
-    """Tokens of one snippet: a screenful of code."""
-    total_tokens: int = 1_500
-    """Tokens of a whole answer: one per cent of a common window."""
-    query_bytes: int = 4_096
-    """Most bytes of a query: ten times that of usual ones; a longer one is rejected."""
-    query_terms: int = 64
-    """Most terms of a query that are used, the rarest first: more only take time."""
-    index_bytes: int = 67_108_864
-    """Most bytes of one run's index, estimated: 64 MiB hold about 50 MB of text; beyond it the oldest half is left
-    out."""
-
-
 MOST_SNIPPETS = 50
 """Most snippets of a request."""
 MOST_SNIPPET_TOKENS = 4_000
 """Most tokens of a snippet: a page of a retrieval."""
 MOST_TOTAL_TOKENS = 50_000
 """Most tokens of an answer; longer texts should be retrieved."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """The bounds of a search."""
+
+    max_snippets: int = setting(
+        5,
+        whole(1, MOST_SNIPPETS, "snippets"),
+        "Snippets of one answer, where the request names no number.",
+        "What a model reads without losing the thread.",
+    )
+    snippet_tokens: int = setting(
+        300,
+        whole(32, MOST_SNIPPET_TOKENS, "tokens"),
+        "Tokens of one snippet, where the request names no number.",
+        "A screenful of code.",
+    )
+    total_tokens: int = setting(
+        1_500,
+        whole(200, MOST_TOTAL_TOKENS, "tokens"),
+        "Tokens of a whole answer, where the request names no number; at least snippet_tokens.",
+        "A hundredth of a common window.",
+    )
+    query_bytes: int = setting(
+        4_096,
+        byte_count(64, MIB),
+        "Bytes of a query; a longer one is refused.",
+        "Ten times what a person or a model asks.",
+        advanced=True,
+    )
+    query_terms: int = setting(
+        64,
+        whole(1, 1_024, "terms"),
+        "Terms of a query that count, the rarest first.",
+        "More only add time.",
+        advanced=True,
+    )
+    index_bytes: int = setting(
+        67_108_864,
+        byte_count(64 * KIB, 1024 * GIB),
+        "Index of one run, estimated, a part of limits.memory_bytes; beyond it the oldest half is left out.",
+        "64 MiB hold about 50 MB of text.",
+        advanced=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)

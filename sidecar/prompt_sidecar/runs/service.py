@@ -34,7 +34,8 @@ from prompt_sidecar.runs.trimming import Trimming
 from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tokens.calibration import Calibration
 from prompt_sidecar.tools.definitions import definitions
-from prompt_sidecar.trim.policy import Policy, preset
+from prompt_sidecar.trim.policy import Policy
+from prompt_sidecar.trim.presets import preset
 
 COMPRESS_SLICE: Final = 65_536
 """Bytes that a slice of background work compresses: a quarter of a millisecond."""

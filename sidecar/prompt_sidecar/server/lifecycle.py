@@ -40,12 +40,13 @@ from prompt_sidecar.server.indexing import Indexer
 from prompt_sidecar.server.interceptor import Interceptor, Receptions
 from prompt_sidecar.server.logs import frames
 from prompt_sidecar.server.memory import MemoryGate
-from prompt_sidecar.server.options import ServerOptions, split_address
+from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.pool import InFlight, Pool
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.refusals import LINES, Refusals
 from prompt_sidecar.server.servicer import SERVICE, Servicer
 from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.values import split_address
 
 _HEALTH_THREADS = 2
 _WATCH_THREADS = 2

@@ -1,20 +1,21 @@
-"""The knobs of trimming: every one with its bounds, its default and the reason for it.
+"""The knobs of trimming: each with its default, its range, what it does, and the reason for its default.
 
-A policy is a frozen value. A preset names a set of values; configuration overrides fields of the preset, and a request
-overrides fields of the configuration. Nothing else in the sidecar decides how to trim.
+A policy is a frozen value. A preset (`trim/presets.py`) names a set of values; configuration overrides fields of the
+preset, and a request overrides fields of the configuration. Nothing else in the sidecar decides how to trim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
 from prompt_sidecar.trim.entries import Ageing, Feedback
+from prompt_sidecar.values import byte_count, choice, declared, number, setting, switch, texts, whole
 
 
 class FitStage(StrEnum):
@@ -54,67 +55,213 @@ class ReasoningBinding(StrEnum):
 
 
 AS_GENERAL: Final = -1
-PREFIXES: Final = 16
-"""Prefixes of one kind of feedback: an agent has one or two wordings."""
-PREFIX_CHARACTERS: Final = 200
+"""For `age_keep_*`: the kind of item has no number of its own."""
+
+_ITERATIONS: Final = whole(0, 1_000, "iterations")
+_OWN_ITERATIONS: Final = whole(AS_GENERAL, 1_000, "iterations")
+_OWN_WHY: Final = "-1, the general number, unless a kind of item is worth more or less to the agent than the others."
+_SHARE: Final = number(0.0, 1.0)
+_MARK: Final = number(0.01, 1.0)
+_PREFIXES: Final = texts(16, 200)
+"""An agent has one or two wordings of each kind of feedback."""
+_PREFIXES_WHY: Final = (
+    "Wordings that no person begins with by chance. Feedback that is worded otherwise is recognised by the prefixes "
+    "set here or, more reliably, by annotations in the request."
+)
+
+
+def _keep_own(what: str, more: str = "") -> Any:
+    """An `age_keep_` field of one kind of item."""
+    words = f"The same for {what}{more}; -1: age_keep_iterations."
+    return setting(AS_GENERAL, _OWN_ITERATIONS, words, _OWN_WHY, advanced=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to trim. Shares are of the limit unless another whole is named; all bounds are inclusive."""
+    """How to trim. Shares are of the limit unless another whole is named; all bounds are inclusive.
 
-    fit_stage: FitStage = FitStage.OLDEST_FIRST
-    cap_text_bytes: int = 51_200
-    """Bytes of text in one tool result. 50 KiB is what the shells of three widely used coding agents cap at."""
-    cap_media_bytes: int = 8_388_608
-    """Bytes of encoded images in one tool result. 8 MiB lets an image viewer's real pictures through."""
-    cap_head_share: float = 0.5
-    """Share of a capped result's kept bytes that goes to its head; logs end with their verdict, so half is tail."""
-    age_stage: AgeStage = AgeStage.PRESSURE
-    age_keep_iterations: int = 3
-    """Newest iterations whose items are not clipped, so that the model can refer to what it has just done."""
-    age_keep_arguments: int = AS_GENERAL
-    """As `age_keep_iterations`, for tool calls' arguments alone; -1: as that says. Likewise those that follow."""
-    age_keep_text: int = AS_GENERAL
-    age_keep_results: int = AS_GENERAL
-    age_keep_snapshots: int = AS_GENERAL
-    age_keep_images: int = AS_GENERAL
-    age_keep_feedback: int = AS_GENERAL
-    age_hard_cap_iterations: int = 0
-    """Iterations that a prompt may hold; older ones are dropped whole. 0: any number. 10 is Pilo's."""
-    age_repeats: bool = False
-    """Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one."""
-    feedback_validation: tuple[str, ...] = ("Validation feedback:", "[validation feedback]")
-    """How a user's text begins that rejects what the model took for done; no person's text begins so by chance."""
-    feedback_error: tuple[str, ...] = ("Step error:", "[step error]")
-    feedback_repetition: tuple[str, ...] = ("Repetition warning:", "[repetition warning]")
-    fit_high: float = 0.99
-    """High-water mark. The rest is for what an estimate may be wrong by: mostly below 0.7 %, once usage is reported."""
-    fit_low: float = 0.45
-    """Low-water mark: deeper costs less and keeps less text; see docs/when-to-cut.md."""
-    fit_head_share: float = 0.5
-    fit_residue_high: float = 0.04
-    """What clipped iterations leave behind may take this share; a small window would fill with it otherwise."""
-    fit_residue_low: float = 0.0
-    fit_keep_oldest: float = 0.20
-    """What the oldest iterations' results may take and stay whole, times the discount on cached input."""
-    price_cached: float = 0.1
-    """Price of an input token that the provider has cached, in plain input tokens."""
-    price_written: float = 1.25
-    """Price of one that it writes to the cache; both as in Anthropic's price list for the five-minute cache."""
-    own_text_max_tokens: int = 1_200
-    """Room for our own text, with 4 % of the limit as the other bound."""
-    note_max_tokens: int = 150
-    note_place: NotePlace = NotePlace.TAIL
-    registry_share: float = 0.0075
-    """Share of the limit that the registry may take; at 0.01 own text was 2.2 % of the longest recorded run's cost."""
-    reasoning_binding: ReasoningBinding = ReasoningBinding.AUTO
-    reasoning_drop_invalid: bool = False
-    """Whether the returned body asks the provider to drop thinking that is not valid instead of refusing the prompt.
-    Off: it would change what the agent asked for, and all that is not valid is removed anyway."""
-    trim_beside_provider: bool = False
-    """Whether a prompt is trimmed though its body asks the provider to do so too. Off: what is trimmed twice is trimmed
-    by independent rules."""
+    Each field is a knob: it declares its default, its range, what it does and why its default is what it is.
+    """
+
+    fit_stage: FitStage = setting(
+        FitStage.OLDEST_FIRST,
+        choice(*FitStage),
+        "What happens above the high-water mark: nothing (off), old items are clipped (oldest_first), or the largest "
+        "results are elided (largest_first).",
+        "Old items are needed least, and what follows them moves only once in many calls.",
+    )
+    cap_text_bytes: int = setting(
+        51_200,
+        byte_count(1_024, 8_388_608),
+        "Bytes of text that one tool result may have before it is elided at first sight.",
+        "50 KiB is what the shells of three widely used coding agents cap at.",
+    )
+    cap_media_bytes: int = setting(
+        8_388_608,
+        byte_count(0, 268_435_456),
+        "Bytes of encoded images in one tool result; images beyond it become a line of text.",
+        "8 MiB lets an image viewer's real pictures through.",
+    )
+    cap_head_share: float = setting(
+        0.5,
+        _SHARE,
+        "Share of a capped result's kept bytes that goes to its head; the rest is its tail.",
+        "Logs end with their verdict, files begin with what they are: half of each.",
+        advanced=True,
+    )
+    age_stage: AgeStage = setting(
+        AgeStage.PRESSURE,
+        choice(*AgeStage),
+        "When items older than age_keep_iterations are clipped: off, under pressure (above fit_high, in batches), or "
+        "always (at every call).",
+        "A clipped item rewrites the provider's prompt cache from its place on, so many are clipped at once.",
+    )
+    age_keep_iterations: int = setting(
+        3,
+        _ITERATIONS,
+        "Newest iterations that are not clipped.",
+        "The model can still refer to what it has just done.",
+    )
+    age_keep_arguments: int = _keep_own("tool calls' arguments")
+    age_keep_text: int = _keep_own("the model's text beside its calls")
+    age_keep_results: int = _keep_own("tool results")
+    age_keep_snapshots: int = _keep_own("page snapshots in users' text")
+    age_keep_images: int = _keep_own("images")
+    age_keep_feedback: int = _keep_own("feedback", ", of which the newest of each kind stays in any case")
+    age_hard_cap_iterations: int = setting(
+        0,
+        whole(0, 100_000, "iterations"),
+        "Iterations that a prompt may hold; older ones are dropped whole, but for one that counts them. 0: any number.",
+        "What clipping leaves of an old iteration still tells the model that it took that step. 10 suits browser "
+        "agents, whose old steps tell nothing.",
+    )
+    age_repeats: bool = setting(
+        False,
+        switch(),
+        "Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one; only "
+        "where age_stage is always.",
+        "Under pressure the older of the two is clipped in a batch anyway, and needs no cut of its own.",
+    )
+    feedback_validation: tuple[str, ...] = setting(
+        ("Validation feedback:", "[validation feedback]"),
+        _PREFIXES,
+        "How a user's text begins that rejects what the model took to be done.",
+        _PREFIXES_WHY,
+    )
+    feedback_error: tuple[str, ...] = setting(
+        ("Step error:", "[step error]"),
+        _PREFIXES,
+        "How a user's text begins that reports an error in a step.",
+        _PREFIXES_WHY,
+    )
+    feedback_repetition: tuple[str, ...] = setting(
+        ("Repetition warning:", "[repetition warning]"),
+        _PREFIXES,
+        "How a user's text begins that warns of repetition.",
+        _PREFIXES_WHY,
+    )
+    fit_high: float = setting(
+        0.99,
+        _MARK,
+        "High-water mark, a share of the limit: trimming starts above it.",
+        "A hundredth of the limit is left for errors of the estimate: once usage has been reported, 95 of 100 "
+        "estimates were wrong by at most 0.7 %.",
+    )
+    fit_low: float = setting(
+        0.45,
+        _MARK,
+        "Low-water mark, a share of the limit: trimming goes down to it.",
+        "A lower mark costs less and keeps less text; the oldest results stay besides. See docs/when-to-cut.md.",
+    )
+    fit_head_share: float = setting(
+        0.5,
+        _SHARE,
+        "As cap_head_share, for results elided to fit.",
+        "As for cap_head_share: half of each.",
+        advanced=True,
+    )
+    fit_residue_high: float = setting(
+        0.04,
+        _SHARE,
+        "Share of the limit that the remains of clipped iterations may take before the oldest are dropped.",
+        "Placeholders take the room of text, and fill a small window; search finds what they stood for.",
+        advanced=True,
+    )
+    fit_residue_low: float = setting(
+        0.0,
+        _SHARE,
+        "Share of the limit that dropping old iterations goes down to.",
+        "All of them, so that drops are rare: what follows is written anew in any case.",
+        advanced=True,
+    )
+    fit_keep_oldest: float = setting(
+        0.20,
+        _SHARE,
+        "Share of the limit that the oldest iterations' results may take and stay whole, times the discount on cached "
+        "input (1 - price_cached / price_written); less where the newest need the room.",
+        "The prefix up to there stays cached from cut to cut, and agents read first what the task is about. It is the "
+        "least share that paid on recorded runs; the rest goes to the newest results, and with 0 all of it.",
+    )
+    price_cached: float = setting(
+        0.1,
+        number(0.0, 100.0),
+        "Price of an input token that the provider has cached, in plain input tokens.",
+        "The price of a cached token at Anthropic and most others; 0.25 and 0.5 occur as well.",
+    )
+    price_written: float = setting(
+        1.25,
+        number(0.01, 100.0),
+        "Price of an input token that is written to the provider's cache, in plain input tokens.",
+        "Anthropic's five-minute cache; 1 where writing costs nothing extra.",
+    )
+    own_text_max_tokens: int = setting(
+        1_200,
+        whole(0, 8_000, "tokens"),
+        "Room for the sidecar's own text; 4 % of the limit is the other bound.",
+        "It has room for directives, registry and note, and takes little of a large window.",
+        advanced=True,
+    )
+    note_max_tokens: int = setting(
+        150,
+        whole(0, 1_000, "tokens"),
+        "Tokens that the note may take.",
+        "The note is new at every call and never cached. Its cue alone takes 34 tokens; open tasks fit into the rest.",
+        advanced=True,
+    )
+    note_place: NotePlace = setting(
+        NotePlace.TAIL,
+        choice(*NotePlace),
+        "Where the note stands: nowhere (off), or at the tail, in formats where a system message may stand there.",
+        "At the tail it costs its own tokens only: everything ahead of it stays cached.",
+    )
+    registry_share: float = setting(
+        0.0075,
+        number(0.0, 0.02),
+        "Share of the limit that the registry may take.",
+        "At 0.01 the sidecar's own text was 2.2 % of the longest recorded run's cost; this is a quarter less.",
+        advanced=True,
+    )
+    reasoning_binding: ReasoningBinding = setting(
+        ReasoningBinding.AUTO,
+        choice(*ReasoningBinding),
+        "Whether the model binds its thinking to the prompt that it was produced under, so that another prompt makes "
+        "it invalid: auto (by the model's name), bound, unbound.",
+        "The names of Claude models decide it; set it where a gateway gives them other names.",
+    )
+    reasoning_drop_invalid: bool = setting(
+        False,
+        switch(),
+        "Whether the returned body asks the provider to drop thinking that is not valid instead of refusing the prompt "
+        "(thinking.block_binding.prefix_mismatch_behavior).",
+        "It would change what the agent asked for, and invalid thinking is removed anyway.",
+        advanced=True,
+    )
+    trim_beside_provider: bool = setting(
+        False,
+        switch(),
+        "Whether a prompt is trimmed although its body asks the provider to trim it (context_management, truncation).",
+        "Two rules that do not know of each other would trim the same text twice; such a prompt is only capped.",
+    )
 
     @property
     def oldest_share(self) -> float:
@@ -151,14 +298,8 @@ class Policy:
         Raises:
             InvalidPolicy: a name is not a field, or a value is of the wrong type or out of its bounds.
         """
-        for name in values:
-            if name not in _NAMES:
-                raise InvalidPolicy(
-                    f"{name} is not a policy field; the fields are {', '.join(sorted(_NAMES))}",
-                    field=field_prefix + name,
-                )
-        checked = {name: _check(name, value, field_prefix) for name, value in values.items()}
-        policy = replace(self, **checked)  # type: ignore[arg-type]
+        checked = {name: _checked(name, value, field_prefix) for name, value in values.items()}
+        policy = replace(self, **checked)
         for low, high in (("fit_low", "fit_high"), ("fit_residue_low", "fit_residue_high")):
             if getattr(policy, low) > getattr(policy, high):
                 raise InvalidPolicy(
@@ -168,109 +309,22 @@ class Policy:
         return policy
 
 
-BOUNDS: Mapping[str, tuple[float, float]] = {
-    "cap_text_bytes": (1_024, 8_388_608),
-    "cap_media_bytes": (0, 268_435_456),
-    "cap_head_share": (0.0, 1.0),
-    "age_keep_iterations": (0, 1_000),
-    "age_keep_arguments": (-1, 1_000),
-    "age_keep_text": (-1, 1_000),
-    "age_keep_results": (-1, 1_000),
-    "age_keep_snapshots": (-1, 1_000),
-    "age_keep_images": (-1, 1_000),
-    "age_keep_feedback": (-1, 1_000),
-    "age_hard_cap_iterations": (0, 100_000),
-    "fit_high": (0.01, 1.0),
-    "fit_low": (0.01, 1.0),
-    "fit_head_share": (0.0, 1.0),
-    "fit_residue_high": (0.0, 1.0),
-    "fit_residue_low": (0.0, 1.0),
-    "fit_keep_oldest": (0.0, 1.0),
-    "price_cached": (0.0, 100.0),
-    "price_written": (0.01, 100.0),
-    "own_text_max_tokens": (0, 8_000),
-    "note_max_tokens": (0, 1_000),
-    "registry_share": (0.0, 0.02),
-}
-
-_NAMES = frozenset(field.name for field in fields(Policy))
-_INTEGERS = frozenset(name for name, (low, _) in BOUNDS.items() if isinstance(low, int))
-_ENUMS: Mapping[str, type[StrEnum]] = {
-    "fit_stage": FitStage,
-    "age_stage": AgeStage,
-    "note_place": NotePlace,
-    "reasoning_binding": ReasoningBinding,
-}
-_SWITCHES = frozenset({"age_repeats", "reasoning_drop_invalid", "trim_beside_provider"})
-PREFIX_LISTS = frozenset(f"feedback_{kind}" for kind in Feedback)
-"""Fields that are lists of prefixes."""
-
-PRESETS: Mapping[str, Policy] = {
-    "cache_first": Policy(),
-    "lean": Policy(
-        age_stage=AgeStage.ALWAYS,
-        age_repeats=True,
-        registry_share=0.0,
-        fit_residue_high=0.10,
-        fit_residue_low=0.02,
-    ),
-    "cap_only": Policy(fit_stage=FitStage.OFF, age_stage=AgeStage.OFF),
-    "fit_only": Policy(
-        fit_stage=FitStage.LARGEST_FIRST,
-        fit_high=0.90,
-        fit_low=0.90,
-        fit_keep_oldest=0.0,
-        fit_residue_high=0.10,
-        fit_residue_low=0.02,
-    ),
-}
-"""`cache_first` keeps the provider's prompt cache warm, `lean` the prompt small; `cap_only` and `fit_only` are the two
-plain rules. `lean` has no registry: it would change at every call, and precedes all messages in some formats."""
-
-DEFAULT_PRESET = "cache_first"
+KNOBS: Final = declared(Policy)
+"""Every field's declaration."""
+BOUNDS: Final = {name: knob.kind.bounds for name, knob in KNOBS.items() if knob.kind.bounds}
+"""The least and the greatest value of each number."""
 
 
-def preset(name: str, *, field: str = "policy.preset") -> Policy:
-    """Return the policy that a preset names.
-
-    Raises:
-        InvalidPolicy: no preset has that name.
-    """
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise InvalidPolicy(f"{name} is not a preset; the presets are {', '.join(PRESETS)}", field=field) from None
-
-
-def _check(name: str, value: object, prefix: str) -> object:
-    if name in _ENUMS:
-        try:
-            return _ENUMS[name](str(value))
-        except ValueError:
-            accepted = ", ".join(_ENUMS[name])
-            raise InvalidPolicy(f"{name} is {value}; it may be one of {accepted}", field=prefix + name) from None
-    if name in _SWITCHES:
-        if not isinstance(value, bool):
-            raise InvalidPolicy(f"{name} must be true or false", field=prefix + name)
-        return value
-    if name in PREFIX_LISTS:
-        return _check_prefixes(name, value, prefix)
-    low, high = BOUNDS[name]
-    integer = name in _INTEGERS
-    if isinstance(value, bool) or not isinstance(value, int if integer else (int, float)):
-        kind = "a whole number" if integer else "a number"
-        raise InvalidPolicy(f"{name} must be {kind} from {low} to {high}", field=prefix + name)
-    if not low <= value <= high:
-        raise InvalidPolicy(f"{name} is {value}; it may be from {low} to {high}", field=prefix + name)
-    return value if integer else float(value)
-
-
-def _check_prefixes(name: str, value: object, prefix: str) -> tuple[str, ...]:
-    prefixes = tuple(value) if isinstance(value, (list, tuple)) else None
-    if prefixes is None or not all(isinstance(each, str) and 1 <= len(each) <= PREFIX_CHARACTERS for each in prefixes):
+def _checked(name: str, value: object, prefix: str) -> Any:
+    if name not in KNOBS:
         raise InvalidPolicy(
-            f"{name} must be a list of texts, each of 1 to {PREFIX_CHARACTERS} characters", field=prefix + name
+            f"{name} is not a policy field; the fields are {', '.join(sorted(KNOBS))}", field=prefix + name
         )
-    if len(prefixes) > PREFIXES:
-        raise InvalidPolicy(f"{name} has {len(prefixes)} prefixes; it may have {PREFIXES}", field=prefix + name)
-    return prefixes
+    kind = KNOBS[name].kind
+    try:
+        return kind.check(value)
+    except ValueError:
+        # Only a number or the name of a choice is shown: it is short, and no text of a prompt.
+        shown = (kind.bounds and isinstance(value, (int, float))) or isinstance(KNOBS[name].default, StrEnum)
+        said = f"is {value}; it may be" if shown else "must be"
+        raise InvalidPolicy(f"{name} {said} {kind.accepted}", field=prefix + name) from None

@@ -198,25 +198,27 @@ class Policy(_message.Message):
     cap_text_bytes: _builtins.int
     """Bytes of text that a tool result may have before it is elided at first sight: 1,024 to 8,388,608."""
     cap_media_bytes: _builtins.int
-    """Bytes of encoded images that one tool result may hold before further ones are clipped."""
+    """Bytes of encoded images that one tool result may hold before further ones are clipped: 0 to 268,435,456."""
     cap_head_share: _builtins.float
     """Share of the head in the kept bytes of a capped result: 0 to 1."""
     age_keep_iterations: _builtins.int
     """Newest iterations that are not clipped while older ones can be: 0 to 1,000."""
     fit_high: _builtins.float
-    """High-water mark: the share of the limit above which trimming starts, over 0 and at most 1."""
+    """High-water mark: the share of the limit above which trimming starts: 0.01 to 1."""
     fit_low: _builtins.float
-    """Low-water mark: the share of the limit down to which is trimmed, over 0 and at most the high-water mark."""
+    """Low-water mark: the share of the limit that trimming goes down to: 0.01 to 1, and at most the high-water mark."""
     fit_head_share: _builtins.float
     """Share of the head in the kept bytes of a result elided to fit: 0 to 1."""
     fit_residue_high: _builtins.float
     """Share of the limit that the remains of clipped iterations may take before the oldest are dropped: 0 to 1."""
     fit_residue_low: _builtins.float
-    """Share of the limit down to which old iterations are dropped: 0 to fit_residue_high."""
+    """Share of the limit that dropping old iterations goes down to: 0 to 1, and at most fit_residue_high."""
     own_text_max_tokens: _builtins.int
-    """Tokens that the sidecar's own text may take; 4 % of the limit is the other bound. This room is reserved."""
+    """Tokens that the sidecar's own text may take: 0 to 8,000; 4 % of the limit is the other bound. What it can need is
+    kept free.
+    """
     note_max_tokens: _builtins.int
-    """Tokens that the note may take."""
+    """Tokens that the note may take: 0 to 1,000."""
     note_place: Global___NotePlace.ValueType
     """Position of the note."""
     registry_share: _builtins.float
@@ -224,19 +226,23 @@ class Policy(_message.Message):
     age_stage: Global___AgeStage.ValueType
     """When old items are clipped."""
     age_keep_arguments: _builtins.int
-    """Newest iterations whose tool calls keep their arguments; -1: age_keep_iterations. Likewise the next five."""
+    """Newest iterations whose tool calls keep their arguments: -1 to 1,000; -1: age_keep_iterations. Likewise the next
+    five.
+    """
     age_keep_text: _builtins.int
-    """For the model's text next to its calls."""
+    """For the model's text beside its calls: -1 to 1,000."""
     age_keep_results: _builtins.int
-    """For tool results."""
+    """For tool results: -1 to 1,000."""
     age_keep_snapshots: _builtins.int
-    """For page snapshots in users' text."""
+    """For page snapshots in users' text: -1 to 1,000."""
     age_keep_images: _builtins.int
-    """For images."""
+    """For images: -1 to 1,000."""
     age_keep_feedback: _builtins.int
-    """For the agent's feedback; the newest of each kind stays whole in any case."""
+    """For the agent's feedback: -1 to 1,000; the newest of each kind stays whole in any case."""
     age_hard_cap_iterations: _builtins.int
-    """Iterations that a prompt may hold: older ones are dropped whole but for one, clipped, that counts them. 0: any."""
+    """Iterations that a prompt may hold: 0 to 100,000; older ones are dropped whole but for one, clipped, that counts
+    them. 0: any number.
+    """
     age_repeats: _builtins.bool
     """Whether a result that came again, unchanged, for the same call is clipped to a pointer to the newer one."""
     fit_keep_oldest: _builtins.float

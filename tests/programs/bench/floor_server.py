@@ -19,7 +19,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.tokens.count import Counter
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 
 SERVICE = "prompt_sidecar.v1.BenchFloor"
 KEEP = f"/{SERVICE}/Keep"

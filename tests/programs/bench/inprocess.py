@@ -14,7 +14,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.conversion import trim
 from prompt_sidecar.server.conversion.pieces import TrimAnswers
 from prompt_sidecar.tokens.count import warm
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 from tests.programs.bench import counting
 from tests.programs.bench.floor import Floor, floor
 from tests.programs.bench.processes import KEY

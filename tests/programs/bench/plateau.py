@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from prompt_sidecar.trim.policy import PRESETS, AgeStage
+from prompt_sidecar.trim.policy import AgeStage
+from prompt_sidecar.trim.presets import PRESETS
 from tests.oracle.browsing import Browsing, browsing
 from tests.oracle.data import present
 from tests.oracle.shapes import OPENAI_CHAT

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from multiprocessing import get_context
 from statistics import fmean
 
-from prompt_sidecar.trim.policy import PRESETS
+from prompt_sidecar.trim.presets import PRESETS
 from tests.oracle import data
 from tests.programs.conformance.conversations import recorded_paths
 from tests.programs.conformance.replaying import JUDGES, Result, Task, names, replayed

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from prompt_sidecar.trim.policy import PRESETS
+from prompt_sidecar.trim.presets import PRESETS
 from tests.programs.conformance.case import Case
 from tests.programs.conformance.traffic import Request, recorded
 from tests.promises.engine import Engine

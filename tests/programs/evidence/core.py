@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
-from prompt_sidecar.trim.policy import PRESETS, preset
+from prompt_sidecar.trim.presets import PRESETS, preset
 from tests.promises.engine import Engine, counter
 
 __all__ = ["PRIMING", "Hit", "Trimmer", "checked_policy", "presets", "weigh_message", "weigh_text"]

@@ -17,7 +17,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.callers import CALLER
 from prompt_sidecar.server.servicer import Servicer
 from prompt_sidecar.server.status import status_of
-from prompt_sidecar.trim.policy import preset
+from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import trim_pb2
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, RUN, odd_request, of_prompt, prompt, spelled
 from tests.promises.engine import KEY, Clock, counter

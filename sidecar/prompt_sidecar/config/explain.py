@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prompt_sidecar.config.knobs import reader
+from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import HEAVY, Ageing, Feedback
-from prompt_sidecar.trim.policy import AS_GENERAL, AgeStage, FitStage, NotePlace, Policy, preset
-
-if TYPE_CHECKING:
-    from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.trim.policy import AS_GENERAL, KNOBS, AgeStage, FitStage, NotePlace, Policy
+from prompt_sidecar.trim.presets import preset
 
 NARROW: Final = 0.2
 """Marks nearer than this are told: on recorded runs, marks 0.2 apart cost a fifth more than marks 0.4 apart."""
@@ -289,7 +286,7 @@ def _prefixes(policy: Policy) -> Iterator[str]:
     for kind in Feedback:
         name = f"feedback_{kind}"
         for prefix in getattr(policy, name):
-            shown = reader(name).show([prefix])[1:-1]
+            shown = KNOBS[name].kind.show([prefix])[1:-1]
             first = next((other for other, earlier in seen if prefix.startswith(earlier)), None)
             if first is not None:
                 yield f"policy.{name} has {shown}, which {first} takes first; a text is of one kind only"
@@ -328,11 +325,11 @@ def _changes(settings: Settings) -> Sequence[str]:
     """How the policy differs from its preset, one line a field that a source sets."""
     base = preset(settings.preset)
     lines = []
-    for field in fields(Policy):
-        if field.name in settings.policy_overrides:
-            now, was = (reader(field.name).show(getattr(each, field.name)) for each in (settings.policy, base))
+    for name, knob in KNOBS.items():
+        if name in settings.policy_overrides:
+            now, was = (knob.kind.show(getattr(each, name)) for each in (settings.policy, base))
             than = "as the preset has it" if now == was else f"in place of {was}"
-            lines.append(f"  {field.name} = {now}, {than} ({settings.sources['policy.' + field.name]})")
+            lines.append(f"  {name} = {now}, {than} ({settings.sources['policy.' + name]})")
     return lines
 
 
@@ -345,7 +342,7 @@ def _share(share: float) -> str:
 
 
 def _bytes(name: str, policy: Policy) -> str:
-    shown = reader(name).show(getattr(policy, name)).strip('"')
+    shown = KNOBS[name].kind.show(getattr(policy, name)).strip('"')
     return f"{int(shown):,} bytes" if shown.isdecimal() else f"{shown[:-3]} {shown[-3:]}"
 
 

@@ -1,26 +1,33 @@
-"""Readers of setting values: what each accepts, and what it refuses."""
+"""Kinds of values: what each accepts, what it rejects, and how it is shown; and the declaration of a setting."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prompt_sidecar.config.readers import (
-    Reader,
+from prompt_sidecar.values import (
+    Kind,
+    Setting,
     address,
     byte_count,
     choice,
+    declared,
+    is_loopback,
     number,
     seconds,
     secret,
+    setting,
+    split_address,
     switch,
     text,
     texts,
     url,
     whole,
 )
-from prompt_sidecar.server.options import is_loopback, split_address
 
 ANYTHING = (
     st.none()
@@ -30,7 +37,7 @@ ANYTHING = (
     | st.text(max_size=30)
     | st.lists(st.integers() | st.text(max_size=9))
 )
-READERS = [
+KINDS = [
     whole(1, 256),
     number(0.0, 1.0),
     byte_count(1_024, 1 << 30),
@@ -38,7 +45,7 @@ READERS = [
     text(107),
     choice("a", "b"),
     address(),
-    secret(),
+    secret(16),
     switch(),
     texts(3, 9),
     url(),
@@ -46,7 +53,7 @@ READERS = [
 
 
 @pytest.mark.parametrize(
-    ("reader", "given_value", "expected"),
+    ("kind", "given_value", "expected"),
     [
         (whole(1, 9), "7", 7),
         (whole(1, 9), 9, 9),
@@ -63,7 +70,7 @@ READERS = [
         (seconds(0, 1e9), 2.5, 2.5),
         (address(), "[::1]:0", "[::1]:0"),
         (address(), "", ""),
-        (secret(), " 0123456789abcdef ", "0123456789abcdef"),
+        (secret(16), " 0123456789abcdef ", "0123456789abcdef"),
         (switch(), "True", True),
         (switch(), False, False),
         (texts(3, 9), ["a", "b"], ("a", "b")),
@@ -77,13 +84,13 @@ READERS = [
         (url(), "", ""),
     ],
 )
-def test_accepted(reader: Reader, given_value: object, expected: object) -> None:
+def test_accepted(kind: Kind, given_value: object, expected: object) -> None:
     """Values are read with and without units, as text and as numbers."""
-    assert expected == reader.read(given_value)
+    assert expected == kind.read(given_value)
 
 
 @pytest.mark.parametrize(
-    ("reader", "given_value"),
+    ("kind", "given_value"),
     [
         (whole(1, 9), "0"),
         (whole(1, 9), True),
@@ -102,7 +109,7 @@ def test_accepted(reader: Reader, given_value: object, expected: object) -> None
         (address(), "localhost"),
         (address(), "a:b:1"),
         (address(), "h:65536"),
-        (secret(), "too short"),
+        (secret(16), "too short"),
         (switch(), "yes"),
         (switch(), 1),
         (texts(3, 9), ""),
@@ -125,33 +132,33 @@ def test_accepted(reader: Reader, given_value: object, expected: object) -> None
         (url(), 4317),
     ],
 )
-def test_refused(reader: Reader, given_value: object) -> None:
+def test_refused(kind: Kind, given_value: object) -> None:
     """Values out of bounds or of another kind raise ValueError."""
-    with pytest.raises(ValueError):  # noqa: PT011  # the reader's caller writes the message
-        reader.read(given_value)
+    with pytest.raises(ValueError):  # noqa: PT011  # the caller writes the message
+        kind.read(given_value)
 
 
 @given(ANYTHING)
 @example(-0.0)
-def test_readers_accept_or_refuse(value: object) -> None:
+def test_kinds_accept_or_reject(value: object) -> None:
     """Any value is either read or refused with ValueError; what is read is shown as TOML that reads the same."""
-    for reader in READERS:
+    for kind in KINDS:
         try:
-            read = reader.read(value)
+            read = kind.read(value)
         except ValueError:
             continue
-        shown = reader.show(read)
-        if not reader.secret:
-            again = reader.read(_toml(shown))
+        shown = kind.show(read)
+        if not kind.secret:
+            again = kind.read(_toml(shown))
             assert read == (pytest.approx(again) if isinstance(again, float) else again)
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9), max_size=3))
 def test_lists_are_shown_as_toml(value: list[str]) -> None:
     """Whatever a list of texts holds, what is shown of it says the same, in a file and in the environment."""
-    reader = texts(3, 9)
-    assert tuple(value) == reader.read(_toml(reader.show(value)))
-    assert tuple(value) == reader.read(reader.show(value))
+    kind = texts(3, 9)
+    assert tuple(value) == kind.read(_toml(kind.show(value)))
+    assert tuple(value) == kind.read(kind.show(value))
 
 
 def _toml(shown: str) -> object:
@@ -181,3 +188,39 @@ def test_loopback(expected: bool, value: str) -> None:
 def test_addresses_are_split() -> None:
     """Host and port come apart, an IPv6 host without its brackets."""
     assert [("::1", 80), ("h", 0)] == [split_address("[::1]:80"), split_address("h:0")]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """Settings as a room declares them, beside a field that is none."""
+
+    size: int = setting(4, whole(1, 9, "calls"), "Calls.", "Four is a good number.", advanced=True)
+    other: int = 7
+
+
+def test_a_declaration_is_read_from_the_field() -> None:
+    """The default is the field's too; a field without a declaration is no setting."""
+    assert (4, 7) == (Some().size, Some().other)
+    (found,) = declared(Some).items()
+    assert ("size", Setting(4, found[1].kind, "Calls.", "Four is a good number.", advanced=True)) == found
+    assert ("4", "a whole number of calls from 1 to 9") == (found[1].shown_default, found[1].kind.accepted)
+
+
+@pytest.mark.parametrize("kind", [whole(1, 9), number(0, 1), byte_count(0, 9), seconds(0, 9)])
+def test_text_is_no_number(kind: Kind) -> None:
+    """What a file may write as text, a typed value may not: a check takes numbers only."""
+    for wrong in ("1", "1s", None, True, [1]):
+        with pytest.raises(ValueError):  # noqa: PT011  # as above
+            kind.check(wrong)
+    assert kind.check(1) == kind.read(1)
+
+
+class Colour(StrEnum):
+    """Some choices."""
+
+    RED = "red"
+
+
+def test_a_choice_of_an_enum_gives_its_member() -> None:
+    """Code compares members by identity."""
+    assert choice(*Colour).check("red") is Colour.RED

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from prompt_sidecar.config.effective import ages, inert, report, sentences, warnings
-from prompt_sidecar.config.knobs import KNOBS
+from prompt_sidecar.config.explain import ages, inert, report, sentences, warnings
 from prompt_sidecar.config.settings import load
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Reason
-from prompt_sidecar.trim.policy import PRESETS, AgeStage, FitStage, Policy, preset
+from prompt_sidecar.trim.policy import KNOBS, AgeStage, FitStage, Policy
+from prompt_sidecar.trim.presets import PRESETS, preset
 from tests.trim.histories import decisions, evaluated, few, histories, limits, plain
 
 WINDOW = 128_000

@@ -1,0 +1,78 @@
+"""The settings as documents show them: the knobs of the policy in groups, and the file that explains every setting."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.config.settings import SETTINGS
+from prompt_sidecar.trim.policy import KNOBS
+from prompt_sidecar.values import Setting
+
+_WIDTH: Final = 116
+"""Columns of text in the example file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Knobs that belong to one stage."""
+
+    name: str
+    about: str
+    knobs: Sequence[str]
+
+
+def _group(name: str, about: str, *prefixes: str) -> Group:
+    return Group(name, about, [knob for knob in KNOBS if knob.startswith(prefixes)])
+
+
+GROUPS: Final[Sequence[Group]] = (
+    _group("Cap", "one tool result, when it is first seen", "cap_"),
+    _group("Age", "items of old iterations", "age_"),
+    _group("Feedback", "what the agent tells the model about its last step; old feedback collapses", "feedback_"),
+    _group("Fit", "the whole prompt, near its limit", "fit_", "trim_"),
+    _group("Prices", "what the provider's cache is worth", "price_"),
+    _group("Own text", "what the sidecar adds", "own_text_", "note_", "registry_"),
+    _group("Reasoning", "what the model thought before it answered", "reasoning_"),
+)
+"""All knobs by stage, in the order in which a prompt meets them."""
+
+
+def sections() -> Mapping[str, Mapping[str, Setting]]:
+    """Return the settings by table of the settings file, which is empty for those that stand before all tables."""
+    found: dict[str, dict[str, Setting]] = {}
+    for name, declared in SETTINGS.items():
+        table, _, key = name.rpartition(".")
+        found.setdefault(table, {})[key] = declared
+    return found
+
+
+def example() -> str:
+    """Return a TOML file that explains every setting; each line is a comment, so that it changes nothing as it is."""
+    lines = [
+        "# Settings of the prompt sidecar. Every line shows a default; remove the # of those to change.",
+        "# The environment overrides this file: PROMPT_SIDECAR_SERVER__LISTEN for `listen` of [server].",
+        "# A size may have a unit (65536, 64KiB, 1MB), and so may a time (500ms, 10s, 60m, 2h).",
+    ]
+    for table, settings in sections().items():
+        lines += ["", f"[{table}]"] if table else []
+        plain = {key: each for key, each in settings.items() if not each.advanced}
+        advanced = {key: each for key, each in settings.items() if each.advanced}
+        lines += _explained(plain)
+        if advanced:
+            lines += [
+                "",
+                f"# Advanced settings of [{table}]: their defaults suit nearly everybody.",
+                *_explained(advanced),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _explained(settings: Mapping[str, Setting]) -> Iterator[str]:
+    for key, each in settings.items():
+        words = [each.what, f"Accepted: {each.kind.accepted}.", f"Why this default: {each.why}" if each.why else ""]
+        yield ""
+        yield from (f"# {line}" for paragraph in words for line in textwrap.wrap(paragraph, _WIDTH))
+        yield f"# {key} = {each.shown_default}"
