@@ -152,6 +152,24 @@ def test_limits_that_change_between_calls(lasting: bool, data: st.DataObject) ->
             engine = Engine(limit=LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("preset", "back"), [("lean", 3), ("lean", 4), ("lean", 5), ("fit_only", 3), ("cache_first", 3)]
+)
+def test_another_answer_to_an_earlier_prompt(preset: str, back: int) -> None:
+    """An agent may go on with one, twice: what was cut since stands before its thinking, which goes."""
+    engine, judge, returned = Engine(limit=LIMIT, preset=preset), Judge(), dict[int, tuple[list[Any], Any]]()
+    messages = history(0)
+    for number, branch in enumerate([-1] * 9 + [back, -1, back, -1]):
+        _, sent = trim(engine, messages)
+        assert [] == judge.invalid(sent)
+        returned[len(messages)] = messages, sent
+        if branch >= 0:
+            messages, sent = returned[sorted(returned)[-1 - branch]]
+        answer = said(number)
+        judge.answered(sent, answer)
+        messages = [*messages, answer, got(number, 300 if number % 3 else 600)]
+
+
 def test_what_came_of_other_prompts_goes() -> None:
     """The revision says up to where the agent had our prompts; the thinking of what the model said since is removed."""
     engine, judge, messages = Engine(limit=LIMIT), Judge(), history(30)

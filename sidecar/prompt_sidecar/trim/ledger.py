@@ -99,6 +99,9 @@ class Ledger:
         """Messages with provider ids, for which the provider may require their reasoning."""
         self.mid_block = -1
         """The group whose assistant block was incomplete when a message before it was edited; -1: none."""
+        self.stale = -1
+        """The record to which a rewind went and left decisions made later before it, until a prompt is returned that
+        has them; -1: none. What the model says from there on in the same prompt came of another one."""
         self.moved = False
         """Whether a rewind changed the position or the count of our own text."""
         self._live = Sums()
@@ -151,6 +154,8 @@ class Ledger:
         record.group = len(self.groups) - 1
         if self.task < 0 and record.role is Role.USER:
             self.task = index
+        if 0 <= self.stale <= index and record.role is Role.ASSISTANT:
+            record.foreign = True  # the model answered prompts as they were before those decisions
         self.records.append(record)
         self.total += record.tokens
         self.opaque += record.opaque
@@ -381,6 +386,7 @@ class Ledger:
         del self.records[length:]
         while self.groups and self.groups[-1].start >= length:
             self.groups.pop()
+        self.stale = length if self._decided_later() else -1
         for queue in self.queues.values():
             while queue.entries and queue.entries[-1].message >= length:
                 queue.entries.pop()
@@ -420,6 +426,14 @@ class Ledger:
         self.count_dropped_groups()
         self.rebuild_largest()
         self.moved |= self._own_places() != before
+
+    def _decided_later(self) -> bool:
+        """Whether something was decided after the iteration that the history ends in."""
+        return any(
+            (record.dropped and record.dropped_in > self.iteration)
+            or (record.touched and any(entry.decided > self.iteration for entry in record.entries))
+            for record in self.records
+        )
 
     def _own_places(self) -> tuple[object, ...]:
         """The values that determine positions and counts of our own text inside the history."""

@@ -265,6 +265,7 @@ class _Turn:
         finally:
             memory.received = Received.of(self._body, reads, self._rows)
         evaluation.run()
+        memory.ledger.stale = -1
         memory.system = []
         for index, row in enumerate(self._rows):
             if row.place >= 0:
