@@ -13,7 +13,7 @@ import pytest
 import prompt_sidecar.client
 from prompt_sidecar.client import AsyncClient, AsyncRun, Client, Run
 from prompt_sidecar.client.breaker import LONGEST_PAUSE, MISSES
-from prompt_sidecar.client.fallback import AS_GIVEN, KEPT_SHARE, LAST_PROMPT, LEFT_OUT
+from prompt_sidecar.client.fallback_rules import AS_GIVEN, KEPT_SHARE, LAST_PROMPT, LEFT_OUT
 from prompt_sidecar.client.loop import MOST_REFUSALS, MOST_TURNS
 from prompt_sidecar.client.options import DEFAULT_FALLBACK_BYTES, Options
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.client.fallback import Body, changed_thinking, fall_back, leave_out, without
+from prompt_sidecar.client.fallback_rules import Body, changed_thinking, fall_back, leave_out, without
 from prompt_sidecar.client.native import dumped
 from prompt_sidecar.client.sent import LastPrompts, Sent
 from prompt_sidecar.client.shapes import SHAPES
@@ -233,7 +233,7 @@ def test_thinking_before_the_first_change_stays() -> None:
     changed.messages[8]["content"][0]["content"] = "another"
     new = changed_thinking(changed, body)
     assert 4 == len(new)
-    last = sent("anthropic_messages", body.json(), without(body, new).json(), gone=new)
+    last = sent("anthropic_messages", body.json(), without(body, new).json(), removed=new)
     grown = prompt("anthropic_messages", [(1, False)] * 9).json()
     found = fallen("anthropic_messages", grown, last)
     assert ["s0", "s1", "s2", "s3", "s8"] == [

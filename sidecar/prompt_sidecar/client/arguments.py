@@ -1,4 +1,4 @@
-"""What the methods of a client take, as types that the blocking client and asyncio's share."""
+"""Types of the arguments that the methods of both clients take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Format: TypeAlias = Literal[
     "ai_sdk",
     "mcp_tool_result",
 ]
-"""Formats of a prompt; which of them a server knows, it says."""
+"""Formats of a prompt. A server may know fewer, and then rejects the others."""
 
 Annotation: TypeAlias = Literal["pinned", "snapshot", "validation_feedback", "step_error", "repetition_warning"]
 Status: TypeAlias = Literal["pending", "in_progress", "completed"]
@@ -32,15 +32,15 @@ class TrimOptions(TypedDict, total=False):
     policy: Mapping[str, Any]
     """Fields of Policy: `{"preset": "lean", "fit_high": 0.8}`."""
     annotations: Mapping[int, Annotation] | Sequence[Mapping[str, Any]]
-    """Index of a message → what it is; or as the request has it, `[{"message_index": 3, "kind": "pinned"}]`, where one
-    message may be several things."""
+    """Index of a message → its kind; or as in the request, `[{"message_index": 3, "kind": "pinned"}]`, where one
+    message may have several kinds."""
     recall_unavailable: bool
     dry_run: bool
     side_call: bool
     revision: bytes
-    """In place of the one that the client remembers."""
+    """Overrides the one that the client remembers."""
     served_iterations: int
-    """Model calls at the start of the history whose prompts the sidecar made; 0: it is used from now on."""
+    """Model calls at the start of the history whose prompts the sidecar made; 0: none, as it is used from now on."""
     base_revision: bytes
     """The prompt holds only the messages after that revision's untrimmed history. The answer is a whole prompt."""
 
@@ -99,15 +99,15 @@ class Pattern:
 
 ANNOTATIONS: Final = (
     'annotations may be {3: "pinned"} or [{"message_index": 3, "kind": "pinned"}]: '
-    "the indices of messages, and what they are"
+    "the indices of messages, and their kinds"
 )
 
 Selection: TypeAlias = Lines | Bytes | Pattern | None
-"""What to show of an original; None: the whole."""
+"""The part of an original to return; None: the whole."""
 
 
 def annotated(annotations: Any) -> list[tuple[int, Any]]:
-    """Return annotations as pairs of a message's index and what it is.
+    """Return annotations as pairs of a message's index and its kind.
 
     Raises:
         TypeError: they are of another shape.
@@ -127,7 +127,7 @@ def annotated(annotations: Any) -> list[tuple[int, Any]]:
 
 
 def check_order(policy: Mapping[str, Any]) -> None:
-    """Tell of marks in the wrong order, where both are given; where one is, the server knows the other.
+    """Check the order of low- and high-water marks where both are given. Where one is, the server knows the other.
 
     Raises:
         ValueError: a low-water mark is above its high-water mark.

@@ -53,42 +53,42 @@ class Base:
 
     @property
     def trimmed(self) -> int:
-        """Prompts that the sidecar answered."""
+        """Number of prompts that the sidecar answered."""
         return self._engine.trimmed
 
     @property
     def untrimmed(self) -> int:
-        """Prompts that went untrimmed, as the sidecar did not answer."""
+        """Number of prompts that were sent without the sidecar, as it did not answer or refused them."""
         return sum(self._engine.untrimmed.values())
 
     @property
     def untrimmed_by_reason(self) -> Mapping[str, int]:
-        """The same by reason: a reason of the sidecar's, or a gRPC status code."""
+        """The same number by reason: the reason of the sidecar's error, or a gRPC status code."""
         return self._engine.untrimmed
 
     @property
     def unreported(self) -> int:
-        """Usage reports of the loop that did not reach the sidecar."""
+        """Number of usage reports that did not reach the sidecar."""
         return self._engine.unreported
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
-        """Prompts that went untrimmed, by what was sent instead: `last_prompt`, `left_out` or `as_given`."""
+        """Number of prompts that were sent without the sidecar, by kind: `last_prompt`, `left_out` or `as_given`."""
         return self._engine.fallbacks
 
     @property
     def prompts_forgotten(self) -> int:
-        """Runs whose last prompt was forgotten, as all take more than `fallback_bytes`."""
+        """Number of runs whose last prompt was evicted because `fallback_bytes` was reached."""
         return self._engine.prompts_forgotten
 
     @property
     def circuit(self) -> str:
-        """`closed`: the sidecar is called; `open`: it did not answer and is not called; `half_open`: one call tries."""
+        """`closed`: calls are made; `open`: none are, as the sidecar did not answer; `half_open`: one call tries."""
         return self._breaker.state
 
 
 class BaseRun:
-    """One run: its id, and the options of its prompts. For one agent; not to be shared by threads."""
+    """A run without its I/O: its id, and the options of its prompts. For one agent; not thread-safe."""
 
     def __init__(self, engine: Engine, run_id: str, options: TrimOptions) -> None:
         engine.check(run_id, options)
@@ -96,19 +96,19 @@ class BaseRun:
         self.id = run_id
         self.options = options
         self.last: Trimmed[Any] | None = None
-        """The last prompt, and what became of it: trimmed, made without the sidecar (`fallback`), or not to be sent, as
-        the sidecar refused it and the client does not fail open (neither)."""
+        """The last prompt: trimmed, or made without the sidecar (`fallback`). With neither the sidecar refused it, the
+        client does not fail open, and the prompt must not be sent."""
         self._dialect: Dialect | None = None
 
     def _chosen(self, format: str) -> Dialect:
         try:
             self._dialect = DIALECTS[format]
         except KeyError:
-            raise ValueError(f"format is {format!r}; here it may be one of {', '.join(DIALECTS)}") from None
+            raise ValueError(f"format is {format!r}; adapters accept {', '.join(DIALECTS)}") from None
         return self._dialect
 
     def _usage(self, response: Any) -> Usage:
-        """What there is to report of a response or a refusal; empty: nothing."""
+        """Return what to report of a response or a refusal; empty: nothing."""
         last = self.last
         if last is None:
             raise ValueError("no prompt of this run was sent yet, so there is nothing to report")
@@ -117,14 +117,17 @@ class BaseRun:
             self._engine.thinking_refused(self.id)
             return {}
         if isinstance(response, BaseException | str):
-            told = response if isinstance(response, str) else too_long(response)
-            if not told:
+            refusal = response if isinstance(response, str) else too_long(response)
+            if not refusal:
                 return {}
             self.last = replace(last, refused=True)
             self._engine.refused(self.id)
-            usage = {"refusal": {"message": told[:MOST_REFUSAL_CHARACTERS]}}
+            usage = {"refusal": {"message": refusal[:MOST_REFUSAL_CHARACTERS]}}
         elif self._dialect is None:
-            raise ValueError("no prompt of this run has gone through one of its adapters: use client.report_usage")
+            raise ValueError(
+                "no prompt of this run was made by openai_chat, openai_responses or anthropic_messages: "
+                "use client.report_usage"
+            )
         else:
             usage = self._dialect.usage(response)
             if usage.get("input_tokens") is None:
@@ -132,7 +135,7 @@ class BaseRun:
         return {**usage, "revision": last.revision} if last.trimmed else {}
 
     def _watched(self, prompt: Any, steps: Steps[Trimmed[Any]]) -> Steps[Trimmed[Any]]:
-        """Keep what became of a prompt as the run's last."""
+        """Run the steps that trim a prompt, and keep their result as `last`."""
         try:
             trimmed = yield from steps
         except ClientError as error:

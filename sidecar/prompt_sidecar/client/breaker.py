@@ -1,12 +1,12 @@
-"""A circuit breaker: a sidecar that does not answer is not waited for at every turn.
+"""A circuit breaker: an agent does not wait at every turn for a sidecar that does not answer.
 
     closed ── two misses in a row ──► open ── the pause is over ──► half open: one call tries again
       ▲                                 ▲                                │
       └───────── any answer ────────────┴────────── it misses: a longer pause ──┘
 
-A *miss* is a call that found nobody or had no answer within its deadline (`Unreachable`). A refusal is an answer: the
-sidecar is there. While the circuit is open calls fail at once, so that a process which hangs costs its deadline twice
-and then once a pause, and not at every turn. One breaker serves all runs and threads of a client.
+A *miss* is a call that could not connect or had no answer within its deadline (`Unreachable`). A refusal counts as an
+answer, since the sidecar is running. While the circuit is open, calls fail at once. So a process that hangs costs its
+deadline twice and then once per pause, and not at every turn. One breaker serves all runs and threads of a client.
 
 The pattern is Michael Nygard's, "Release It!" (2007), chapter "Circuit Breaker".
 """
@@ -21,7 +21,7 @@ from typing import Final
 from prompt_sidecar.client.errors import CIRCUIT_OPEN, ClientError, Unreachable
 
 MISSES: Final = 2
-"""Misses in a row that open the circuit: one can be a restart, or a long prompt on a busy machine."""
+"""Misses in a row that open the circuit. A single one can be a restart, or a long prompt on a busy machine."""
 FIRST_PAUSE: Final = 1.0
 """Seconds until the first try after the circuit has opened: a restart takes about that. Doubled at each miss."""
 LONGEST_PAUSE: Final = 30.0
@@ -30,7 +30,7 @@ back is used again within half a minute."""
 
 
 class Breaker:
-    """See the file. Thread-safe; `clock` tells seconds that never go back."""
+    """Counts misses and decides whether a call is made. Thread-safe; `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -65,21 +65,21 @@ class Breaker:
         except ClientError:  # a refusal is an answer
             self._answered()
             raise
-        except BaseException:  # cancelled, interrupted, or an error of the program: it tells nothing
-            self._told_nothing(trying=trying)
+        except BaseException:  # cancelled, interrupted, or an error of the program: the sidecar's state is unknown
+            self._inconclusive(trying=trying)
             raise
         self._answered()
 
     def _admitted(self) -> bool:
-        """Whether this call is the one that tries again. Raises Unreachable where it must not be made."""
+        """Return whether this call is the one that tries again. Raises Unreachable if it must not be made."""
         with self._lock:
             if self._until is None:
                 return False
             left = self._until - self._clock()
             if self._trying or left > 0:
                 when = "another call is trying" if self._trying else f"the next try is in {left:.1f} seconds"
-                told = f"the sidecar did not answer {self._misses} calls in a row; {when}"
-                raise Unreachable(told, code="UNAVAILABLE", reason=CIRCUIT_OPEN)
+                message = f"the sidecar did not answer {self._misses} calls in a row; {when}"
+                raise Unreachable(message, code="UNAVAILABLE", reason=CIRCUIT_OPEN)
             self._trying = True
             return True
 
@@ -94,11 +94,11 @@ class Breaker:
             self._until = self._clock() + self._pause
 
     def _answered(self) -> None:
-        """The sidecar is there, whichever call has found it."""
+        """Close the circuit, whichever call had an answer."""
         with self._lock:
             self._misses, self._pause, self._until, self._trying = 0, FIRST_PAUSE, None, False
 
-    def _told_nothing(self, *, trying: bool) -> None:
+    def _inconclusive(self, *, trying: bool) -> None:
         if trying:
             with self._lock:
                 self._trying = False

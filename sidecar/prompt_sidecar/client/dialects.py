@@ -1,7 +1,7 @@
-"""How each provider's SDK says what the loop needs to know: one row of functions a format.
+"""What `complete` needs to read from each provider's SDK: one row of functions for each format.
 
-The objects are the SDKs' own, or dicts of the same shape; neither SDK is imported. What the model's turn adds to the
-history are the SDK's own objects, which it takes back as they are.
+The objects are the SDKs' own, or dicts of the same shape; neither SDK is imported. A turn of the model is added to the
+history as the SDK's own objects, which the SDK accepts as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ModelCall:
     dialect: Dialect
 
     def result(self, content: str, *, is_error: bool = False) -> dict[str, Any]:
-        """Return the tool's answer as this provider's history holds it."""
+        """Return the tool's answer as an entry of this provider's history."""
         return self.dialect.answer(self.id, content, is_error)
 
 
@@ -44,7 +44,7 @@ class Dialect:
     tool_name: Callable[[Any], Any]
     """The name in a tool's definition; empty or None if it has none."""
     turn: Callable[[Any], list[Any]]
-    """What a response adds to the history."""
+    """The entries that a response adds to the history."""
     functions: Callable[[Any], Iterable[tuple[Any, Any, Any, Any]]]
     """Id, name, arguments and the native object of each call of a function in a response."""
     others: Callable[[Any], bool]
@@ -64,7 +64,7 @@ class Dialect:
         ]
 
     def usage(self, response: Any) -> Usage:
-        """Return what the provider counted; empty if it does not say."""
+        """Return what the provider counted; empty if the response holds no usage."""
         usage = _get(response, "usage")
         return {} if usage is None else self.counted(usage)
 
@@ -113,7 +113,7 @@ _CHAT: Final = Dialect(
     turn=lambda response: [_chat_message(response)],
     functions=_chat_functions,
     others=lambda response: any(_get(call, "function") is None for call in _chat_calls(response)),
-    # The format has no mark of an error; the content tells.
+    # The format has no flag for an error; the content describes it.
     answer=lambda call_id, content, _: {"role": "tool", "tool_call_id": call_id, "content": content},
     joined=list,
     counted=_chat_counted,
@@ -216,11 +216,11 @@ _TOO_LONG: Final = (
     "too many tokens",
     "token limit",
 )
-"""Words of a refusal as too long, in lower case. The sidecar reads the numbers; these tell it from other errors."""
+"""Parts of the errors by which providers refuse a prompt as too long, in lower case. The sidecar reads the numbers."""
 
 
 def too_long(error: BaseException) -> str:
-    """Return what a provider said when it refused a prompt as too long; empty if it was refused for another reason.
+    """Return the text with which a provider refused a prompt as too long; empty if the error has another cause.
 
     The SDKs of openai and anthropic raise errors with a `status_code` and a text that holds the answer's body; those of
     Google have the status in `code`, and botocore's in `response`.
@@ -236,7 +236,7 @@ def too_long(error: BaseException) -> str:
 def refuses_thinking(error: BaseException) -> bool:
     """Whether a provider refused a prompt for thinking that is bound to another one.
 
-    The words are Anthropic's: platform.claude.com, "Prefix checks on thinking blocks", read on 2026-11-22.
+    The text is Anthropic's: platform.claude.com, "Prefix checks on thinking blocks", read on 2026-11-22.
     """
     status = next((each for each in _statuses(error) if isinstance(each, int)), 400)
     return status == 400 and "bound to a different conversation" in str(error).lower()

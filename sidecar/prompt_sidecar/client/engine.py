@@ -1,8 +1,7 @@
-"""What a client does, without I/O: each use case is a generator that yields steps and is sent what became of them.
+"""What a client does, without I/O: each use case is a generator that yields steps and is sent their results.
 
-A step is a call of the sidecar (`Rpc`) or of the model (`Ask`). The blocking client and asyncio's drive the same
-generators; an error of a step is raised at its `yield`. So there is one piece of code that decides what happens when
-the sidecar is down.
+A step is a call of the sidecar (`Rpc`) or of the model (`Ask`). Both clients drive the same generators; an error of a
+step is raised at its `yield`. So one piece of code decides what happens when the sidecar is down.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from prompt_sidecar.client.facts import (
     UsageLearned,
     read,
 )
-from prompt_sidecar.client.instead import Call, Instead, edits_of
+from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
@@ -61,12 +60,12 @@ _log = logging.getLogger("prompt_sidecar.client")
 
 Result = TypeVar("Result")
 EDITS: Final = 2
-"""ResponseMode's number of edits."""
+"""RESPONSE_MODE_EDITS in the protos."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """A call of the sidecar, which answers with a message."""
+    """A call of the sidecar; its result is the response message."""
 
     method: str
     request: Any
@@ -74,7 +73,7 @@ class Rpc:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A call of the model with these keywords."""
+    """A call of the model with these keyword arguments."""
 
     keywords: Mapping[str, Any]
 
@@ -92,11 +91,11 @@ class Engine:
         self._tools: dict[str, Tools] = {}
         self._trimmed = 0
         self._untrimmed: Counter[str] = Counter()
-        self._fallbacks: Counter[str] = Counter()
+        self._fallback_kinds: Counter[str] = Counter()
         self._unreported = 0
-        self._told: set[str] = set()
-        """Reasons that were logged since prompts were trimmed last."""
-        self._instead = Instead(options.fallback_bytes)
+        self._logged: set[str] = set()
+        """Reasons that were logged since a prompt was last trimmed."""
+        self._fallback = Fallbacks(options.fallback_bytes)
 
     @property
     def trimmed(self) -> int:
@@ -105,20 +104,20 @@ class Engine:
 
     @property
     def untrimmed(self) -> Mapping[str, int]:
-        """Prompts that went untrimmed, by reason."""
+        """Prompts that were sent without the sidecar, by reason."""
         with self._lock:
             return dict(self._untrimmed)
 
     @property
     def fallbacks(self) -> Mapping[str, int]:
-        """The same, by what was sent instead."""
+        """Prompts that were sent without the sidecar, by the kind of what was sent."""
         with self._lock:
-            return dict(self._fallbacks)
+            return dict(self._fallback_kinds)
 
     @property
     def prompts_forgotten(self) -> int:
-        """Runs whose last prompt was forgotten for others' sake."""
-        return self._instead.forgotten
+        """Runs whose last prompt was evicted for others'."""
+        return self._fallback.forgotten
 
     @property
     def unreported(self) -> int:
@@ -126,7 +125,7 @@ class Engine:
         return self._unreported
 
     def check(self, run_id: str, options: TrimOptions) -> None:
-        """Tell of options that are wrong whatever the prompt.
+        """Check the options that do not depend on the prompt.
 
         Raises:
             TypeError: an option is not known, or of another type.
@@ -145,7 +144,7 @@ class Engine:
             answer = yield Rpc("TrimPrompt", request)
             trimmed = _patched(prompt, answer) if request.response_mode == EDITS else _whole(prompt, answer)
         except ClientError as error:
-            known = self._instead.history(call, body)
+            known = self._fallback.history(call, body)
             if call.base and known is None:
                 raise  # the newest messages alone are no prompt
             if error.reason == REVISION_UNKNOWN and call.base:
@@ -154,17 +153,17 @@ class Engine:
                 return replace(again, prompt=made)
             if not self.options.fail_open or (_names_option(error) and not self._revisions.of(run_id)):
                 raise
-            return self._gave_up(self._instead.prompt(call, known, error.reason), error)
+            return self._gave_up(self._fallback.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
-        return self._instead.remembered(call, body, answer, trimmed)
+        return self._fallback.remembered(call, body, answer, trimmed)
 
     def trim_keywords(
         self, run_id: str, keywords: Mapping[str, Any], format: str, options: TrimOptions
     ) -> Steps[Trimmed[dict[str, Any]]]:
-        """Trim a prompt that is the keywords of an SDK's call; what is no part of the body passes by."""
+        """Trim a prompt given as the keyword arguments of an SDK's call; what is no part of the body is unchanged."""
         body = {name: value for name, value in keywords.items() if _in_body(name, value)}
         trimmed = yield from self.trim(run_id, body, format, options)
-        # The order of the keywords is the caller's, and so is what was left out.
+        # The caller's order of arguments stays, and so do those that were not sent to the sidecar.
         merged = {name: trimmed.prompt.get(name, value) for name, value in keywords.items()} | trimmed.prompt
         return replace(trimmed, prompt=merged)
 
@@ -180,12 +179,12 @@ class Engine:
         return _asked(Found, "SearchHistory", run_id=run_id, query=query, **options)
 
     def create_tasks(self, run_id: str, items: Any, mode: str, request_id: str) -> Steps[tuple[Task, ...]]:
-        """Write tasks down."""
+        """Create tasks."""
         named = request_id or secrets.token_hex(8)
         return _tasks("CreateTasks", run_id=run_id, items=items, mode=mode, request_id=named)
 
     def update_task(self, run_id: str, task_id: int, status: str, request_id: str) -> Steps[tuple[Task, ...]]:
-        """Say where a task stands."""
+        """Set a task's status."""
         named = request_id or secrets.token_hex(8)
         return _tasks("UpdateTask", run_id=run_id, id=task_id, status=status, request_id=named)
 
@@ -194,7 +193,7 @@ class Engine:
         return _tasks("ListTasks", run_id=run_id)
 
     def list_tools(self, format: str) -> Steps[Tools]:
-        """Ask for the tools once; they do not change, and a model's cached prefix holds them."""
+        """Fetch the tools once: they do not change, and are part of the prefix that the provider caches."""
         known = self._tools.get(format)
         if known is None:
             known = yield from _asked(Tools, "ListTools", format=format or None)
@@ -210,38 +209,38 @@ class Engine:
         return _asked(ToolAnswer, "CallTool", run_id=run_id, name=name, arguments_json=text, request_id=named)
 
     def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
-        """Tell what the provider counted, or that it refused the prompt as too long."""
+        """Report what the provider counted, or that it refused the prompt as too long."""
         return _asked(UsageLearned, "ReportUsage", run_id=run_id, **usage)
 
     def get_run(self, run_id: str) -> Steps[RunFigures]:
-        """Ask for a run's figures."""
+        """Fetch a run's figures."""
         answer = yield Rpc("GetRun", make("GetRunRequest", run_id=run_id))
         return read(RunFigures, answer.run)
 
     def end_run(self, run_id: str) -> Steps[Ended]:
-        """Forget a run, here and there."""
+        """End a run: this client and the sidecar forget it."""
         self._revisions.forget(run_id)
-        self._instead.forget(run_id)
+        self._fallback.forget(run_id)
         return _asked(Ended, "EndRun", run_id=run_id)
 
     def refused(self, run_id: str) -> None:
-        """Take note that the provider refused a run's last prompt as too long."""
-        self._instead.refused(run_id)
+        """Record that the provider refused a run's last prompt as too long."""
+        self._fallback.refused(run_id)
 
     def thinking_refused(self, run_id: str) -> bool:
-        """Take note that the provider refused thinking of a run's last prompt; return whether there is any left."""
-        removed = self._instead.thinking_refused(run_id)
+        """Record that the provider refused thinking in a run's last prompt; return whether there is any to remove."""
+        removed = self._fallback.thinking_refused(run_id)
         if removed:
             _log.warning("the provider refused thinking that is bound to another prompt: it is removed from the run's")
         return removed
 
     def not_reported(self) -> None:
-        """Count a report that did not arrive: the estimate goes uncorrected, and nothing else."""
+        """Count a usage report that did not arrive. Only the correction of the sidecar's estimate is lost."""
         with self._lock:
             self._unreported += 1
 
     def _request(self, call: Call, mode: str) -> Any:
-        """A request without its body. What is wrong with the options is the caller's slip and raised as such."""
+        """Return a request without its body. Wrong options raise TypeError or ValueError."""
         for name in call.options:
             if name not in TrimOptions.__annotations__:
                 raise TypeError(unknown("a prompt has no option", name, TrimOptions.__annotations__))
@@ -253,8 +252,8 @@ class Engine:
         given: dict[str, Any] = dict(call.options)
         annotations = annotated(given.pop("annotations", None))
         given.setdefault("revision", self._revisions.of(call.run_id))
-        if not given["revision"] and self._instead.fell_back(call):
-            given.setdefault("served_iterations", 0)  # all of the run's prompts were made without it
+        if not given["revision"] and self._fallback.fell_back(call):
+            given.setdefault("served_iterations", 0)  # all of the run's prompts so far were made without the sidecar
         return make(
             "TrimPromptRequest",
             run_id=call.run_id,
@@ -268,21 +267,21 @@ class Engine:
     def _succeeded(self, call: Call, revision: bytes) -> None:
         with self._lock:
             self._trimmed += 1
-            recovered = bool(self._told)
-            self._told.clear()
+            recovered = bool(self._logged)
+            self._logged.clear()
         if revision and call.changes:
             self._revisions.keep(call.run_id, revision)
         if recovered:
             _log.info("prompts are trimmed again")
 
     def _gave_up(self, trimmed: Trimmed[Prompt], error: ClientError) -> Trimmed[Prompt]:
-        """Count a prompt that goes to the model without the sidecar."""
+        """Count and log a prompt that is sent without the sidecar."""
         with self._lock:
             self._untrimmed[error.reason] += 1
-            self._fallbacks[trimmed.fallback] += 1
-            told = error.reason in self._told or (error.reason == CIRCUIT_OPEN and bool(self._told))
-            self._told.add(error.reason)
-        if not told:  # once for each stretch of the same trouble: an agent makes many calls
+            self._fallback_kinds[trimmed.fallback] += 1
+            logged = error.reason in self._logged or (error.reason == CIRCUIT_OPEN and bool(self._logged))
+            self._logged.add(error.reason)
+        if not logged:  # once until prompts are trimmed again: an agent makes many calls
             at = f" at {error.field}" if error.field else ""
             _log.warning("prompts go to the model untrimmed: %s%s, from %s", error.reason, at, self.options.target)
         return trimmed
@@ -303,9 +302,9 @@ def _body(prompt: Any) -> bytes:
     try:
         return prompt.encode() if isinstance(prompt, str) else native.dumped(prompt)
     except (TypeError, ValueError, RecursionError) as error:
-        # The type of what went wrong, and not its text: that may quote the prompt.
-        told = f"the prompt cannot be written as JSON ({type(error).__name__})"
-        raise InvalidRequest(told, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
+        # Only the error's type, as its text may quote the prompt.
+        message = f"the prompt cannot be written as JSON ({type(error).__name__})"
+        raise InvalidRequest(message, code="INVALID_ARGUMENT", reason=NOT_JSON) from None
 
 
 def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
@@ -320,23 +319,23 @@ def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
     try:
         made = native.edited(prompt, edits_of(answer))
     except (LookupError, TypeError, ValueError) as error:
-        told = f"the answer's edits do not fit the prompt ({type(error).__name__})"
-        raise Refused(told, code="INTERNAL", reason=BAD_EDITS) from None
+        message = f"the answer's edits do not fit the prompt ({type(error).__name__})"
+        raise Refused(message, code="INTERNAL", reason=BAD_EDITS) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)
 
 
 def _names_option(error: ClientError) -> bool:
-    """Whether the sidecar has refused an option, which no other prompt would make right."""
+    """Whether the sidecar rejected an option, which would be wrong with any prompt."""
     return isinstance(error, InvalidRequest) and re.split(r"[.\[]", error.field)[0] in TrimOptions.__annotations__
 
 
 _SDK_OPTIONS: Final = frozenset({"extra_body", "extra_headers", "extra_query", "idempotency_key", "timeout"})
-"""Keywords of the SDKs that are no part of a body. Headers may hold secrets, so they stay here."""
+"""Arguments of the SDKs that are no part of a body. Headers may hold secrets, so they are not sent."""
 _SENTINELS: Final = frozenset({"NotGiven", "Omit"})
-"""Types by which the SDKs say that a keyword is not there."""
+"""Types of the SDKs' values for an argument that is not given."""
 
 
 def _in_body(name: str, value: Any) -> bool:
-    """Whether a keyword is a part of the body that the sidecar can be sent."""
+    """Whether a keyword argument is a part of the body and can be sent to the sidecar."""
     # A class is what the SDK parses the answer into.
     return name not in _SDK_OPTIONS and type(value).__name__ not in _SENTINELS and not isinstance(value, type)

@@ -1,13 +1,14 @@
-"""What a call of the sidecar can fail with: one tree.
+"""The errors of a call of the sidecar: one tree.
 
     ClientError
-    ├── Unreachable      UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED   down, stopping, too slow, not called
-    ├── InvalidRequest   INVALID_ARGUMENT                            no state of the sidecar would make it right
+    ├── Unreachable      UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED   down, stopping, too slow, or not called
+    ├── InvalidRequest   INVALID_ARGUMENT                            wrong in any state of the sidecar
     ├── RunUnknown       NOT_FOUND                                   this sidecar has not seen the run: send its prompt
-    └── Refused          all else                                    too large, too busy, not authenticated, failed
+    └── Refused          all others                                   too large, too busy, not authenticated, failed
 
-`code` is the name of a gRPC status code; `reason` that of the google.rpc.ErrorInfo that the sidecar sends, or the code
-where the error is not the sidecar's own; `field` the request field at fault. No message holds text of a prompt.
+`code` is the name of a gRPC status code. `reason` is the reason in the google.rpc.ErrorInfo that the sidecar sends, or
+the code where the error is not the sidecar's own. `field` is the invalid request field. No message holds text of a
+prompt.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Unreachable(ClientError):
 
 
 class InvalidRequest(ClientError):
-    """The request is wrong; `field` says where."""
+    """The request is wrong; `field` names the field."""
 
 
 class RunUnknown(ClientError):

@@ -1,8 +1,8 @@
-"""What the sidecar answers, as frozen facts.
+"""The sidecar's answers as frozen dataclasses.
 
-Each fact has the fields of its message in `protos/prompt_sidecar/v1/`, under the same names; the comments there say
-what they mean. Enums are words in lower case (`elided`, `hit`), times are aware datetimes, JSON stays text or bytes. A
-fact is read from its message by its field names and types, so that a field of the protos is taken up by one line here.
+Each has the fields of its message in `protos/prompt_sidecar/v1/`, under the same names; the comments there explain
+them. Enums are words in lower case (`elided`, `hit`), times are aware datetimes, JSON stays text or bytes. They
+are read from their messages by field names and types, so a new field of the protos takes one line here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What became of the provider's prompt cache."""
+    """How much of the provider's prompt cache is kept."""
 
     first_changed_message: int
     kept_prefix_tokens: int
@@ -84,7 +84,7 @@ class OwnText:
 
 @dataclass(frozen=True, slots=True)
 class KindTokens:
-    """One kind's share of a history."""
+    """The tokens of one kind of item in a history."""
 
     kind: str
     tokens_sent: int
@@ -118,25 +118,25 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed(Generic[Prompt]):
-    """A prompt to send to the model: trimmed, or as it was given where the client failed open."""
+    """A prompt to send to the model: trimmed, or made without the sidecar where the client failed open."""
 
     prompt: Prompt
     """In the shape that was given. Objects that were not trimmed are the very same objects."""
     trimmed: bool = False
-    """Whether the sidecar answered; what it left out, `trims` says."""
+    """Whether the sidecar answered; `trims` lists what it trimmed, if anything."""
     reason: str = ""
-    """Why it is untrimmed: a reason of the sidecar's, a gRPC status code, or CIRCUIT_OPEN."""
+    """Why the sidecar did not trim it: the reason of its error, a gRPC status code, or CIRCUIT_OPEN."""
     fallback: str = ""
-    """What an untrimmed prompt is: `last_prompt` (and the messages since), `left_out` (the same without the oldest
-    iterations) or `as_given`; empty: the sidecar trimmed it, or it was not to be sent."""
+    """The kind of a prompt made without the sidecar: `last_prompt` (with the messages since), `left_out` (the same
+    without the oldest iterations) or `as_given`. Empty: the sidecar trimmed it, or it must not be sent."""
     left_out: int = 0
-    """Iterations that the client has left out since the sidecar answered last."""
+    """Iterations that the client left out since the sidecar last answered."""
     thinking_removed: int = 0
-    """Blocks of thinking that the client removed, as the model would refuse them: what stands before has changed."""
+    """Blocks of thinking that the client removed, as the provider would refuse them: what precedes them has changed."""
     refused: bool = False
     """Whether the provider is known to have refused it as too long."""
     fits: bool | None = None
-    """Whether it is within the limit; None: nobody has counted."""
+    """Whether it is within the limit; None: it was not counted."""
     no_fit_reason: str = "unspecified"
     trims: tuple[Trim, ...] = ()
     stash_entries: tuple[StashEntry, ...] = ()
@@ -157,7 +157,7 @@ class Trimmed(Generic[Prompt]):
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A stretch of an original."""
+    """A range of an original."""
 
     start_byte: int
     end_byte: int
@@ -184,7 +184,7 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A stretch of one item of the history, verbatim."""
+    """A part of one item of the history, verbatim."""
 
     stash_id: str
     role: str
@@ -207,7 +207,7 @@ class Snippet:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found; `outcome` is found, nothing_found or run_unknown."""
+    """The result of a search; `outcome` is found, nothing_found or run_unknown."""
 
     outcome: str
     message: str
@@ -239,7 +239,7 @@ class TaskList:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool that a model can be given."""
+    """One of the sidecar's tools for the model."""
 
     name: str
     description: str
@@ -249,7 +249,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The tools that a model can be given; `tools_json` are their definitions in the format asked for."""
+    """The sidecar's tools for the model; `tools_json` holds their definitions in the requested format."""
 
     tools: tuple[Tool, ...]
     tools_json: bytes
@@ -257,7 +257,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What to answer the model: `content`, unchanged."""
+    """The answer to a tool call; give `content` to the model unchanged."""
 
     outcome: str
     content: str
@@ -270,7 +270,7 @@ class ToolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class UsageLearned:
-    """What a report of the provider's figures taught."""
+    """What the sidecar learned from a usage report."""
 
     outcome: str
     estimated_tokens: int
@@ -289,7 +289,7 @@ class UsageLearned:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeCount:
-    """Retrievals that came to one outcome."""
+    """The number of retrievals with one outcome."""
 
     outcome: str
     count: int
@@ -297,7 +297,7 @@ class OutcomeCount:
 
 @dataclass(frozen=True, slots=True)
 class StashFigures:
-    """What a run has in the stash."""
+    """The figures of a run's stash."""
 
     entries: int
     held_bytes: int
@@ -309,7 +309,7 @@ class StashFigures:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFigures:
-    """What a run has recorded, and how it was searched."""
+    """The figures of a run's history and its searches."""
 
     items: int
     passages: int
@@ -323,7 +323,7 @@ class HistoryFigures:
 
 @dataclass(frozen=True, slots=True)
 class UsageFigures:
-    """What a provider reported of a run's prompts."""
+    """Sums of what was reported for a run's prompts."""
 
     reports: int
     refusals: int
@@ -361,14 +361,14 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What was forgotten."""
+    """The result of ending a run."""
 
     ended: bool
     run: RunFigures | None
 
 
 def read(fact: Callable[..., Fact], message: Any, **more: Any) -> Fact:
-    """Read a fact from its message; `more` are the fields that the message does not have."""
+    """Return a dataclass with its message's values; `more` are the fields that the message does not have."""
     known = message.DESCRIPTOR.fields_by_name
     taken = {name: take(message, known[name]) for name, take in _takers(fact).items() if name in known}
     return fact(**(taken | more))
@@ -381,7 +381,7 @@ def _takers(fact: Any) -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def _taker(hint: Any) -> Callable[[Any, Any], Any]:
-    """How a field of this type is read from a message, given the field's descriptor."""
+    """Return what reads a field of this type from a message, given the field's descriptor."""
     if typing.get_origin(hint) is tuple:
         each = typing.get_args(hint)[0]
         if not is_dataclass(each):

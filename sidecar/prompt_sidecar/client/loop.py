@@ -1,9 +1,9 @@
-"""The loop that lets a model use the sidecar's tools without the agent's doing.
+"""The loop behind `complete`: the model uses the sidecar's tools without code in the agent.
 
-Each turn: the history is trimmed, the model is called, its usage reported, and the calls of the sidecar's tools
-answered by the sidecar. It ends when the model answers, or calls a tool of the agent's own. Where the sidecar is down,
-the model gets its last prompt and what came since; if it then calls one of the sidecar's tools, it is told that they
-cannot be reached.
+In each turn the history is trimmed, the model called, its usage reported, and calls of the sidecar's tools answered by
+the sidecar. The loop ends when the model answers, or calls one of the agent's tools. Where the sidecar is down, the
+model gets its last prompt and the messages since; its calls of the sidecar's tools are answered with the text that they
+are unreachable.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
 
 MOST_TURNS: Final = 12
-"""Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still asks
-the sidecar after twelve is going round in a circle, and the agent should see it."""
+"""Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
+the sidecar's tools after twelve is in a loop, and the agent should see it."""
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
-"""What the model is told where the sidecar cannot answer its call."""
+"""The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
 
 
 MOST_REFUSALS: Final = 8
-"""Refusals of one prompt as too long before the provider's error is the agent's. Each leaves at least three tenths of
-the prompt out, so that even a history of ten windows comes to fit."""
+"""How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
+tenths of the prompt are left out, so even a history of ten windows comes to fit."""
 Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
-"""Takes what was to be trimmed and the steps that do it; does them, and takes note of what became of it."""
+"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What the model came to."""
+    """The result of `complete`."""
 
     response: Any
     """The last response, the SDK's own object."""
     calls: tuple[ModelCall, ...]
-    """Calls of the agent's own tools, which it has to answer; none: the model has answered."""
+    """Calls of the agent's own tools, which the agent has to answer; empty: the model has answered."""
     trimmed: Trimmed[dict[str, Any]]
     """The last prompt."""
     turns: int
-    """How often the model was called."""
+    """Number of model calls."""
     recalls: int
-    """Calls of the sidecar's tools that were answered on the way."""
+    """Number of calls of the sidecar's tools that were answered."""
     dialect: Dialect
     _turns: tuple[Any, ...]
     _results: tuple[Any, ...]
 
     @property
     def waits(self) -> bool:
-        """Whether the model waits for something: the agent's tools, or another call of the loop, as turns ran out."""
+        """Whether the model waits for the agent's tools, or for another call of `complete` as turns ran out."""
         return bool(self.calls or self._results or self.dialect.others(self.response))
 
     def history(self, results: Sequence[Any] = ()) -> list[Any]:
-        """Return the history to go on with; `results` are `call.result(...)` of each of `calls`."""
+        """Return the history to continue with; `results` are `call.result(...)` of each of `calls`."""
         return [*self._turns, *self.dialect.joined([*self._results, *results])]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A history that the model is to go on with."""
+    """A history that the model continues."""
 
     dialect: Dialect
     run_id: str
     keywords: Mapping[str, Any]
-    """Of the SDK's function."""
+    """Keyword arguments of the SDK's function."""
     options: TrimOptions
     watch: Watch
     strict: bool = False
@@ -76,7 +76,7 @@ class Work:
 
 
 def complete(engine: Engine, work: Work) -> Steps[Completion]:
-    """Call the model until it answers or wants a tool of the agent's own; `work.watch` sees each prompt.
+    """Call the model until it answers or calls one of the agent's tools; `work.watch` is given each prompt.
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
@@ -108,7 +108,7 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The tools that the model is given."""
+    """The tools that are offered to the model."""
 
     keywords: Mapping[str, Any]
     """The keyword `tools`, if there are any."""
@@ -116,7 +116,7 @@ class Offer:
     """Names of the sidecar's tools among them."""
 
     def options(self, options: TrimOptions) -> TrimOptions:
-        """Tell the sidecar where the model has no tool of it to recall with."""
+        """Return the options, with `recall_unavailable` where none of the sidecar's tools is offered."""
         return options if self.own else {**options, "recall_unavailable": True}
 
 
@@ -143,7 +143,7 @@ def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Step
 
 
 def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
-    """Trim, call the model, report. A prompt that is refused as too long is sent again as long as it gets shorter."""
+    """Trim, call the model, report. A prompt that is refused as too long is sent again while it gets shorter."""
     trimmed = yield from _trim(engine, work)
     for refusals in range(MOST_REFUSALS + 1):
         try:
@@ -153,12 +153,12 @@ def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, 
             if refuses_thinking(error) and engine.thinking_refused(work.run_id):
                 trimmed = yield from _trim(engine, work)
                 continue
-            told = too_long(error)
-            if not told:
+            refusal = too_long(error)
+            if not refusal:
                 raise
             engine.refused(work.run_id)
             yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
-            learned = yield from _reported(engine, work.run_id, {"refusal": {"message": told}}, trimmed)
+            learned = yield from _reported(engine, work.run_id, {"refusal": {"message": refusal}}, trimmed)
             if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
                 raise
             shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
@@ -177,7 +177,7 @@ def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
 
 
 def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
-    """A prompt that is made already, as steps: there are none."""
+    """Return a prompt that was made already, as steps."""
     yield from ()
     return trimmed
 
@@ -192,7 +192,7 @@ def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
 def _reported(
     engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
 ) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
-    """Report; the sidecar's estimate is not worth an agent's run, so that a report that fails is only counted."""
+    """Report usage. A failed report is only counted, as it must not end an agent's run."""
     if not trimmed.trimmed:
         return None
     try:
@@ -203,7 +203,7 @@ def _reported(
 
 
 def _run(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
-    """Have the sidecar answer; one that has not seen the run, as after a restart, is sent the prompt first."""
+    """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first."""
     try:
         answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
         if answer.outcome == "run_unknown":

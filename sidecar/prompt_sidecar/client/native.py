@@ -1,4 +1,4 @@
-"""A program's own objects to JSON and back, touching only what was trimmed.
+"""Converts a program's own objects to JSON and back, changing only what was trimmed.
 
 A prompt may be a mapping or a list that holds dicts and message objects of a provider's SDK. It is sent as the JSON
 that the SDK would send. What comes back are edits; they are applied to copies of the containers on their way alone, so
@@ -25,7 +25,7 @@ def dumped(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain).encode()
     except UnicodeEncodeError:
-        # A lone surrogate has no UTF-8. Escaped it reaches the sidecar, which says what is wrong with it.
+        # A lone surrogate has no UTF-8. Escaped it reaches the sidecar, whose error describes it.
         return json.dumps(value, separators=(",", ":"), default=plain).encode()
 
 

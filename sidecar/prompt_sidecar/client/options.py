@@ -1,4 +1,4 @@
-"""How a client reaches the sidecar: each option with its default and the reason for it, and gRPC's words for them."""
+"""How a client reaches the sidecar: each option with its default and the reason for it, and gRPC's names for them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ RETRIES: Final[Mapping[str, Any]] = {
 behind a socket or a load balancer needs. Not after a deadline or a refusal: the next try would fare no better. Calls
 that change something carry a request id, so that they are not done twice."""
 RECONNECT_MILLISECONDS: Final = (100, 1_000)
-"""The first and the longest pause before a lost connection is tried anew. gRPC's own 1 s and 120 s would leave prompts
+"""The first and the longest pause before reconnecting. gRPC's own 1 s and 120 s would leave prompts
 untrimmed long after a sidecar is back."""
 CONNECT_MILLISECONDS: Final = 2_000
 """What one try to connect may take; gRPC's own 20 s would hold on to one that hangs. The name that gRPC gives it
-misleads: a connection that is refused is tried anew earlier."""
+misleads: after a refused connection gRPC tries again earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Options:
             ("grpc.initial_reconnect_backoff_ms", RECONNECT_MILLISECONDS[0]),
             ("grpc.min_reconnect_backoff_ms", CONNECT_MILLISECONDS),
             ("grpc.max_reconnect_backoff_ms", RECONNECT_MILLISECONDS[1]),
-            # A proxy of the environment has no business between an agent and its sidecar.
+            # No proxy from the environment belongs between an agent and its sidecar.
             ("grpc.enable_http_proxy", 0),
         ]
         if self.tls is not None and self.tls.server_name:

@@ -1,4 +1,4 @@
-"""The last revision of each run: what a sidecar that has not seen the run needs to make the same edits."""
+"""The last revision of each run. A sidecar that has not seen the run needs it to make the same edits."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections import OrderedDict
 from typing import Final
 
 MOST_RUNS: Final = 1_000
-"""Runs that are remembered, the newest; a revision takes about 2 kB at 500 trimmed items. A run that is forgotten loses
-only that a sidecar which has not seen it makes the same edits after its inputs changed."""
+"""Most runs that are remembered. A revision takes about 2 kB at 500 trimmed items. Without it, a sidecar that has not
+seen the run may make other edits if its inputs changed."""
 
 
 class Revisions:
-    """See the file. Thread-safe."""
+    """Revisions by run, the oldest evicted first. Thread-safe.
+
+    By hand, as the client may depend on nothing but gRPC and protobuf.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +30,7 @@ class Revisions:
             return self._kept.get(run_id, b"")
 
     def keep(self, run_id: str, revision: bytes) -> None:
-        """Remember a run's revision in place of the one before."""
+        """Replace a run's revision."""
         with self._lock:
             self._kept[run_id] = revision
             self._kept.move_to_end(run_id)

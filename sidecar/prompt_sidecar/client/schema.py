@@ -6,8 +6,8 @@ or push it on. Descriptors are data that every runtime reads: `schema.binpb` is 
 writes from the protos. They are loaded into a pool of their own, so that they meet neither the server's stubs nor
 anybody else's messages of the same name.
 
-`ranges.json` has the bounds that the server sets to options of a prompt, as a client that fails open would not tell of
-a wrong one: `make protos` writes it from the server's own tables.
+`ranges.json` has the limits that the server sets for options of a prompt. They are checked here because a client that
+fails open would not report the server's error: `make protos` writes the file from the server's own tables.
 
 Programs write enums as the lower-case name of a value without its prefix: `lean` for PRESET_LEAN.
 """
@@ -42,8 +42,8 @@ def _pool() -> descriptor_pool.DescriptorPool:
 def _classes() -> Mapping[str, Any]:
     """Every message's class by its full name.
 
-    All are held for ever: runtimes before 4.25 free the class of a nested message that nobody holds, while messages of
-    it are in use, and crash (protobuf issue 12047).
+    All are kept for ever: runtimes before 4.25 free the class of a nested message that is not referenced, while
+    messages of it are in use, and crash (protobuf issue 12047).
     """
     pool = _pool()
     raw = (files("prompt_sidecar.client") / "schema.binpb").read_bytes()
@@ -58,7 +58,7 @@ def _classes() -> Mapping[str, Any]:
 
 
 def message_class(name: str) -> Any:
-    """Return the class of a message: of `prompt_sidecar.v1`, or of the package that a name with dots says."""
+    """Return the class of a message: of `prompt_sidecar.v1`, or by its full name."""
     return _classes()[name if "." in name else _PACKAGE + name]
 
 
@@ -108,11 +108,11 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
                 raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")
             current.extend(_scalar(field, each) for each in value)
         elif field.message_type is not None:
-            # A message that only wraps a list, as those that tell an empty list from none: it may be given as the list.
+            # A message that only wraps a list, to distinguish an empty list from none, may be given as the list.
             wraps = field.message_type.fields[0].name if len(field.message_type.fields) == 1 else ""
             if not wraps and not isinstance(value, Mapping):
-                told = f"it must be a mapping of {', '.join(sorted(field.message_type.fields_by_name))}"
-                raise TypeError(f"{name} is a {type(value).__name__}; {told}")
+                accepted = f"it must be a mapping of {', '.join(sorted(field.message_type.fields_by_name))}"
+                raise TypeError(f"{name} is a {type(value).__name__}; {accepted}")
             if wraps and isinstance(value, str | bytes):
                 raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")
             current.SetInParent()
@@ -122,7 +122,7 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Say that a name is not known, which one may have been meant, and which there are."""
+    """Return an error message for an unknown name, with the nearest known name and all of them."""
     names = sorted(known)
     near = get_close_matches(name, names, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
@@ -170,7 +170,7 @@ def _scalar(field: Any, value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A wrong value as an error shows it; of what may be long, or a part of a prompt, the type."""
+    """Return a wrong value as an error shows it; only the type where it may be long, or part of a prompt."""
     shown = repr(value) if isinstance(value, str | int | float) else ""
     return shown if 0 < len(shown) <= _SHOWN else f"a {type(value).__name__}"
 

@@ -1,7 +1,7 @@
-"""What went to the model last in each run: what a prompt falls back to when the sidecar does not trim the next one.
+"""The last prompt of each run: what the next one is made of when the sidecar does not trim it.
 
 Everything is kept as bytes, since an agent may change its own objects at any time. Nothing is decoded until the sidecar
-fails: in ordinary turns remembering costs a reference to the body that was sent, and the edits that came back.
+fails: in ordinary turns this costs a reference to the body that was sent, and the edits that were returned.
 """
 
 from __future__ import annotations
@@ -16,54 +16,57 @@ from prompt_sidecar.client import native
 
 Edit: TypeAlias = tuple[str, str, bytes]
 MOST_RUNS: Final = 1_000
-"""Runs that are remembered, the newest; `fallback_bytes` is the other bound, and the one that long prompts meet."""
+"""Most runs that are remembered; `fallback_bytes` is the other limit, which long prompts reach first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One run's last prompt, and the untrimmed history that it was made of."""
+    """One run's last prompt, and the untrimmed history that it was made from."""
 
     format: str
     asked: tuple[bytes, ...]
     """The untrimmed history: a body, and those that followed it with a `base_revision`."""
     edits: tuple[Edit, ...] | None = None
-    """What made it the prompt that was sent; None: that is `made`."""
+    """The edits that turn the history into the prompt; None: the prompt is `made`."""
     made: bytes = b""
     notes: frozenset[int] = frozenset()
-    """Messages of the prompt that stand in no later one."""
+    """Indices of messages that no later prompt contains."""
     revision: bytes = b""
     """Of the sidecar's last answer."""
-    told: tuple[bytes, ...] = ()
-    """The untrimmed history that this revision stands for."""
+    covered: tuple[bytes, ...] = ()
+    """The untrimmed history that this revision covers."""
     tokens: int = 0
-    """Of the prompt, as the sidecar counted; 0: it did not."""
+    """Tokens of the prompt as the sidecar counted them; 0: unknown."""
     limit: int = 0
-    """Tokens that a prompt may take, as the sidecar knew."""
+    """The limit that the sidecar applied, in tokens."""
     most_bytes: int = 0
-    """Bytes from which on a prompt is taken to be too long; 0: not known."""
+    """Bytes from which a prompt is assumed to be too long; 0: unknown."""
     refused: bool = False
     """Whether the provider refused the prompt as too long."""
-    gone: frozenset[bytes] = frozenset()
-    """Digests of the blocks of thinking that were removed, and must not come back."""
+    removed: frozenset[bytes] = frozenset()
+    """Digests of the blocks of thinking that were removed and must not return."""
     left_out: int = 0
-    """Iterations that were left out of it."""
+    """Number of iterations that were left out."""
     fell_back: bool = False
     """Whether it was made here, without the sidecar."""
 
     @property
     def weight(self) -> int:
-        """Bytes that it takes."""
+        """Bytes of memory."""
         edits = sum(len(value) + len(pointer) for _, pointer, value in self.edits or ())
-        told = 0 if self.told == self.asked else sum(map(len, self.told))
-        return sum(map(len, self.asked)) + told + edits + len(self.made) + 64 * len(self.gone)
+        covered = 0 if self.covered == self.asked else sum(map(len, self.covered))
+        return sum(map(len, self.asked)) + covered + edits + len(self.made) + 64 * len(self.removed)
 
     def prompt(self) -> Any:
-        """The prompt that was sent, as JSON; blocks that are `gone` still stand in what edits make."""
+        """Return the prompt that was sent, as JSON. If it is made by edits, it still holds the blocks in `removed`."""
         return json.loads(self.made) if self.edits is None else native.edited(json.loads(self.asked[0]), self.edits)
 
 
 class LastPrompts:
-    """The last prompt of each run, within a bound. Thread-safe."""
+    """The last prompt of each run, the least recently used evicted first. Thread-safe.
+
+    By hand, as the client may depend on nothing but gRPC and protobuf.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -74,16 +77,16 @@ class LastPrompts:
 
     @property
     def forgotten(self) -> int:
-        """Runs whose prompt was forgotten for others' sake."""
+        """Runs whose prompt was evicted for others'."""
         return self._forgotten
 
     def of(self, run_id: str) -> Sent | None:
-        """A run's last prompt."""
+        """Return a run's last prompt; None: unknown."""
         with self._lock:
             return self._kept.get(run_id)
 
     def keep(self, run_id: str, sent: Sent) -> None:
-        """Remember a run's prompt in place of the one before."""
+        """Replace a run's last prompt."""
         if not self._most_bytes:
             return
         with self._lock:

@@ -1,7 +1,8 @@
-"""What a fallback has to know of a prompt's messages in each format: one row of functions a format.
+"""How a fallback reads a prompt's messages in each format: one row of functions for each format.
 
-Messages are JSON here, as they are sent. A *shape* tells who a message is from, which calls it makes and answers, what
-of it a person or the program has said, and what of it is thinking that its provider may bind to what stands before.
+Messages are JSON here, as they are sent. A *shape* finds out who a message is from, which calls it makes and answers,
+which parts come from a user or the program, and which parts are thinking that the provider may bind to what precedes
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 Message: TypeAlias = Any
-"""One message, as JSON's types. What is no object is passed on untouched."""
+"""One message, as JSON's types. What is no object is passed on unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +22,21 @@ class Shape:
     messages: str
     """The body's member that holds the messages."""
     before: tuple[str, ...]
-    """The members that stand before the messages, as the provider sees them: system prompt and tools."""
-    speaks: Callable[[Message], bool]
-    """Whether the model has said it."""
+    """The members that precede the messages, as the provider sees them: system prompt and tools."""
+    from_model: Callable[[Message], bool]
+    """Whether a message is from the model."""
     calls: Callable[[Message], Sequence[str]]
     """The ids of the calls that a message of the model makes."""
     answers: Callable[[Message], Sequence[str]]
     """The ids of the calls that a message answers."""
     words: Callable[[Message], Message | None]
-    """What a message holds beside answers of tools: a user's words, or the system's. None: nothing."""
+    """A message without answers of tools: a user's words, or the system's. None: nothing is left."""
     thoughts: Callable[[Message], Sequence[Any]] = lambda _: ()
-    """The thinking in a message, block by block, where the provider may bind it to what stands before."""
+    """The thinking in a message, block by block, where the provider may bind it to what precedes it."""
     thoughtless: Callable[[Message, Callable[[Any], bool]], Message | None] = lambda message, _: message
     """A message without the blocks of thinking that a function picks; None: nothing is left."""
     settled: Callable[[list[Message]], list[Message]] = lambda messages: messages
-    """Messages put into the order, and joined, as the provider wants them where some between them are gone."""
+    """Messages in the order, and merged, as the provider requires where some between them were left out."""
 
 
 def _of(value: Any, name: str) -> Any:
@@ -81,10 +82,10 @@ def _chat_words(message: Message) -> Message | None:
     return None if _role(message) in ("assistant", "tool", "function") else message
 
 
-# OpenAI's responses: what the model says are items of many types, and answers are items of their own
+# OpenAI's responses: the model's output is items of many types, and answers are items of their own
 
 
-def _response_speaks(item: Message) -> bool:
+def _response_from_model(item: Message) -> bool:
     if _role(item) is not None:
         return bool(_role(item) == "assistant")
     return not _is_output(item)
@@ -100,13 +101,13 @@ def _response_answers(item: Message) -> list[str]:
 
 
 def _response_calls(item: Message) -> list[str]:
-    if not _response_speaks(item):
+    if not _response_from_model(item):
         return []
     return _ids([item], "id") if _of(item, "type") == "mcp_approval_request" else _ids([item], "call_id")
 
 
 def _response_words(item: Message) -> Message | None:
-    return None if _is_output(item) or _response_speaks(item) else item
+    return None if _is_output(item) or _response_from_model(item) else item
 
 
 # Anthropic's messages
@@ -128,7 +129,7 @@ def _without_thoughts(thinks: Callable[[Any], bool]) -> Callable[[Message, Calla
 
 
 def _settled_system(messages: list[Message]) -> list[Message]:
-    """Move a system entry behind the user's turns that follow it, where the model's turn between them is gone.
+    """Move a system entry behind the user's turns that follow it, where the model's turn between them was left out.
 
     It may stand only after a user's turn, and last or before one of the model's: platform.claude.com, "Mid-conversation
     system messages", read on 2026-11-22.
@@ -146,7 +147,7 @@ def _settled_system(messages: list[Message]) -> list[Message]:
     return [*made, *held]
 
 
-# Amazon Bedrock's Converse: parts are told by the name of their one member
+# Amazon Bedrock's Converse: a part is identified by the name of its only member
 
 
 def _holds(name: str) -> Callable[[Any], bool]:
@@ -175,7 +176,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "openai_chat": Shape(
         messages="messages",
         before=("tools",),
-        speaks=_said("assistant"),
+        from_model=_said("assistant"),
         calls=lambda message: _ids(_parts(message, "tool_calls"), "id"),
         answers=_chat_answers,
         words=_chat_words,
@@ -183,7 +184,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "openai_responses": Shape(
         messages="input",
         before=("instructions", "tools"),
-        speaks=_response_speaks,
+        from_model=_response_from_model,
         calls=_response_calls,
         answers=_response_answers,
         words=_response_words,
@@ -191,7 +192,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "anthropic_messages": Shape(
         messages="messages",
         before=("system", "tools"),
-        speaks=_said("assistant"),
+        from_model=_said("assistant"),
         calls=lambda message: _ids([block for block in _parts(message) if _of(block, "type") == "tool_use"], "id"),
         answers=lambda message: _ids([block for block in _parts(message) if _RESULT(block)], "tool_use_id"),
         words=lambda message: None if _role(message) == "assistant" else _rest(message, "content", _RESULT),
@@ -202,7 +203,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "bedrock_converse": Shape(
         messages="messages",
         before=("system", "toolConfig"),
-        speaks=_said("assistant"),
+        from_model=_said("assistant"),
         calls=lambda message: _inner(message, "content", "toolUse", "toolUseId"),
         answers=lambda message: _inner(message, "content", "toolResult", "toolUseId"),
         words=lambda message: (
@@ -215,7 +216,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "gemini_contents": Shape(
         messages="contents",
         before=("systemInstruction", "system_instruction", "tools"),
-        speaks=_said("model"),
+        from_model=_said("model"),
         # Calls may have no ids; a result stands in the turn after its call.
         calls=lambda _: (),
         answers=lambda _: (),
@@ -230,7 +231,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
     "ai_sdk": Shape(
         messages="messages",
         before=("system", "tools"),
-        speaks=_said("assistant"),
+        from_model=_said("assistant"),
         calls=lambda message: _ids([part for part in _parts(message) if _block("tool-call")(part)], "toolCallId"),
         answers=lambda message: _ids(_parts(message), "toolCallId") if _role(message) == "tool" else [],
         words=lambda message: None if _role(message) in ("assistant", "tool") else message,
@@ -245,7 +246,7 @@ def leads(message: Message) -> bool:
 
 
 def unmarked(value: Any) -> Any:
-    """A message, or a member of the body, without marks of the provider's cache, which are no part of what it says."""
+    """Return a message, or a member of the body, without cache marks, which are no part of its content."""
     if isinstance(value, Mapping):
         return {name: unmarked(each) for name, each in value.items() if name != "cache_control"}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Which models bind their thinking to what stands before it, so that it is refused after a change there.
+"""Which models bind their thinking to what precedes it, so that it is refused after a change there.
 
 From Claude Fable 5.1 and Opus, Sonnet and Haiku 5.5 on, a block of thinking is checked against the system prompt, the
 tools and all messages that it was produced under. "A change invalidates only the thinking already after it. Thinking
@@ -29,11 +29,11 @@ _NOT_CHECKED: Final[Mapping[str, str]] = {
     "fable": "5 5-0",
     "mythos": "5 5-0",
 }
-"""Versions of Claude that do not check their thinking, by family. A later one is taken to."""
+"""Versions of Claude that do not check their thinking, by family. All later ones are assumed to."""
 
 
 def binds_thinking(model: str) -> bool:
-    """Whether a model checks its thinking against what stands before it. A name that is no Claude's: no."""
+    """Whether a model checks its thinking against what precedes it; false for a name that is no Claude's."""
     found = _NAME.search(model[:_NAME_CHARACTERS].lower())
     if found is None:
         return False
@@ -44,8 +44,8 @@ def binds_thinking(model: str) -> bool:
 def is_bound(model: Any, body: Any) -> bool:
     """Whether the thinking of a prompt is bound, by its model's name.
 
-    Where none is named it is taken to be, but for thinking with a budget (`"type": "enabled"`), which no model has that
-    binds it.
+    Without a name it is assumed to be, except for thinking with a budget (`"type": "enabled"`), which no model that
+    binds its thinking accepts.
     """
     named = model or (body.get("model") or body.get("modelId") if isinstance(body, Mapping) else None)
     if isinstance(named, str) and named:

@@ -1,6 +1,6 @@
-"""What one client remembers of its runs' prompts, and what it sends to a model in the sidecar's stead.
+"""The last prompts of a client's runs, and the prompts that are made from them without the sidecar.
 
-`fallback.py` has the rules, on JSON; here prompts have the shape in which the agent gave them.
+`fallback_rules.py` has the rules, on JSON; here prompts have the shape in which the agent gave them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, cast
 from prompt_sidecar.client import native
 from prompt_sidecar.client.arguments import TrimOptions, annotated
 from prompt_sidecar.client.facts import Trimmed
-from prompt_sidecar.client.fallback import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
+from prompt_sidecar.client.fallback_rules import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
 from prompt_sidecar.client.schema import enum_name
 from prompt_sidecar.client.sent import LastPrompts, Sent
 from prompt_sidecar.client.shapes import SHAPES
@@ -38,17 +38,17 @@ class Call:
 
     @property
     def base(self) -> bytes:
-        """The revision whose history the prompt follows; empty: the prompt is whole."""
+        """The revision whose history the prompt continues; empty: the prompt is whole."""
         return self.options.get("base_revision") or b""
 
     @property
     def changes(self) -> bool:
-        """Whether the run goes on with it; else it only looks."""
+        """Whether it changes the run: it is no dry run and no side call."""
         return not (self.options.get("dry_run") or self.options.get("side_call"))
 
     @property
     def pinned(self) -> list[int]:
-        """Indices of the messages that must not go."""
+        """Indices of the messages that must not be left out."""
         return [index for index, kind in annotated(self.options.get("annotations")) if kind == "pinned"]
 
     def without_base(self) -> TrimOptions:
@@ -56,21 +56,21 @@ class Call:
         return cast("TrimOptions", {name: value for name, value in self.options.items() if name != "base_revision"})
 
     def bound(self, body: Any) -> bool:
-        """Whether the model binds its thinking: as the policy says, else as its name does."""
+        """Whether the model binds its thinking: by the policy, else by the model's name."""
         policy = self.options.get("policy")
-        said = policy.get("reasoning_binding") if isinstance(policy, Mapping) else None
-        return said == "bound" if said in ("bound", "unbound") else is_bound(self.options.get("model"), body)
+        binding = policy.get("reasoning_binding") if isinstance(policy, Mapping) else None
+        return binding == "bound" if binding in ("bound", "unbound") else is_bound(self.options.get("model"), body)
 
 
-class Instead:
-    """See the file. Thread-safe."""
+class Fallbacks:
+    """Remembers prompts, and makes the next one where the sidecar does not. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         self._last = LastPrompts(most_bytes)
 
     @property
     def forgotten(self) -> int:
-        """Runs whose last prompt was forgotten for others' sake."""
+        """Runs whose last prompt was evicted for others'."""
         return self._last.forgotten
 
     def forget(self, run_id: str) -> None:
@@ -83,15 +83,15 @@ class Instead:
         return last is not None and last.fell_back
 
     def refused(self, run_id: str) -> None:
-        """Take note that the provider refused a run's last prompt as too long."""
+        """Record that the provider refused a run's last prompt as too long."""
         last = self._last.of(run_id)
         if last is not None:
             self._last.keep(run_id, replace(last, refused=True))
 
     def thinking_refused(self, run_id: str) -> bool:
-        """Take note that the provider refused thinking in a run's last prompt: all of it is removed from now on.
+        """Record that the provider refused thinking in a run's last prompt: all of it is removed from now on.
 
-        It happens where nobody knows under which prompt it was produced, as in an agent that was started anew.
+        It happens where the prompt that the thinking was produced under is unknown, as after an agent's restart.
 
         Returns:
             Whether there is any.
@@ -100,12 +100,12 @@ class Instead:
         body = None if last is None else Body.of(last.prompt(), SHAPES[last.format])
         if last is None or body is None:
             return False
-        gone = last.gone | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
-        self._last.keep(run_id, replace(last, gone=gone))
-        return gone != last.gone
+        removed = last.removed | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
+        self._last.keep(run_id, replace(last, removed=removed))
+        return removed != last.removed
 
     def history(self, call: Call, body: bytes) -> Any:
-        """The whole untrimmed prompt as JSON; None: what stands before the newest messages is not known, or no JSON."""
+        """Return the whole untrimmed prompt as JSON; None: the body is no JSON, or what precedes it is unknown."""
         try:
             given = json.loads(body)
         except (ValueError, RecursionError):
@@ -115,15 +115,15 @@ class Instead:
         last = self._known(call)
         if last is None or last.revision != call.base:
             return None
-        return history(last.told, SHAPES[call.format], given)
+        return history(last.covered, SHAPES[call.format], given)
 
     def prompt(self, call: Call, given: Any, reason: str) -> Trimmed[Any]:
-        """Return the prompt to send: what was sent last and what came since, or as it was given.
+        """Return the prompt to send: the last one with the messages since, or the prompt as it was given.
 
         Args:
-            call: what could not be trimmed.
-            given: the whole untrimmed prompt as JSON; None: it is no JSON.
-            reason: why it could not.
+            call: the prompt that could not be trimmed.
+            given: the whole untrimmed prompt as JSON; None: it is no JSON, or not known.
+            reason: why not.
         """
         shape = SHAPES.get(call.format)
         as_given = Trimmed(call.prompt, reason=reason, fallback=AS_GIVEN)
@@ -145,7 +145,7 @@ class Instead:
             sent = given if not call.base else json.loads(native.dumped(call.prompt) if call.native else call.prompt)
             prompt = native.remade(call.prompt, sent, made.prompt, shape.messages)
         except (LookupError, TypeError, ValueError, RecursionError):
-            # Messages of a shape that no provider takes: what is wrong with them is the provider's to say.
+            # No provider accepts messages of this shape, and the provider's own error describes them best.
             return as_given
         return replace(
             as_given,
@@ -156,20 +156,20 @@ class Instead:
         )
 
     def remembered(self, call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any]) -> Trimmed[Any]:
-        """Remember what the sidecar made of a prompt.
+        """Remember a prompt that the sidecar trimmed.
 
-        Where the prompts before were made without it, or it could not make the edits that it made before, the thinking
-        that is bound to them is removed, now and in all later prompts.
+        Where earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that
+        is bound to them is removed, now and in all later prompts.
         """
         if not call.changes or call.format not in SHAPES:
             return trimmed
         last = self._known(call)
         sent = _sent(call, body, answer, trimmed, last)
-        anew = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
-        if last is not None and (anew or last.gone):
-            # What cannot be read here goes as the sidecar has answered it.
+        mismatched = last is not None and (last.fell_back or trimmed.revision_use == "mismatched")
+        if last is not None and (mismatched or last.removed):
+            # What cannot be read here is sent as the sidecar answered it.
             with suppress(LookupError, TypeError, ValueError, RecursionError):
-                sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if anew else None)
+                sent, trimmed = _still_valid(call, json.loads(body), sent, trimmed, before=last if mismatched else None)
         self._last.keep(call.run_id, sent)
         return trimmed
 
@@ -187,8 +187,8 @@ def edits_of(answer: Any) -> list[tuple[str, str, bytes]]:
 def _sent(call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any], last: Sent | None) -> Sent:
     asked: tuple[bytes, ...] = (body,)
     if call.base:
-        # A client that has not seen the beginning takes the trimmed prompt for it, as an agent may.
-        asked = (*last.told, body) if last is not None and last.revision == call.base else (answer.json_body,)
+        # A client that has not seen the beginning uses the trimmed prompt in its place, as an agent may.
+        asked = (*last.covered, body) if last is not None and last.revision == call.base else (answer.json_body,)
     edited = call.native and not call.base
     return Sent(
         call.format,
@@ -197,10 +197,10 @@ def _sent(call: Call, body: bytes, answer: Any, trimmed: Trimmed[Any], last: Sen
         made=b"" if edited else answer.json_body,
         notes=frozenset(own.message_index for own in trimmed.own_text if own.kind == "note"),
         revision=trimmed.revision,
-        told=asked,
+        covered=asked,
         tokens=trimmed.tokens.after if trimmed.tokens else 0,
         limit=trimmed.tokens.limit if trimmed.tokens else 0,
-        gone=frozenset() if last is None else last.gone,
+        removed=frozenset() if last is None else last.removed,
     )
 
 
@@ -209,18 +209,18 @@ def _still_valid(
 ) -> tuple[Sent, Trimmed[Any]]:
     """Remove the thinking that the provider would refuse.
 
-    What is gone stays gone; what stands after the first difference from the prompt `before` goes too.
+    What was removed stays removed; thinking after the first difference from the prompt `before` is removed too.
     """
     shape = SHAPES[call.format]
     made = Body.of(sent.prompt(), shape)
     if made is None:
         return sent, trimmed
-    made, new = without(made, sent.gone), frozenset[bytes]()
+    made, new = without(made, sent.removed), frozenset[bytes]()
     if before is not None and call.bound(given):
         old = Body.of(before.prompt(), shape)
-        new = changed_thinking(made, without(old, sent.gone)) if old is not None else new
-    sent = replace(sent, gone=sent.gone | new)
-    if not sent.gone:
+        new = changed_thinking(made, without(old, sent.removed)) if old is not None else new
+    sent = replace(sent, removed=sent.removed | new)
+    if not sent.removed:
         return sent, trimmed
     prompt = native.remade(call.prompt, given, without(made, new).json(), shape.messages)
     return sent, replace(trimmed, prompt=prompt, thinking_removed=len(new))

@@ -1,18 +1,18 @@
-"""The prompt to send where the sidecar does not trim it: one that fits, as far as can be told without it.
+"""The rules by which a prompt is made where the sidecar does not trim it: one that fits, as far as can be estimated.
 
 A long run's untrimmed history is more than its model takes, so sending it would end the run. Instead:
 
-1. *The last prompt and what came since.* The history is compared with the one that the last prompt was made of, or,
-   where the agent went on from that prompt, with the prompt itself; what follows the common beginning is added to what
-   became of that beginning. The provider has this prefix in its cache, and thinking that is bound to it stays valid.
+1. *The last prompt and the messages since.* The history is compared with the one that the last prompt was made from;
+   where the agent continued from that prompt, with the prompt itself. The common beginning is replaced by its trimmed
+   form. The provider has this prefix in its cache, and thinking that is bound to it stays valid.
 2. *The oldest iterations left out*, calls and answers together, where that is too long: by the sidecar's own figures
-   for the last prompt, or since the provider refused it. What users and the system said stays, as do pinned messages.
-3. *As it was given*, where nothing is known of the run.
+   for the last prompt, or since the provider refused it. Messages of users and the system stay, as do pinned ones.
+3. *As it was given*, where the run is unknown.
 
-The result is remembered as the prompt that the next one builds on, so that what was left out stays out, and each
-iteration is left out once. From the first message on at which a prompt differs from the one sent before, thinking is
-removed where the model binds it to what stands before (see `thinking.py`); the same is done with the first prompts that
-the sidecar answers again, which it makes without knowing what was sent meanwhile.
+The result is remembered as the prompt that the next one builds on, so each iteration is left out once and does not
+return. Where the model binds its thinking to what precedes it (see `thinking.py`), thinking is removed from the first
+message on at which a prompt differs from the one sent before it. The same is done with the first prompts after the
+sidecar is back, which it makes without knowing what was sent meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ LAST_PROMPT: Final = "last_prompt"
 LEFT_OUT: Final = "left_out"
 AS_GIVEN: Final = "as_given"
 KEPT_SHARE: Final = 0.7
-"""Share of the bytes known to be too many that a prompt is brought down to. Most prompts only grow then, which keeps
-the provider's cache warm and thinking valid, and no more than a third is given up at a time."""
+"""A prompt that is too long is reduced to this share of the bytes that are too many. After that most prompts only grow,
+which keeps the provider's cache and thinking valid, and no more than a third is given up at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Body:
 
     @classmethod
     def of(cls, value: Any, shape: Shape) -> Body | None:
-        """Take a prompt apart; None: it holds no list of messages, each an object."""
+        """Split a prompt; None: it holds no list of messages, or one of them is no object."""
         messages = value.get(shape.messages) if isinstance(value, dict) else value
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
             return None
@@ -56,13 +56,13 @@ class Body:
         return {**self.whole, self.shape.messages: self.messages} if isinstance(self.whole, dict) else self.messages
 
     def before(self, *, marks: bool = True) -> list[Any]:
-        """What stands before its messages: None for a member that is not there."""
+        """Return the members that precede its messages; None for one that is missing."""
         members = self.whole if isinstance(self.whole, dict) else {}
         found = [members.get(name) for name in self.shape.before]
         return found if marks else [unmarked(each) for each in found]
 
     def lead(self) -> int:
-        """How many messages at its beginning are its system prompt."""
+        """Return how many messages at the beginning are the system prompt."""
         return next((at for at, message in enumerate(self.messages) if not leads(message)), len(self.messages))
 
 
@@ -76,7 +76,7 @@ class Fallback:
     left_out: int = 0
     thinking_removed: int = 0
     sent: Sent | None = None
-    """What to remember of it."""
+    """What to remember for the next prompt."""
 
 
 def fall_back(
@@ -86,9 +86,9 @@ def fall_back(
 
     Args:
         given: the untrimmed prompt, as JSON.
-        sent: what went to the model last; None: nothing is known.
-        format: the prompt's format; of another than the last one's nothing is known.
-        shape: what its messages are.
+        sent: the last prompt; None: unknown.
+        format: the prompt's format; if it is not the last one's, the last one is ignored.
+        shape: how its messages are read.
         bound: whether the model binds its thinking.
         pinned: indices of messages that must not be left out.
     """
@@ -99,14 +99,14 @@ def fall_back(
     before = None if last is None else Body.of(last.prompt(), shape)
     if last is None or before is None:
         raw = native.dumped(given)
-        return Fallback(given, AS_GIVEN, sent=Sent(format, (raw,), made=raw, told=(raw,), fell_back=True))
-    before = without(before, last.gone)
+        return Fallback(given, AS_GIVEN, sent=Sent(format, (raw,), made=raw, covered=(raw,), fell_back=True))
+    before = without(before, last.removed)
     made = _continued(body, before, last)
     most, left = _most_bytes(before, last), 0
     if most and len(native.dumped(made.json())) >= most:
         kept = [body.messages[index] for index in pinned if 0 <= index < len(body.messages)]
         made, left = leave_out(made, int(KEPT_SHARE * most), kept)
-    made = without(made, last.gone)
+    made = without(made, last.removed)
     new = changed_thinking(made, before) if bound else frozenset()
     made = without(made, new)
     total = last.left_out + left
@@ -116,9 +116,9 @@ def fall_back(
         (native.dumped(given),),
         made=native.dumped(made.json()),
         revision=last.revision,
-        told=last.told,
+        covered=last.covered,
         most_bytes=most,
-        gone=last.gone | new,
+        removed=last.removed | new,
         left_out=total,
         fell_back=True,
     )
@@ -126,11 +126,11 @@ def fall_back(
 
 
 def history(bodies: Sequence[bytes], shape: Shape, newest: Any = None) -> Any:
-    """One prompt of a history that was sent in pieces: the messages of all, and else what the newest says.
+    """Return one prompt for a history that was sent in pieces: all messages, and the newest piece's other members.
 
     Args:
         bodies: the pieces, oldest first.
-        shape: of their messages.
+        shape: how their messages are read.
         newest: the last piece, as JSON.
     """
     pieces = [Body.of(json.loads(body), shape) for body in bodies]
@@ -141,37 +141,37 @@ def history(bodies: Sequence[bytes], shape: Shape, newest: Any = None) -> Any:
     return replace(last, messages=[*messages, *last.messages] if newest is not None else messages).json()
 
 
-def without(body: Body, gone: frozenset[bytes]) -> Body:
-    """A prompt without the blocks of thinking with these digests."""
-    if not gone:
+def without(body: Body, removed: frozenset[bytes]) -> Body:
+    """Return a prompt without the blocks of thinking that have these digests."""
+    if not removed:
         return body
     shape = body.shape
-    messages = [shape.thoughtless(message, lambda block: digest(block) in gone) for message in body.messages]
+    messages = [shape.thoughtless(message, lambda block: digest(block) in removed) for message in body.messages]
     return replace(body, messages=shape.settled([message for message in messages if message is not None]))
 
 
 def changed_thinking(made: Body, before: Body) -> frozenset[bytes]:
-    """Digests of the thinking that stands after the first difference from the prompt that was sent before."""
+    """Return digests of the thinking after the first difference from the prompt that was sent before."""
     first = 0
     if made.before(marks=False) == before.before(marks=False):
         first = _common(list(map(unmarked, made.messages)), list(map(unmarked, before.messages)))
-        if first == len(before.messages):  # it only goes on
+        if first == len(before.messages):  # messages were only added
             return frozenset()
     return frozenset(digest(block) for message in made.messages[first:] for block in made.shape.thoughts(message))
 
 
 def digest(block: Any) -> bytes:
-    """A name for a block, by its content."""
+    """Return a digest of a block's content."""
     raw = json.dumps(unmarked(block), sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(raw.encode(), digest_size=16).digest()
 
 
 def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[Body, int]:
-    """Leave out the oldest iterations until the prompt has at most so many bytes, or nothing more may go.
+    """Leave out the oldest iterations until the prompt has at most `most_bytes`, or no other may be left out.
 
-    What stands before the first iteration stays, and so do the newest one, pinned messages with the rest of their
-    iteration, and what users and the system said in between. An iteration is what the model says and what answers it;
-    one whose call is answered in a later one goes with that.
+    What precedes the first iteration stays, and so do the newest one, pinned messages with the rest of their iteration,
+    and messages of users and the system in between. An iteration is the model's messages and the answers to them; one
+    whose call is answered in a later one is left out together with it.
 
     Returns:
         The prompt, and how many iterations were left out.
@@ -187,23 +187,21 @@ def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[B
             words = shape.words(messages[at])
             total -= len(native.dumped(messages[at])) - (0 if words is None else len(native.dumped(words)))
         out.update(unit)
-        left += sum(at == 0 or not shape.speaks(messages[at - 1]) for at in unit if shape.speaks(messages[at]))
+        left += sum(at == 0 or not shape.from_model(messages[at - 1]) for at in unit if shape.from_model(messages[at]))
     kept = [shape.words(message) if at in out else message for at, message in enumerate(messages)]
     return replace(body, messages=shape.settled([message for message in kept if message is not None])), left
 
 
 def _units(messages: Sequence[Message], shape: Shape) -> list[range]:
-    """The iterations, as indices; those between a call and its answer are one."""
-    speaking = [shape.speaks(message) for message in messages]
-    starts = [at for at, speaks in enumerate(speaking) if speaks and (at == 0 or not speaking[at - 1])]
-    opened: dict[str, int] = {}  # an id may come again: an answer is to the newest call of that id
-    joined: dict[int, int] = {}  # first message of a unit → its last that has to go with it
+    """Return the iterations as ranges of indices; those between a call and its answer are one."""
+    from_model = [shape.from_model(message) for message in messages]
+    starts = [at for at, models in enumerate(from_model) if models and (at == 0 or not from_model[at - 1])]
+    opened: dict[str, int] = {}  # ids repeat: an answer belongs to the newest call with its id
+    joined: dict[int, int] = {}  # an iteration → the last one that must go with it
     number = -1
-    first: list[int] = []
     for at, message in enumerate(messages):
         if number + 1 < len(starts) and at == starts[number + 1]:
             number += 1
-        first.append(number)
         if number < 0:
             continue
         for call in shape.calls(message):
@@ -225,10 +223,10 @@ def _units(messages: Sequence[Message], shape: Shape) -> list[range]:
 
 
 def _most_bytes(before: Body, last: Sent) -> int:
-    """Bytes from which on a prompt is too long, by what is known of the last one; 0: nothing is known."""
+    """Return the bytes from which a prompt is too long, estimated from the last one; 0: unknown."""
     size = len(native.dumped(before.json()))
     known = [last.most_bytes] if last.most_bytes else []
-    if 0 < last.tokens <= last.limit:  # one that did not fit tells nothing: it may have been taken all the same
+    if 0 < last.tokens <= last.limit:  # one over the limit may have been accepted all the same
         known.append(size * last.limit // last.tokens)
     if last.refused:
         known.append(size)
@@ -236,15 +234,15 @@ def _most_bytes(before: Body, last: Sent) -> int:
 
 
 def _continued(body: Body, before: Body, last: Sent) -> Body:
-    """The last prompt, and what the history holds since."""
+    """Return the last prompt with the messages that the history holds since."""
     asked = Body.of(history(last.asked, body.shape), body.shape)
-    assert asked is not None  # a prompt was made of it
+    assert asked is not None  # a prompt was made from it
     prompt = replace(before, messages=[each for at, each in enumerate(before.messages) if at not in last.notes])
     return replace(body, whole=_members(body, asked, prompt), messages=_messages(body, asked, prompt))
 
 
 def _members(body: Body, asked: Body, prompt: Body) -> Any:
-    """The agent's members; the sidecar's in the place of those that the agent has not changed since."""
+    """Return the agent's members; those that the agent has not changed since, as the sidecar made them."""
     if not (isinstance(body.whole, dict) and isinstance(prompt.whole, dict)):
         return body.whole
     old = asked.whole if isinstance(asked.whole, dict) else {}
@@ -260,17 +258,19 @@ def _messages(body: Body, asked: Body, prompt: Body) -> list[Message]:
     lead, asked_lead, prompt_lead = body.lead(), asked.lead(), prompt.lead()
     system, rest = body.messages[:lead], body.messages[lead:]
     if system in (asked.messages[:asked_lead], prompt.messages[:prompt_lead]):
-        system = prompt.messages[:prompt_lead]  # the sidecar's own among them
+        system = prompt.messages[:prompt_lead]  # with the sidecar's own messages
     old, new = asked.messages[asked_lead:], prompt.messages[prompt_lead:]
-    # The sidecar's own messages inside the history stand in neither.
+    # The sidecar's own messages inside the history are in neither.
     theirs = [at for at, message in enumerate(new) if not leads(message) or message in old]
     kept = _common(rest, old)
     went_on, bare = _common(rest, new), _common(rest, [new[at] for at in theirs])
     if kept and kept >= max(went_on, bare):
-        # The newest messages of the history stand at the prompt's end, one for one: what is dropped is old.
+        # The prompt ends with the newest messages of the history, one for one: only old ones are dropped.
         cut = len(theirs) - (len(old) - kept)
         tail = [new[at] for at in theirs[max(cut, 0) :]]
-        if cut < 0 or [body.shape.speaks(each) for each in tail] != [body.shape.speaks(each) for each in old[kept:]]:
+        if cut < 0 or [body.shape.from_model(each) for each in tail] != [
+            body.shape.from_model(each) for each in old[kept:]
+        ]:
             return [*system, *rest]
         return [*system, *new[: theirs[cut] if cut < len(theirs) else len(new)], *rest[kept:]]
     if went_on >= bare:  # or all are 0: another history
@@ -279,6 +279,6 @@ def _messages(body: Body, asked: Body, prompt: Body) -> list[Message]:
 
 
 def _common(one: Sequence[Message], other: Sequence[Message]) -> int:
-    """How many messages both begin with."""
+    """Return how many messages both begin with."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (ours, theirs) in pairs if ours != theirs), min(len(one), len(other)))
