@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 ENVIRONMENT = "PROMPT_SIDECAR_DATA"
-"""Names the data folder; without it, the folder `shared/data` beside the repository is used."""
+"""Names the data folder; without it, the folder `shared/data` next to the repository is used."""
 
 
 def folder() -> Path | None:

@@ -24,7 +24,7 @@ def test_cost_of_a_growing_prompt() -> None:
 
 
 def test_cost_of_a_changed_prompt() -> None:
-    """After the first change everything is written anew."""
+    """After the first change everything is written again."""
     assert 2 * 125 + 1.25 * 30 * 2 == cost([[(b"a", 100), (b"b", 30)], [(b"x", 100), (b"b", 30)]])
 
 
@@ -60,7 +60,7 @@ def test_control_keeps_the_newest_call() -> None:
 
 
 def test_trim_every_call_drops_to_the_limit() -> None:
-    """It drops no more than it must, at every call anew."""
+    """It drops no more than it must, at every call again."""
     assert [b"u", b"a1", b"r1", b"a2", b"r2", b"a3", b"r3"] == _names(trim_every_call(_run(4), 70))
     assert [b"u", b"a2", b"r2", b"a3", b"r3", b"a4", b"r4"] == _names(trim_every_call(_run(5), 70))
 

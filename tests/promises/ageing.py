@@ -195,7 +195,7 @@ def look(history: History, slices: Sequence[bytes], answer: TrimAnswer) -> Shown
 
 
 def wrong(history: History, slices: Sequence[bytes], shown: Shown, *, as_bytes: bool) -> list[str]:
-    """Say what is wrong with an answer beside the untrimmed history that it stands for."""
+    """Say what is wrong with an answer next to the untrimmed history that it stands for."""
     answer, format = shown.answer, shape_of(history)
     got = [plain(history, raw) for raw in returned(answer)]
     before = [plain(history, raw) for raw in slices]

@@ -174,7 +174,7 @@ def _grown(old: Verdict, new: Verdict) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a replay cost, beside the two plain strategies and never trimming. Prices of one plain token."""
+    """What a replay cost, next to the two plain strategies and never trimming. Prices of one plain token."""
 
     limit: int
     turns: int
@@ -206,7 +206,7 @@ def figures(result: Replay) -> Figures:
     control = Control(result.limit)
     whole: list[list[Entry]] = []
     kept: list[list[Entry]] = []
-    anew: list[list[Entry]] = []
+    again: list[list[Entry]] = []
     slices = result.run.slices()
     everything = sized(prompt_of(body_of(result.run.format, slices, system=result.run.system)))
     extra = len(everything) - len(slices)
@@ -214,7 +214,7 @@ def figures(result: Replay) -> Figures:
         sent = everything[: turn.length + extra]
         whole.append([message.entry for message in sent])
         kept.append(control.prompt(sent))
-        anew.append(trim_every_call(sent, result.limit))
+        again.append(trim_every_call(sent, result.limit))
     ours = [turn.verdict.entries for turn in result.turns]
     return Figures(
         limit=result.limit,
@@ -222,7 +222,7 @@ def figures(result: Replay) -> Figures:
         untrimmed=cost(whole),
         ours=cost(ours),
         control=cost(kept),
-        every_call=cost(anew),
+        every_call=cost(again),
         own_text=cost_of(ours, [turn.verdict.own for turn in result.turns]),
         batch_points=result.turns[-1].batch_points,
         over=sum(not turn.fits for turn in result.turns),

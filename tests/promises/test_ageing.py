@@ -145,7 +145,7 @@ class Course:
     after: Sequence[int]
     """Each returned prompt."""
     item: int
-    """More than any item takes that is clipped whole: what a step from prompt to prompt brought beside results."""
+    """More than any item that is clipped whole: tokens besides results that one prompt added to the last."""
     batches: Sequence[int]
     """Places of the prompts at which there was a batch point."""
 
@@ -154,12 +154,12 @@ def course(history: History, name: str, limit: int) -> Course:
     """Send each prompt of a run."""
     engine = Engine(limit=limit, preset=name)
     answers = [engine.trim(**history.prompt(length)) for length in history.lengths]
-    beside = [answer.tokens.before - _results(answer) for answer in answers]
+    others = [answer.tokens.before - _results(answer) for answer in answers]
     return Course(
         name,
         limit,
         [answer.tokens.after for answer in answers],
-        max(ELIDE_FLOOR, *(after - before for before, after in pairwise(beside))),
+        max(ELIDE_FLOOR, *(after - before for before, after in pairwise(others))),
         [place for place, answer in enumerate(answers) if answer.cache.batch_point],
     )
 

@@ -357,7 +357,7 @@ def test_ids_that_are_not_the_runs_all_fail_alike(format: str, source: Any) -> N
 
 @formats
 def test_only_a_true_answer_is_not_recorded(format: str) -> None:
-    """Our tool's own answer is not found beside its original; copied, altered or of another run it is any result."""
+    """Our tool's own answer is not found next to its original; copied, altered or of another run it is any result."""
     engine, other = (Engine(limit=LIMIT, policy=POLICY, run_id=name) for name in (RUN_ID, "another run"))
     rare = "qvxgarble"
     slices = [opening(format), *step(format, [Call("c1", "run", "{}", f"{rare} {FILLER}" + FILLER * 400)], "Go on.")]

@@ -1,4 +1,4 @@
-"""The AI SDK's model messages: their items, their identity, writing them back, and the system prompt beside them."""
+"""The AI SDK's model messages: their items, their identity, writing them back, and the system prompt next to them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_results_are_numbered_with_approvals() -> None:
 
 
 def test_options_stay() -> None:
-    """Options of a message, a part and a result keep their bytes beside an edit."""
+    """Options of a message, a part and a result keep their bytes next to an edit."""
     raw = (
         b'{"role":"assistant","content":[{"type":"text","text":"long","providerOptions":{ }}],'
         b'"providerOptions":{"a":1.50}}'

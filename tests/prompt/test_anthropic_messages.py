@@ -145,7 +145,7 @@ def test_what_a_user_sent_stays(block: dict[str, Any]) -> None:
     ],
 )
 def test_server_tools(call: str, result: str) -> None:
-    """What the provider's tools do is paired and kept whole, beside the client's calls, in one message or in two."""
+    """What the provider's tools do is paired and kept whole, next to the client's calls, in one message or in two."""
     asked = {"type": call, "id": "s1", "name": "run", "input": {"code": "1"}}
     got = {"type": result, "tool_use_id": "s1", "content": [{"type": "text", "text": "out"}]}
     both = read(ANTHROPIC, {"role": "assistant", "content": [asked, got, USE]})
@@ -241,7 +241,7 @@ def test_write() -> None:
 
 
 def test_write_keeps_other_bytes() -> None:
-    """A signature beside an edit keeps its bytes, escapes included."""
+    """A signature next to an edit keeps its bytes, escapes included."""
     raw = (
         b'{"content":[{"signature":"\\u0041\\/==","type":"thinking","thinking":"x"},{"text":"long",'
         b'"type":"text"}],"role":"assistant"}'

@@ -191,7 +191,7 @@ def test_write() -> None:
 
 
 def test_write_keeps_other_bytes() -> None:
-    """A signature beside an edit keeps its bytes, escapes included."""
+    """A signature next to an edit keeps its bytes, escapes included."""
     raw = b'{"content":[{"reasoningContent":{"x":"\\u0041\\/=="}},{"text":"long"}],"role":"assistant"}'
     item = BEDROCK.read(raw, "f").items[-1]
     assert raw.replace(b'"long"', b'"s"') == BEDROCK.write(raw, {item: "s"})

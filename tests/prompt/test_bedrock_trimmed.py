@@ -45,7 +45,7 @@ def test_a_cache_point_moves() -> None:
 
 
 def test_reasoning_stays() -> None:
-    """Reasoning beside clipped input is what it was."""
+    """Reasoning next to clipped input is what it was."""
     messages = iterations(4)
     answer = Engine(limit=8_000).trim(FORMAT, json.dumps(AROUND | {"messages": messages}).encode())
     returned = json.loads(answer.body or b"")["messages"]

@@ -40,7 +40,7 @@ def test_different_values_stay_apart(one: Any, other: Any) -> None:
      ('{"a":1e400}', '{"a":null}')],
 )  # fmt: skip
 def test_pairs_that_are_not_the_same(one: str, other: str) -> None:
-    """Values that some languages take for equal, or that a double cannot hold, are told apart or refused."""
+    """Values that some languages take for equal, or that a double cannot hold, are distinguished or refused."""
     found = []
     for raw in (one, other):
         try:

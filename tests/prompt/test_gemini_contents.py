@@ -90,7 +90,7 @@ def test_call(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
 def test_signed(name: str) -> None:
-    """What has a signature is recorded and stays as it is; the calls beside it are edited."""
+    """What has a signature is recorded and stays as it is; the calls next to it are edited."""
     parts = [TEXT | {name: "c2ln"}, CALL | {name: "c2ln"}, CALL]
     message = read(GEMINI, {"role": "model", "parts": parts})
     assert [True, True, False, False] == [item.fixed for item in message.items]
@@ -240,7 +240,7 @@ def test_write() -> None:
 
 
 def test_write_keeps_other_bytes() -> None:
-    """A signature beside an edit keeps its bytes, escapes included; so does a part that is no array."""
+    """A signature next to an edit keeps its bytes, escapes included; so does a part that is no array."""
     raw = b'{"parts":[{"thoughtSignature":"\\u0041\\/==","text":"kept"},{"text":"long"}],"role":"model"}'
     item = GEMINI.read(raw, "f").items[1]
     assert raw.replace(b'"long"', b'"s"') == GEMINI.write(raw, {item: "s"})

@@ -42,7 +42,7 @@ def first_calls(contents: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_signed_calls_stay() -> None:
-    """The arguments beside a signature are as they were, while those of the call beside it are clipped."""
+    """The arguments next to a signature are as they were, while those of the call next to it are clipped."""
     contents = iterations(4, signature="c2ln", ids=True)
     returned, answer = trim({"contents": contents})
     assert [] == defects(returned)

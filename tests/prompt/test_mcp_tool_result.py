@@ -68,7 +68,7 @@ def test_write() -> None:
     ],
 )
 def test_blocks_that_stay(block: dict[str, Any]) -> None:
-    """Audio, links, other resources and blocks of tomorrow keep their place beside a text that is cut."""
+    """Audio, links, other resources and blocks of tomorrow keep their place next to a text that is cut."""
     value = {"content": [block, TEXT], "x_new": [1]}
     assert ["result", "opaque"] == [item.kind.value for item in read(MCP, value).items]
     assert value | {"content": [block, TEXT | {"text": "cut"}]} == written(value, {0: "cut"})

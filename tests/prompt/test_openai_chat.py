@@ -131,7 +131,7 @@ def test_a_call_of_another_kind() -> None:
     ],
 )
 def test_parts_that_stay(part: dict[str, Any]) -> None:
-    """Audio, files, refusals and parts of tomorrow keep their bytes beside a text that is edited."""
+    """Audio, files, refusals and parts of tomorrow keep their bytes next to a text that is edited."""
     raw = json.dumps({"role": "assistant", "content": [part, {"type": "text", "text": "long"}]}).encode()
     text, whole = OPENAI.read(raw, "f").items
     assert (ItemKind.TEXT, ItemKind.OPAQUE) == (text.kind, whole.kind)

@@ -15,7 +15,7 @@ from tests.oracle.respell import SPELLINGS
 
 
 def test_text_in_place() -> None:
-    """What a part says beside its content stays, byte for byte; the content goes."""
+    """What a part says next to its content stays, byte for byte; the content goes."""
     part = b'{"type":"image","data":"AA==","cache_control":{ "type":"ephemeral"},"_meta":{"a":1.50},"detail":"high"}'
     expected = b'{"type":"text","text":"[\xc3\xa9\\"]","cache_control":{ "type":"ephemeral"},"_meta":{"a":1.50}}'
     assert expected == text_in_place(part, '[é"]')

@@ -151,7 +151,7 @@ def resident(name: str) -> int:
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("spaced", [False, True])
 def test_memory_beside_a_text(name: str, spaced: bool) -> None:
-    """Decoding takes at most three times the bytes of a text beside it, however it is spelled."""
+    """Decoding takes at most three times the bytes of a text in addition, however it is spelled."""
     done = subprocess.run(
         [sys.executable, "-c", _LOADING, name, str(spaced)], capture_output=True, check=True, text=True
     )

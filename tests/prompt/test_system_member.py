@@ -32,7 +32,7 @@ def test_what_was_added_is_taken_out(text: str, ours: list[str]) -> None:
 
 @given(texts)
 def test_without_ours_the_bytes_stay(text: str) -> None:
-    """A string that holds nothing of ours is not written anew."""
+    """A string that holds nothing of ours is not written again."""
     value = dumps(text)
     assert value is MEMBER.without(value, set(OURS).__contains__)
 

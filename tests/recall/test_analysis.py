@@ -94,7 +94,7 @@ def test_json_text_is_read_as_its_author_wrote_it(text: str) -> None:
 
 
 def test_a_slice_of_json_is_read_as_far_as_it_goes() -> None:
-    """Half an escape, a lone surrogate and half a character do no harm."""
+    """Half an escape, a lone surrogate and half a UTF-8 sequence do no harm."""
     assert "é\ufffd \\u12" == plain(b"\\u00e9\\ud83d \\u12", "application/json")
     assert "\ufffdx" == plain("é".encode()[1:] + b"x", "text/plain")
 
@@ -106,7 +106,7 @@ def test_parts_can_be_turned_off() -> None:
 
 
 def test_threads_share_an_analyser() -> None:
-    """Eight threads that learn the same words at once, while the memo starts anew, get what one gets."""
+    """Eight threads that learn the same words at once, while the memo starts again, get what one gets."""
     draw = random.Random(5)
     texts = [
         " ".join("".join(draw.choices(string.ascii_letters, k=5)) for _ in range(MEMO_WORDS // 8)) for _ in range(16)

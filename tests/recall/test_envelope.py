@@ -168,7 +168,7 @@ def test_names_are_plain_and_call_ids_not_shown() -> None:
 
 
 def test_nothing_found_is_the_message_alone() -> None:
-    """Without snippets there is no fence; without a message the counts are told."""
+    """Without snippets there is no fence; without a message the counts are reported."""
     assert "Nothing matches." == render_found([], total=0, message="Nothing\nmatches.", nonce=nonces())
     assert "0 of 3 matching items shown." == render_found([], total=3, message="", nonce=nonces())
     assert "" == render_page(b"", "text/plain", [], nonce=nonces())
@@ -178,7 +178,7 @@ def test_nothing_found_is_the_message_alone() -> None:
 
 
 def test_sources_of_nonces_that_are_none() -> None:
-    """A source that gives no letters or digits, or the same for ever, is told, never looped on."""
+    """A source that gives no letters or digits, or the same for ever, is reported, never looped on."""
     for piece in ("", "12 4", "é123"):
         with pytest.raises(ValueError, match="ASCII"):
             render_found([snippet("x")], total=1, message="", nonce=lambda piece=piece: piece)  # type: ignore[misc]
@@ -189,7 +189,7 @@ def test_sources_of_nonces_that_are_none() -> None:
 
 
 def test_tokens_beside_the_text() -> None:
-    """What a quote and an envelope cost beside the text, by the vocabulary that answers are counted with."""
+    """What a quote and an envelope cost besides the text, by the vocabulary that answers are counted with."""
     encoding = load("o200k_base")
 
     def count(text: str) -> int:

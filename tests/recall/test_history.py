@@ -27,7 +27,7 @@ def no_check() -> None:
 
 
 class Recorder:
-    """A run's history beside a real stash whose clock is stepped. Everything lives for 60 seconds."""
+    """A run's history next to a real stash whose clock is stepped. Everything lives for 60 seconds."""
 
     def __init__(self, limits: SearchLimits | None = None, *, run_bytes: int = 100_000_000) -> None:
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""The stash: outcomes told apart, sliding time to live, eviction that is counted, compression that changes no byte."""
+"""The stash: distinct outcomes, sliding time to live, counted evictions, compression that changes no byte."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_models_are_told_apart_up_to_a_bound() -> None:
 
 
 def test_the_bound_on_models_holds_whoever_comes_first() -> None:
-    """All known families are more than are told apart; which came first stay."""
+    """All known families are more than are distinguished; which came first stay."""
     from prompt_sidecar.tokens import models as table
 
     names = list(table.WINDOWS)

@@ -1,4 +1,4 @@
-"""The figures agree with what agents were told: a counter is the sum of the answers' own facts, to the last token."""
+"""The figures agree with what agents saw: a counter is the sum of the answers' own facts, to the last token."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_trims_are_counted_once() -> None:
 
 
 def test_an_agent_that_changes_its_history_breaks_the_cache() -> None:
-    """Such a break is told apart from those that the sidecar makes; a longer prompt is none."""
+    """Such a break is distinguished from those that the sidecar makes; a longer prompt is none."""
     sent = messages(5)
     changed = [{"role": "user", "content": "Another task."}, *sent[1:]]
     with watched() as server:
@@ -112,7 +112,7 @@ def test_prompts_that_change_nothing_count_nowhere_else() -> None:
 
 
 def test_refused_prompts_and_the_bounds_that_refused_them() -> None:
-    """An error counts as a refused prompt; where a bound was reached its name is told."""
+    """An error counts as a refused prompt; where a bound was reached its name is reported."""
     with watched(limits=Limits(run_messages=10)) as server:
         stub = server.served.stub
         assert "TOO_LARGE" == failure(lambda: stub.TrimPrompt(prompt(20))).reason
@@ -160,7 +160,7 @@ def test_windows_that_nobody_said() -> None:
 
 
 def test_messages_that_parsers_read_differently_count_once() -> None:
-    """Half a character, or a key twice, counts when its message is new, and not in every later prompt."""
+    """Half a character, or a duplicate key, counts when its message is new, and not in every later prompt."""
     twice = '{"role":"user","content":"a","content":"b"}'
     half = '{"role":"user","content":"cut \\ud83d"}'
     plain = '{"role":"user","content":"more"}'
@@ -175,7 +175,7 @@ def test_messages_that_parsers_read_differently_count_once() -> None:
 
 
 def test_time_and_memory_are_counted() -> None:
-    """The phases of a prompt, its wait for a thread, and what its run keeps beside its originals."""
+    """The phases of a prompt, its wait for a thread, and what its run keeps besides its originals."""
     with watched() as server:
         before = server.scrape()
         server.served.stub.TrimPrompt(prompt(40))
@@ -210,7 +210,7 @@ def test_texts_of_ours_that_are_forgotten_are_counted(monkeypatch: pytest.Monkey
 
 
 def test_retrievals_and_searches_by_whoever_asked() -> None:
-    """Programs and models are told apart; what was not there counts too."""
+    """Programs and models are distinguished; what was not there counts too."""
     with watched() as server:
         stub = server.served.stub
         for iterations in range(1, 25):

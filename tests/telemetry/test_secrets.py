@@ -1,4 +1,4 @@
-"""A planted text occurs nowhere in what leaves the process beside the answers: figures, spans, logs, errors."""
+"""A planted text occurs nowhere in what leaves the process besides the answers: figures, spans, logs, errors."""
 
 from __future__ import annotations
 

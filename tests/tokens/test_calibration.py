@@ -117,7 +117,7 @@ def test_the_factor_stands_still() -> None:
 
 
 def test_what_a_report_tells() -> None:
-    """A report tells the factor before and after and the error of the estimate as it was told."""
+    """A report tells the factor before and after and the error of the estimate as it was reported."""
     calibration = Calibration()
     reported(calibration, [(1_000, 1_200)] * 5)
     told = calibration.report(*KEY, Counted(10_000, 0, 10_000), told_with=Factors(1.0))

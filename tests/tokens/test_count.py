@@ -370,7 +370,7 @@ def test_loading_one_encoding_keeps_nobody_from_counting_in_another() -> None:
 
 
 def test_a_load_that_failed_is_tried_again() -> None:
-    """An error of loading is told, and the next count tries anew."""
+    """An error of loading is reported, and the next count tries again."""
     answers: list[Callable[[str], int]] = []
 
     def load_later() -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""docs/windows.md: prose by hand, and between marks the table of known windows. Run as a program, writes it anew."""
+"""docs/windows.md: prose by hand, and between marks the table of known windows. Run as a program, writes it again."""
 
 from __future__ import annotations
 

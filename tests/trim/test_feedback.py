@@ -25,7 +25,7 @@ class SlowWaiting:
         self.entries.append(entry)
 
     def take_old(self, newest: int, records: list[Record]) -> list[list[Entry]]:
-        """See `Waiting`; what is alone in its stretch is told each time."""
+        """See `Waiting`; what is alone in its stretch is reported each time."""
         here = [
             entry
             for entry in self.entries

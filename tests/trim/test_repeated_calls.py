@@ -219,7 +219,7 @@ def test_arguments_however_they_are_spelled(one: str, other: str) -> None:
     ],
 )
 def test_what_is_not_the_same(second: dict[str, Any], result: object) -> None:
-    """Other arguments, another tool, another result, an unknown block, a key twice: no repetition."""
+    """Other arguments, another tool, another result, an unknown block, a duplicate key: no repetition."""
     assert [] == found([asks(call("a", {"p": 1})), gives("a", "x"), asks(second), gives("b", result)])
 
 
@@ -297,7 +297,7 @@ def test_an_empty_result_is_told_with_nothing_to_clip() -> None:
 
 
 def test_a_long_name_is_cut() -> None:
-    """A tool's name that is no plain name is told cut, and compared whole."""
+    """A tool's name that is no plain name is reported cut, and compared whole."""
     names = ["n" * 100 + "a", "n" * 100 + "b", "n" * 100 + "a"]
     history = [
         message

@@ -135,4 +135,4 @@ FACTS = (
         fold.ledger.total,
     ),
 )
-"""What decides how it goes on, beside the decisions."""
+"""What decides how it goes on, besides the decisions."""
