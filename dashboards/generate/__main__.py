@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--runbooks",
         default=RUNBOOKS,
         metavar="ADDRESS",
-        help="what stands before the name of an alert's page, such as https://wiki.example.com/ (default: %(default)s)",
+        help="what precedes the name of an alert's page, such as https://wiki.example.com/ (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
     if options.check:

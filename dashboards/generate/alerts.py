@@ -1,7 +1,7 @@
 """Alerts, each with how bad it is, what to read first, and a page in docs/runbooks that says what to do.
 
 Severities: `page` wakes somebody, since agents are without the sidecar or get errors; `ticket` waits for the morning,
-since money or recall is lost; `info` is for whoever looks.
+since money or recall is lost; `info` is only shown.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert. `{value}` in its description stands for the value that made it fire."""
+    """One alert. `{value}` in its description is the value that made it fire."""
 
     name: str
     severity: Severity

@@ -141,5 +141,5 @@ def stash_used(place: Place) -> str:
 
 
 def memory_used(place: Place) -> str:
-    """The part that is taken of what runs may keep beside the stash."""
+    """The part that is taken of what runs may keep in addition to the stash."""
     return ratio(place.value(MEMORY_SIZE), place.value(MEMORY_LIMIT))

@@ -70,7 +70,7 @@ SUMMARY: Final = Row(
             Unit.SECONDS,
             (Query(figures.trim_time(SPAN, 0.99), "", instant=True),),
             "99 of 100 prompts are answered within this time.",
-            "Compare with the waits beside it: are calls slow, or do they wait?",
+            "Compare with the waits next to it: are calls slow, or do they wait?",
             IDLE,
             width=4,
             height=4,

@@ -56,7 +56,7 @@ SAVES: Final = Row(
             "Tokens that agents wanted to send and that the sidecar left out, summed over all prompts of the time "
             "shown. An "
             "item that stays out of ten prompts counts ten times, as it would have been paid ten times.",
-            "As for the share beside it.",
+            "As for the share next to it.",
             IDLE,
             width=4,
             height=4,
@@ -237,10 +237,9 @@ MONEY: Final = Row(
             ),
             "What providers charge for input a second, as a number of uncached input tokens. With the sidecar: kept "
             "tokens at "
-            "the price of cached ones, rewritten ones at the price of new ones. Beside it what the same prompts would "
-            "cost "
-            "whole: with no cache, and with a cache that never missed, which no agent reaches, since each new token is "
-            "written once.",
+            "the price of cached ones, rewritten ones at the price of new ones. For comparison what the same prompts "
+            "would cost whole: with no cache, and with a cache that never missed, which no agent reaches, since "
+            "each new token is written once.",
             "If “with the sidecar” comes near “untrimmed, no cache”, the cache does not stay warm: see the dashboard "
             "Trimming and cache.",
             IDLE,

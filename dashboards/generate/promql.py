@@ -18,7 +18,7 @@ from prompt_sidecar.telemetry.catalog import Kind, Metric
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """None of these values; the empty value stands for a label that is not there."""
+    """None of these values; the empty value means a label that is not there."""
 
     values: tuple[str, ...]
 
@@ -50,7 +50,7 @@ def _matcher(metric: Metric | Foreign, name: str, match: Match) -> str:
     negated = isinstance(match, Not)
     if len(values) == 1:
         return f'{name}{"!=" if negated else "="}"{values[0]}"'
-    # A dot of a value stands for itself; within PromQL's quotes a backslash is written twice.
+    # A dot of a value means itself; within PromQL's quotes a backslash is written twice.
     escaped = "|".join(re.escape(value).replace("\\", "\\\\") for value in values)
     return f'{name}{"!~" if negated else "=~"}"{escaped}"'
 

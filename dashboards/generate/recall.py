@@ -71,7 +71,7 @@ SUMMARY: Final = Row(
             Unit.SHARE,
             (Query(figures.hits_share(SPAN), "", instant=True),),
             "Of the originals asked for, the part that was there.",
-            "The funnel says what became of the rest.",
+            "The funnel shows the outcome of the rest.",
             UNASKED,
             width=4,
             height=4,

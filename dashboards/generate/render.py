@@ -24,7 +24,7 @@ TAG: Final = "prompt-sidecar"
 PROMETHEUS: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 Drawn = stat.Panel | timeseries.Panel | bargauge.Panel
 
-# Grafana takes the panes of its explorer as JSON in the address; what stands in ${} it fills in itself.
+# Grafana takes the panes of its explorer as JSON in the address; what is in ${} it fills in itself.
 _PANES: Final = {
     "traces": {
         "datasource": "${tempo}",

@@ -116,7 +116,7 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.close_estimates(SPAN), "", instant=True),),
-            "Of the estimates that a report could be held against, the part that was within 10 % of the real count.",
+            "Of the estimates that a report could be compared with, the part that was within 10 % of the real count.",
             "Estimates learn from reports. If they stay off, see “Estimates against real counts” and “Reports used to "
             "correct "
             "estimates”.",
@@ -297,7 +297,7 @@ CACHE: Final = Row(
             ),
             "What providers charge for input a second, as a number of uncached input tokens. Prices are variables "
             "above.",
-            "Near “untrimmed, no cache” the cache does not stay warm: see the panels beside this one.",
+            "Near “untrimmed, no cache” the cache does not stay warm: see the panels next to this one.",
             IDLE,
         ),
         Panel(
@@ -423,7 +423,7 @@ REST: Final = Row(
             ),
             "Prompts without a known window; messages with an unpaired surrogate or a repeated key (not trimmed).",
             "Windows: have agents send `context_window`, or name the model. Messages: an agent cuts texts inside a "
-            "character, or writes a key twice.",
+            "character, or repeats a key.",
             UNSEEN,
             width=24,
         ),

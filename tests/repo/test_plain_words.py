@@ -7,6 +7,26 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CLEAN = (
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "dashboards/generate/*.py",
+    *(
+        f"docs/{page}.md"
+        for page in (
+            "api",
+            "clients",
+            "dashboards",
+            "errors",
+            "formats",
+            "index",
+            "integration",
+            "limits",
+            "operations",
+        )
+    ),
+    *(f"docs/{page}.md" for page in ("performance", "python-client", "reasoning", "recall", "trimming", "windows")),
+    "docs/runbooks/*.md",
     "protos/prompt_sidecar/v1/*.proto",
     "sidecar/prompt_sidecar/errors.py",
     "sidecar/prompt_sidecar/prompt/*.py",
