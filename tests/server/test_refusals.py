@@ -20,10 +20,10 @@ PEER = "ipv4:127.0.0.1:5"
 
 def test_a_line_has_reason_field_bound_and_address(caplog: pytest.LogCaptureFixture) -> None:
     """And never the message; what callers chose is on one line, as ASCII, and not too long."""
-    told = Refusals(10, Clock())
-    told.tell("s/M", InvalidRequest("secret", field="a\nb\u2028" + "x" * 1_000), "INVALID_ARGUMENT", PEER)
-    told.tell("", TooLarge("secret", bound="server.max_calls"), "RESOURCE_EXHAUSTED", PEER)
-    told.tell("s/M", RuntimeError("secret"), "INTERNAL", PEER)
+    refused = Refusals(10, Clock())
+    refused.log("s/M", InvalidRequest("secret", field="a\nb\u2028" + "x" * 1_000), "INVALID_ARGUMENT", PEER)
+    refused.log("", TooLarge("secret", bound="server.max_calls"), "RESOURCE_EXHAUSTED", PEER)
+    refused.log("s/M", RuntimeError("secret"), "INTERNAL", PEER)
     first, second, third = caplog.messages
     assert first.startswith("s/M refused: INVALID_ARGUMENT INVALID_REQUEST, field a\\nb\\u2028xxx")
     assert len(first) < MOST_CHARACTERS + 100
@@ -38,21 +38,21 @@ def test_a_line_has_reason_field_bound_and_address(caplog: pytest.LogCaptureFixt
 def test_lines_are_bounded_and_the_others_counted(caplog: pytest.LogCaptureFixture) -> None:
     """So many a minute, saved up for one; a line a minute says how many more there were, or at once at the end."""
     clock = Clock()
-    told = Refusals(3, clock)
+    refused = Refusals(3, clock)
     with caplog.at_level(logging.WARNING):
         for _ in range(1_000):
-            told.tell("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
+            refused.log("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
         assert 3 == sum("refused: " in line for line in caplog.messages)
         caplog.clear()
-        told.tell_rest()
+        refused.log_omitted()
         assert not caplog.messages
         clock.now += 60
-        told.tell_rest()
+        refused.log_omitted()
         assert ["996 more calls were refused and not logged: log.refusals was reached"] == caplog.messages
         caplog.clear()
         for _ in range(5):
-            told.tell("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
-        told.tell_rest(at_once=True)
+            refused.log("s/M", TooLarge("x"), "RESOURCE_EXHAUSTED", PEER)
+        refused.log_omitted(at_once=True)
         assert 3 == sum("refused: " in line for line in caplog.messages)
         assert "2 more" in caplog.messages[-1]
 

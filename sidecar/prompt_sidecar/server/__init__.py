@@ -1,1 +1,1 @@
-"""gRPC: requests to facts, facts to answers, errors to statuses, and the life of the server."""
+"""The gRPC server: requests to calls of the core, answers to responses, errors to statuses; start, drain and stop."""

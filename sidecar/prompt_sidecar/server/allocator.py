@@ -1,9 +1,9 @@
-"""Memory that prompts needed for a moment is given back to the system, where the C library can be asked to.
+"""Returns memory that prompts needed for a moment to the system, where the C library offers a function for it.
 
-A prompt of 10 MB is received, copied and let go; glibc keeps such blocks for the next one, and after a run of growing
-prompts holds as much in unused ones as the run takes itself (32 MB beside 32 MB, measured on a run of 10 MB). A smaller
-threshold for its own giving back would cost each call a fault for each page; asked now and then, it costs a few
-milliseconds off every path.
+A prompt of 10 MB is received, copied and freed; glibc keeps such blocks for the next one, and after a run of growing
+prompts holds as much memory in unused blocks as the run itself takes (32 MB beside 32 MB, measured on a run of 10 MB).
+A lower trim threshold in glibc would cost each call a page fault for each page. Called now and then, off the path of
+calls, it costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _malloc_trim = _trimmer()
 
 
 def give_back() -> bool:
-    """Give unused memory back; whether the C library can."""
+    """Return unused memory to the system; return whether the C library can."""
     if _malloc_trim is None:
         return False
     _malloc_trim(0)  # runs without the interpreter's lock

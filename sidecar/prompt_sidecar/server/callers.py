@@ -1,8 +1,8 @@
-"""Who calls: the identity that a run belongs to.
+"""Authentication: the caller of a call, to whom its runs belong.
 
-In this order: the name of the bearer token where tokens are configured, the subject of the client's certificate where
-client certificates are, `unix` for a peer on the unix socket, else `local`. Python's gRPC does not tell the uid of a
-unix peer; the socket's mode 0600 admits one uid (and root), so all its peers are one caller and need no token.
+In this order: `unix` for a peer on the unix socket, the name of the bearer token where tokens are configured, the
+subject of the client's certificate where client certificates are, else `local`. Python's gRPC does not expose the uid
+of a unix peer; the socket's mode 0600 admits one uid (and root), so all its peers are one caller and need no token.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import grpc
 from prompt_sidecar.errors import Unauthenticated
 
 CALLER: ContextVar[str] = ContextVar("caller")
-"""The caller of the call that the current context serves; set before any handler runs."""
+"""The caller of the current call; set before its handler runs."""
 
 _TOKEN_CHARACTERS = 16
-"""The least length of a token; what is shorter can be guessed over the network."""
+"""The least length of a token; a shorter one can be guessed over the network."""
 
 MOST_NAMES = 20
-"""Names of one kind of change that are told."""
+"""Most names that are listed for one kind of change."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def read_tokens(path: str) -> Mapping[str, str]:
     """Read a file of `name:token` lines into name → token. Empty lines and lines that start with # are skipped.
 
     Raises:
-        TokensError: the file cannot be read, holds no token, or a line is not usable.
+        TokensError: the file cannot be read, holds no token, or a line is not valid.
     """
     try:
         mode = Path(path).stat().st_mode
@@ -67,14 +67,14 @@ def read_tokens(path: str) -> Mapping[str, str]:
 
 
 class Callers:
-    """Tells who calls. `tokens` is name → token; empty: no token is asked for."""
+    """Authenticates calls. `tokens` is name → token; empty: no token is required."""
 
     def __init__(self, tokens: Mapping[str, str]) -> None:
         self._key = secrets.token_bytes(32)
         self._names = self._by_digest(tokens)
 
     def replace(self, tokens: Mapping[str, str]) -> str:
-        """Take other tokens from now on; what changed, for the log. Names are told, tokens never."""
+        """Replace the tokens; return what changed, for the log: names, never tokens."""
         old, new = self._names, self._by_digest(tokens)
         self._names = new
         before, after = ({name: digest for digest, name in names.items()} for names in (old, new))
@@ -83,12 +83,12 @@ class Callers:
             "removed": [name for name in before if name not in after],
             "changed": [name for name in after if name in before and before[name] != after[name]],
         }
-        told = [
+        parts = [
             f"{', '.join(sorted(names)[:MOST_NAMES])} {change}{_and_more(names)}"
             for change, names in changes.items()
             if names
         ]
-        return f"tokens: {'; '.join(told) or 'nothing changed'}"
+        return f"tokens: {'; '.join(parts) or 'nothing changed'}"
 
     def of(self, context: grpc.ServicerContext) -> str:
         """Return the caller's identity.
@@ -117,12 +117,14 @@ class Callers:
         return name
 
     def _by_digest(self, tokens: Mapping[str, str]) -> Mapping[bytes, str]:
-        return {self._digest(token): name for name, token in reversed(list(tokens.items()))}  # of two the first
+        return {
+            self._digest(token): name for name, token in reversed(list(tokens.items()))
+        }  # of two with the same token the first
 
     def _digest(self, token: str) -> bytes:
-        """What a token is looked up by.
+        """Return the digest by which a token is looked up.
 
-        It is under a key of this process, so that the time of a look-up says nothing about how near a guess is.
+        It is keyed with a random key of this process, so the time of a look-up does not reveal how near a guess is.
         """
         return hmac.digest(self._key, token.encode(), "sha256")
 

@@ -1,9 +1,9 @@
-"""The clock that times to live are counted by.
+"""The clock by which times to live are measured.
 
-Wall clocks are set: by NTP, by an operator, by a virtual machine that wakes up. A step of two hours forward would
-expire every original at once, and after a step back they would be kept for as long again. So the core gets a clock
-that nobody can set. `time.monotonic` is one, but on Linux it stands still while the machine sleeps, and an hour to live
-must not become a night: CLOCK_BOOTTIME goes on. Elsewhere (macOS) monotonic is the best there is.
+Wall clocks are adjusted: by NTP, by an operator, by a virtual machine that resumes. A step of two hours forward would
+expire every original at once, and after a step back they would be kept for as long again. So the core gets a clock that
+cannot be adjusted. `time.monotonic` is one, but on Linux it stops while the machine sleeps, and a time to live of an
+hour must not become a night: CLOCK_BOOTTIME continues. Elsewhere (macOS) monotonic is the best available.
 """
 
 from __future__ import annotations
@@ -25,4 +25,4 @@ def _steady() -> Callable[[], float]:
 
 
 steady = _steady()
-"""Seconds since some moment before the process began; they never step, and go on while the machine sleeps."""
+"""Seconds since some moment before the process started; they never step, and continue while the machine sleeps."""

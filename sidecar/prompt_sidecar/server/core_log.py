@@ -1,9 +1,9 @@
-"""What gRPC's C core writes to stderr, in our log's form and no more of it than the log can take.
+"""Logs what gRPC's C core writes to stderr, in the configured format and with a limited rate.
 
-The core knows no logger of ours: it writes lines to file descriptor 2, also at its default verbosity, such as one for
-each TLS handshake that fails; so who connects can fill a disk. While a server runs, descriptor 2 is therefore a pipe.
-A thread reads it and logs each line, at most as many a minute as the budget allows, and counts the others. What Python
-writes, and what `faulthandler` says of a crash, goes where stderr went before.
+The core cannot use our loggers: it writes lines to file descriptor 2, at its default verbosity one for each TLS
+handshake that fails, so anyone who connects can fill a disk. While a server runs, descriptor 2 is therefore a pipe. A
+thread reads it and logs each line, at most as many a minute as the budget allows, and counts the others. Output of
+Python, and of `faulthandler` after a crash, goes where stderr went before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def core_lines_logged(a_minute: int) -> Iterator[None]:
     """Log what is written to descriptor 2, at most `a_minute` lines a minute, until the context ends."""
     try:
         kept = os.dup(_STDERR)
-    except OSError:  # it is closed: nobody reads any line
+    except OSError:  # it is closed: no line is read anyway
         yield
         return
     ours = io.TextIOWrapper(os.fdopen(os.dup(kept), "wb", 0), "utf-8", "backslashreplace", write_through=True)
@@ -72,10 +72,10 @@ def _read(reading: int, budget: LineBudget) -> None:
             if over := budget.taken_over():
                 _log.warning("%s more lines of gRPC's were not logged: log.refusals was reached", f"{over:,}")
             if line.strip() and budget.take():
-                _tell(line.rstrip())
+                _log_line(line.rstrip())
 
 
-def _tell(line: str) -> None:
+def _log_line(line: str) -> None:
     found = _CORE.fullmatch(line)
     if found is None:
         _log.warning("%s", line)

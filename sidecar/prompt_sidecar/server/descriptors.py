@@ -1,7 +1,7 @@
-"""File descriptors in hand: there are enough for as many connections as may be open, and some are left.
+"""Raises the limit of open files, or lowers the number of connections, so that file descriptors stay free.
 
-A process that runs out of descriptors cannot accept, and cannot open a file either: a sidecar whose connections took
-them all would answer nobody, and could not read its tokens again. So connections are bounded below the limit.
+A process without free descriptors can neither accept a connection nor open a file: a sidecar whose connections took
+them all would answer no one, and could not read its tokens again. So connections are limited below that.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import resource
 SPARE = 128
 """Descriptors for all else: files, `/metrics`, a collector, gRPC's own wake-ups. An idle sidecar has some 30 open."""
 LEAST = 8
-"""Connections below which a sidecar is of no use."""
+"""The fewest connections with which a sidecar starts."""
 
 _log = logging.getLogger(__name__)
 
 
 class TooFewDescriptors(Exception):
-    """The process may open too few files; the message says how many it needs."""
+    """The process may open too few files; the message has the number that it needs."""
 
 
 def connections(wanted: int, listeners: int) -> int:
-    """How many connections each listener may have: `wanted`, or fewer if the process may open too few files.
+    """Return how many connections each listener may have: `wanted`, or fewer if the process may open too few files.
 
     The soft limit is raised as far as it takes and the hard one allows.
 
     Raises:
-        TooFewDescriptors: there is not even room for a few.
+        TooFewDescriptors: there is room for fewer than `LEAST`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted * listeners + SPARE

@@ -1,9 +1,9 @@
-"""A call as gRPC's Python server hands it to an executor, and all that is private to gRPC in that.
+"""A call as gRPC's Python server submits it to an executor. All use of gRPC's private interfaces is in this file.
 
-gRPC hands every call to the executor of its method, `concurrent.futures.Executor`, as a function to run in a thread
-that reads the message, has it served, and sends the answer. What the function's arguments are is private to it, and so
-is how a message is asked for; but only with these can a message be awaited without a thread. `unknown_grpc` says
-whether the installed version still has what is used here; a server with another one does not start.
+gRPC submits every call to the executor of its method, `concurrent.futures.Executor`, as a function for a thread, which
+reads the message, runs the handler, and sends the answer. The function's arguments are private to gRPC, and so is how a
+message is requested; but only with these can a message be awaited without a thread. `unknown_grpc` checks whether the
+installed version still has what is used here; a server with another version does not start.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from time import monotonic
 from typing import Any, Final
 
 ENDS: ContextVar[float] = ContextVar("ends", default=inf)
-"""When the current call's deadline passes, by `monotonic`: gRPC tells what is left of it by the wall clock."""
+"""When the current call's deadline passes, by `monotonic`; gRPC computes the time left by the wall clock."""
 
 _PARAMETERS: Final = ("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer")
-"""How the parameters of what gRPC hands over begin."""
+"""The first parameters of the functions that gRPC submits."""
 
 
 def unknown_grpc() -> str:
-    """What this file needs of the installed gRPC and does not find there; empty: it has all."""
+    """Return what this file needs and the installed gRPC lacks; empty: nothing."""
     try:
         server, cython = _internals()
         for name in ("_unary_response_in_pool", "_stream_response_in_pool"):
@@ -43,7 +43,7 @@ def unknown_grpc() -> str:
 
 
 def _internals() -> tuple[Any, Any]:
-    # Here, as a version without them must be told, not fail at import.
+    # Here, as a version without them must be reported and not fail at import.
     from grpc import _server
     from grpc._cython import cygrpc  # type: ignore[attr-defined]  # stubs leave it out
 
@@ -51,7 +51,7 @@ def _internals() -> tuple[Any, Any]:
 
 
 class Handed:
-    """One call. `behaviour` is the handler's function, with the attributes that it was given."""
+    """One call. `behaviour` is the handler's function, with the attributes that the interceptor gave it."""
 
     __slots__ = ("_deserialize", "_event", "_read", "_respond", "_run", "_serialize", "_state", "behaviour")
 
@@ -70,26 +70,26 @@ class Handed:
         ) = handed
 
     def context(self) -> Any:
-        """A ServicerContext of the call."""
+        """Return a ServicerContext of the call."""
         return _internals()[0]._Context(self._event, self._state, None)  # noqa: SLF001 - see the module
 
     def enter(self, admit: Callable[[Any], None], context: Any) -> None:
-        """Note the call's deadline and run `admit`, both in the call's own context."""
+        """Record the call's deadline and run `admit`, both in the call's own context."""
         self._run(_enter, admit, context)
 
     def ask(self, received: Callable[[], None]) -> None:
-        """Ask for the message; `received` is called on gRPC's event loop when it has come, or will not come any more.
+        """Request the message; `received` is called on gRPC's event loop when it has arrived, or can no longer arrive.
 
-        As `grpc._server._unary_request` does, but for the waiting.
+        As `grpc._server._unary_request` does, without waiting.
         """
         server, cython = _internals()
         state, wire = self._state, self._event.call
         taken = server._receive_message(state, wire, self._deserialize)  # noqa: SLF001
 
         def finished(event: Any) -> Any:
-            told = taken(event)
+            result = taken(event)
             received()
-            return told
+            return result
 
         with state.condition:
             if server._is_rpc_state_active(state):  # noqa: SLF001
@@ -99,13 +99,13 @@ class Handed:
         received()
 
     def serve(self) -> None:
-        """Have the call served, in the current thread: with the message that was asked for, or with its stream."""
+        """Serve the call in the current thread, with the message that was requested, or with its stream."""
         read = self._read if self.behaviour.streams else self._message
         arguments = self._event, self._state, self.behaviour, read, self._deserialize, self._serialize
         self._run(self._respond, *arguments)
 
     def refuse(self, error: Exception) -> None:
-        """Have the call end with an error, in the current thread; nothing of its message is read, or no more of it."""
+        """End the call with an error, in the current thread; no more of its message is read."""
         refuse = self.behaviour.refused(error)
         self._run(self._respond, self._event, self._state, refuse, _nothing, self._deserialize, self._serialize)
 
@@ -114,7 +114,7 @@ class Handed:
         self._event.call.cancel()
 
     def _message(self) -> Any:
-        """The message that has come. Without one gRPC's own function sees to the status."""
+        """Return the message that has arrived. Without one, gRPC's own function sets the status."""
         with self._state.condition:
             found, self._state.request = self._state.request, None
         return self._read() if found is None else found

@@ -1,9 +1,9 @@
-"""The standard health service: `Check` costs no lock, and `Watch` holds nobody up.
+"""The standard health service: `Check` takes no lock, and a slow `Watch` delays no other call.
 
 grpcio-health-checking's own servicer sends while it holds the lock that `Check` needs too, and that gRPC's event loop
-needs when a watcher goes: one watcher that takes nothing of its answer would end all health checks, and two at the
-wrong moment the whole server. Here nothing is locked while something is sent, and only what runs in the threads of
-watches can wait for a watcher.
+needs when a watcher disconnects: one watcher that reads nothing of its answer would block all health checks, and two at
+the wrong moment the whole server. Here no lock is held while something is sent, and only the threads of watches can
+wait for a watcher.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Status = Any
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """One status for the server as a whole and for `service`. What watchers are told later is sent in `pool`."""
+    """One status for the server as a whole and for `service`. Changes are sent to watchers in `pool`."""
 
     def __init__(self, service: str, pool: Pool) -> None:
         self._services = frozenset({"", service})
@@ -37,12 +37,12 @@ class Health(health_pb2_grpc.HealthServicer):
         self._watchers: set[_Watcher] = set()
 
     def set(self, status: _Status) -> None:
-        """Say so from now on, and tell who watches."""
+        """Set the status, and send it to all watchers."""
         with self._lock:
             self._status = status
-            told = list(self._watchers)
-        for watcher in told:
-            self._pool.submit(watcher.tell)
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            self._pool.submit(watcher.send)
 
     def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:  # noqa: N802
         """The status of a service."""
@@ -53,7 +53,7 @@ class Health(health_pb2_grpc.HealthServicer):
     def Watch(  # type: ignore[override]  # noqa: N802
         self, request: health_pb2.HealthCheckRequest, context: Any, send: Callable[[Any], None]
     ) -> None:
-        """The status of a service, and each later one."""
+        """The status of a service now, and each later one."""
         known = request.service in self._services
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         watcher = _Watcher(send, lambda: self._status if known else unknown)
@@ -61,14 +61,14 @@ class Health(health_pb2_grpc.HealthServicer):
             if not context.add_callback(lambda: self._forget(watcher)):
                 return
             self._watchers.add(watcher)
-        watcher.tell()
+        watcher.send()
 
     def _forget(self, watcher: _Watcher) -> None:
         with self._lock:
             self._watchers.discard(watcher)
 
 
-# gRPC gives a function that is marked so another one to send with, and no thread to wait in.
+# gRPC passes a marked function another function to send with, and runs it without a thread of its own.
 Health.Watch.experimental_non_blocking = True  # type: ignore[attr-defined]
 
 
@@ -76,15 +76,15 @@ class _Watcher:
     """One open watch."""
 
     def __init__(self, send: Callable[[Any], None], status: Callable[[], _Status]) -> None:
-        self._send = send
+        self._deliver = send
         self._status = status
-        self._told: _Status = None
+        self._sent: _Status = None
         self._lock = threading.Lock()
 
-    def tell(self) -> None:
-        """Send the status if it is another one. Waits for the watcher."""
+    def send(self) -> None:
+        """Send the status if it has changed. Waits for the watcher."""
         with self._lock:
             status = self._status()
-            if status != self._told:
-                self._told = status
-                self._send(health_pb2.HealthCheckResponse(status=status))
+            if status != self._sent:
+                self._sent = status
+                self._deliver(health_pb2.HealthCheckResponse(status=status))

@@ -1,7 +1,7 @@
-"""Who the server is to its clients, and whom it believes: its certificate, its key and the authorities, read again.
+"""The server's certificate and key, and the authorities of client certificates; they can be reloaded.
 
-gRPC asks for them at each handshake, so new ones hold from the next connection on. They are checked before they are put
-in force: gRPC would take a key that does not belong to its certificate without a word, and refuse every client.
+gRPC asks for them at each handshake, so new ones apply from the next connection on. They are checked before they are
+used: gRPC would accept a key that does not belong to its certificate without an error, and then refuse every client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prompt_sidecar.server.options import ServerOptions
 
 
 class StartError(Exception):
-    """The server cannot start; the message says what to change."""
+    """The server cannot start; the message explains what to change."""
 
 
 class IdentityError(StartError):
@@ -26,7 +26,7 @@ class IdentityError(StartError):
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """What the files hold, PEM."""
+    """The contents of the files, PEM."""
 
     key: bytes
     chain: bytes
@@ -47,10 +47,10 @@ class Identity:
         )
 
     def reload(self) -> str:
-        """Read the files again; what changed, for the log.
+        """Read the files again; return what changed, for the log.
 
         Raises:
-            IdentityError: a file cannot be used; the old ones stay in force.
+            IdentityError: a file cannot be used; the old ones stay in use.
         """
         old, self._files = self._files, _read(self._settings)
         new = self._files
@@ -65,8 +65,8 @@ class Identity:
         ]
         if not changed:
             return "TLS: nothing changed"
-        told = ", ".join(changed)
-        return f"TLS: new {told}, for new connections; the certificate's SHA-256 is {_fingerprint(new.chain)}"
+        digest = _fingerprint(new.chain)
+        return f"TLS: new {', '.join(changed)}, for new connections; the certificate's SHA-256 is {digest}"
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
@@ -74,7 +74,7 @@ class Identity:
 
 
 def _read(settings: ServerOptions) -> _Files:
-    """Read the files, and see that they belong together."""
+    """Read the files, and check that they belong together."""
     files = _contents(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -114,12 +114,12 @@ def _file(name: str, path: str) -> bytes:
 
 
 def _no_password() -> str:
-    """Without it, OpenSSL asks the terminal."""
+    """Refuse a key with a password; without this, OpenSSL asks on the terminal."""
     raise ValueError
 
 
 def _fingerprint(chain: bytes) -> str:
-    """The first digits of the first certificate's digest, as `openssl x509 -fingerprint -sha256` has it."""
+    """Return the digest of the first certificate, as `openssl x509 -fingerprint -sha256` has it."""
     first = chain.decode("ascii", "replace").partition("-----END CERTIFICATE-----")
     return hashlib.sha256(
         ssl.PEM_cert_to_DER_cert(first[0][first[0].index("-----BEGIN CERT") :] + first[1])

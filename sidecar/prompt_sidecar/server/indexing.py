@@ -1,8 +1,8 @@
-"""The thread that indexes and compresses what prompts brought, off the path of their answers.
+"""The thread that indexes and compresses new content, off the path of the answers to prompts.
 
-It sleeps until a prompt was answered, then works through what waits, a slice at a time. Before each slice it lets calls
-in flight finish first, since both need the interpreter; but a server that is never idle must index too, so it waits
-only so long. Nothing depends on it: a search indexes what it finds waiting. It only keeps that from being much.
+It sleeps until a prompt was answered, then works through the queue, a slice at a time. Before each slice it waits for
+calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait is
+limited. Nothing depends on it: a search first indexes what is still queued. The thread only keeps that short.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from prompt_sidecar.server.logs import frames
 from prompt_sidecar.server.pool import InFlight
 
 PATIENCE_SECONDS = 0.05
-"""How long a slice waits for calls in flight: many ordinary calls long, and on a server that is never idle twenty
-slices a second get through."""
+"""Seconds that a slice waits for calls in flight: longer than many ordinary calls, and a server that is never idle
+still does twenty slices a second."""
 
 _log = logging.getLogger(__name__)
 
 
 class Indexer:
-    """Runs `work_off` in a thread of its own; it does a slice of work and returns its bytes, 0: nothing waits."""
+    """Runs `work_off` in its own thread; it does a slice of work and returns the bytes done, 0: the queue is empty."""
 
     def __init__(self, work_off: Callable[[], int], in_flight: InFlight) -> None:
         self._work_off = work_off
@@ -33,30 +33,30 @@ class Indexer:
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to index. Costs the caller next to nothing."""
+        """Wake the thread, as there may be something to index. Costs the caller microseconds."""
         self._woken.set()
 
     def end(self) -> None:
-        """Begin no further slice."""
+        """Start no further slice."""
         self._ending = True
         self._woken.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the slice that is being worked on, at most `timeout` seconds; return whether it is done."""
+        """Wait for the current slice, at most `timeout` seconds; return whether it is done."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         while not self._ending:
             self._woken.wait()
-            self._woken.clear()  # before the work, so that what is brought meanwhile is looked for again
+            self._woken.clear()  # before the work, so that content that arrives meanwhile is found
             try:
                 while self._slice():
                     pass
-            except BaseException as error:  # noqa: BLE001  # native code's panics too: no failure may end all indexing
-                _log.error("indexing failed, what waits is tried again after the next prompt: %s", frames(error))
+            except BaseException as error:  # noqa: BLE001  # panics of native code too: no failure may end all indexing
+                _log.error("indexing failed; it is tried again after the next prompt: %s", frames(error))
 
     def _slice(self) -> bool:
-        """Work on one slice; whether to go on."""
+        """Do one slice; return whether to continue."""
         self._in_flight.wait_for_none(PATIENCE_SECONDS)
         return not self._ending and self._work_off() > 0

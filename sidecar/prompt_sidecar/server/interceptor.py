@@ -1,7 +1,7 @@
-"""The outermost interceptor: authenticates and guards every call of every service.
+"""The outermost interceptor: authenticates every call of every service, and turns errors into statuses.
 
-The caller is found when the call arrives, before its message is read; whether there is room for it is the business of
-`prompt_sidecar.server.reception`. Whatever a handler raises, down to MemoryError and the panics of native code (which
+The caller is identified when the call arrives, before its message is read; `prompt_sidecar.server.reception` decides
+whether there is room for it. Everything that a handler raises, down to MemoryError and the panics of native code (which
 are BaseExceptions, and would otherwise leave the call open for ever), becomes a status here and nowhere else.
 """
 
@@ -30,15 +30,15 @@ HEALTH = "/grpc.health.v1.Health/"
 OWN = "/prompt_sidecar.v1."
 
 _Handler = Any
-"""grpc.RpcMethodHandler; its stubs leave out the attributes that are read here."""
+"""grpc.RpcMethodHandler; its type stubs lack the attributes that are read here."""
 
 
 def check(context: grpc.ServicerContext) -> None:
-    """Go on only if somebody still waits for the answer.
+    """Check that the caller still waits for the answer.
 
     Raises:
         DeadlinePassed: the call's deadline has passed.
-        CallCancelled: the caller has gone.
+        CallCancelled: the caller has cancelled the call or disconnected.
     """
     if monotonic() >= ENDS.get():
         raise DeadlinePassed("the call's deadline has passed; what was done so far is kept and not done again")
@@ -48,9 +48,9 @@ def check(context: grpc.ServicerContext) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Receptions:
-    """Where calls are taken: `own` takes the sidecar's, `health` and `watch` those of health, `admin` all else.
+    """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others.
 
-    `refusals` tells those that nothing is read of.
+    `refusals` are the threads that refuse calls whose messages are not read.
     """
 
     own: Reception
@@ -60,7 +60,7 @@ class Receptions:
     refusals: Pool
 
     def of(self, method: str) -> Reception:
-        """The reception that takes a method's calls."""
+        """Return the reception that takes a method's calls."""
         if method.startswith(OWN):
             return self.own
         if method == WATCH:
@@ -70,14 +70,14 @@ class Receptions:
 
 @dataclass(frozen=True, slots=True)
 class _Method:
-    """What a method's calls get: its handler, or a refusal in its name while the server stops."""
+    """A method's handler, and the one that refuses its calls while the server stops."""
 
     handler: _Handler
     turn_away: _Handler
 
 
 class Interceptor(grpc.ServerInterceptor):
-    """See the module. `observer` is told of every call's begin and end, `refusals` of those that are refused."""
+    """See the module. `observer` is called at every call's begin and end, `refusals` logs those that are refused."""
 
     def __init__(self, callers: Callers, receptions: Receptions, observer: Observer, refusals: Refusals) -> None:
         self._callers = callers
@@ -90,7 +90,7 @@ class Interceptor(grpc.ServerInterceptor):
         self._turn_away_any = self._refusal("", _turned_away)
 
     def close(self) -> None:
-        """From now on turn away every call but health checks; those admitted before go on."""
+        """Refuse all further calls except health checks; those admitted before continue."""
         self._closed = True
 
     def intercept_service(
@@ -101,7 +101,7 @@ class Interceptor(grpc.ServerInterceptor):
         known = self._methods.get(method)
         if known is None:
             handler = continuation(handler_call_details)
-            if handler is None:  # not kept, as anybody can make up names
+            if handler is None:  # not kept, as callers can make up names
                 if self._receptions.refusals.pending >= REFUSALS:
                     return None  # gRPC refuses it by itself then
                 return self._turn_away_any if self._closed else self._not_served
@@ -166,7 +166,7 @@ class Interceptor(grpc.ServerInterceptor):
         )
 
     def _refusal(self, name: str, error: Callable[[], SidecarError]) -> _Handler:
-        """A handler that refuses the calls of a method; an empty name: one that is not served."""
+        """Return a handler that refuses the calls of a method; an empty name: one that is not served."""
         traced = not name or name.startswith(OWN[1:])
 
         def answer(_: object, context: grpc.ServicerContext) -> None:
@@ -184,7 +184,7 @@ class Interceptor(grpc.ServerInterceptor):
         return self._observer.begun(name, ARRIVAL.at, lambda: context.invocation_metadata() or (), traced=traced)
 
     def _failed(self, called: Called, context: Any, error: BaseException) -> None:
-        """End the call with the error's status, unless the handler ended it by itself: gRPC raises a bare Exception."""
+        """End the call with the error's status, unless the handler has ended it: then gRPC raised a bare Exception."""
         if is_out_of_memory(error):
             error = OutOfMemory(
                 "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
@@ -193,7 +193,7 @@ class Interceptor(grpc.ServerInterceptor):
         ended = type(error) is Exception and not error.args and context.code() is not None
         code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
         if not isinstance(error, (CallCancelled, GeneratorExit)):
-            self._refusals.tell(called.method, error, code, context.peer())
+            self._refusals.log(called.method, error, code, context.peer())
         try:
             if not ended:
                 abort(context, error)
@@ -221,7 +221,7 @@ def _not_served() -> SidecarError:
 
 
 def _code(context: Any) -> str:
-    """The status of a call whose handler came to its end; the caller may have gone by then."""
+    """Return the status of a call whose handler has returned; the caller may have disconnected by then."""
     if context.is_active():
         code = context.code()
         return "OK" if code is None else str(code.name)
@@ -229,7 +229,7 @@ def _code(context: Any) -> str:
 
 
 def _in_pool(behaviour: Any, pool: Executor) -> Any:
-    """Have gRPC hand `behaviour` to `pool` and not to the server's own; the attribute is the one that it looks for."""
+    """Have gRPC submit `behaviour` to `pool` and not to the server's executor, by an attribute that it looks for."""
 
     def run(*args: object) -> object:
         return behaviour(*args)

@@ -1,12 +1,12 @@
-"""The life of the server: bind, serve, drain, stop.
+"""The server's life cycle: bind, serve, drain, stop.
 
-It binds and answers at once, so that a taken address is told before anything is loaded; while the default vocabulary is
-loaded, health says NOT_SERVING, and early calls wait for it in their threads. Only when it is usable, health says
-SERVING. At a stop, health says NOT_SERVING and new calls are
-refused at once, calls in flight finish within the grace, and what then still runs is cancelled. Connections stay open
-until then: gRPC's own stop closes each with its last call, and a client's next frame on a closed socket resets it,
-which loses what the kernel has not sent yet of a large answer. Open health watches and reflection streams are not
-waited for: they would hold every stop for the whole grace.
+It binds at once, so an address in use is reported before anything is loaded. While the default vocabulary is loaded,
+the health status is NOT_SERVING, and early calls wait for it in their threads; then it becomes SERVING. At a stop the
+status is NOT_SERVING and new calls are refused at once, calls in flight finish within the grace period, and those that
+still run after it are cancelled. Connections stay open until then: gRPC's own stop closes each with its last call, and
+a client's next frame on a closed socket resets it, which loses the part of a large answer that the kernel has not sent
+yet. Open health watches and reflection streams are not waited for: they would delay every stop by the whole grace
+period.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _ADMIN_THREADS = 4
 _SIDE_CALLS = 64
 """Health checks and watches, and reflection and channelz calls, running or waiting."""
 _LAST_CALLS_SECONDS = 60.0
-"""What calls get to finish when their connection's age is over."""
+"""Seconds that calls have to finish when their connection's age is reached."""
 _FLUSH_SECONDS = 0.25
-"""How long connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
+"""Seconds that connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
-"""How long a stop waits for gRPC's own threads, and for a slice of housekeeping or indexing each."""
+"""Seconds that a stop waits for gRPC's own threads, and for one slice of housekeeping and of indexing each."""
 
 _NAME_BYTES = 4
 """Random bytes of a socket's first name."""
@@ -68,16 +68,16 @@ SOCKET_BYTES = 107
 """The longest path of a unix socket on Linux."""
 
 _GIVE_BACK_SECONDS = 30.0
-"""Time between givings back of unused memory, which take some milliseconds."""
+"""Seconds between returns of unused memory to the system, which take some milliseconds."""
 
 _log = logging.getLogger(__name__)
 
 
 class Server:
-    """A bound server. `start` makes it serve, `stop` ends it. `observer` is told of its calls.
+    """A bound server. `start` makes it serve, `stop` ends it. `observer` is called for each of its calls.
 
     Raises:
-        StartError: an address is taken or cannot be bound, or a TLS file cannot be used.
+        StartError: an address is in use or cannot be bound, or a TLS file cannot be used.
         TokensError: the tokens file cannot be used.
     """
 
@@ -87,7 +87,7 @@ class Server:
         """Bind. `refusals` logs refused calls; None: as by default."""
         self._settings = settings
         self.observer = observer or Observer()
-        """Whom it tells of its calls."""
+        """Called for each of the server's calls."""
         self._in_flight = InFlight()
         self._stop_sweeping = threading.Event()
         self._sweeper: threading.Thread | None = None
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """What clients dial, in gRPC's spelling."""
+        """The addresses that clients connect to, as gRPC writes them."""
         tcp = f"{self._settings.listen.rpartition(':')[0]}:{self.port}" if self.port else ""
         unix = f"unix:{self._settings.socket}" if self._settings.socket else ""
         return tuple(address for address in (tcp, unix) if address)
@@ -125,9 +125,9 @@ class Server:
     def start(
         self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
     ) -> None:
-        """Serve `runs`; return once health says so.
+        """Serve `runs`; return once the health status is SERVING.
 
-        `load` loads what calls need, while early ones wait for it by themselves; then `warm` is run once in each thread
+        `load` loads what calls need, and early calls wait for it themselves; then `warm` is run once in each thread
         that serves calls.
         """
         self._indexer = Indexer(runs.work_off, self._in_flight)
@@ -178,7 +178,7 @@ class Server:
         self._server.stop(None).wait(_END_SECONDS)
         if self._clerk is not None:
             self._clerk.end()
-        self._refusals.tell_rest(at_once=True)
+        self._refusals.log_omitted(at_once=True)
         if self._sweeper is not None:
             self._sweeper.join(_END_SECONDS)
         if self._indexer is not None:
@@ -188,13 +188,13 @@ class Server:
         return clean
 
     def reload(self) -> Sequence[str]:
-        """Read the tokens and the TLS files again; what changed, a sentence each.
+        """Read the tokens and the TLS files again; return what changed, one sentence for each.
 
-        A file that cannot be used changes nothing, and is logged as an error: what was read before stays in force. A
-        token that is gone is refused from the next call on. Connections keep the certificates that they were made with
-        until they end, which is at server.connection_age.
+        A file that cannot be used is logged as an error, and what was read before stays in use. A removed token is
+        refused from the next call on. Connections keep the certificates that they were made with until they end, at
+        server.connection_age at the latest.
         """
-        told: list[str] = []
+        changes: list[str] = []
         settings = self._settings
         readers: list[Callable[[], str]] = []
         if settings.tokens_file:
@@ -203,13 +203,13 @@ class Server:
             readers.append(self._identity.reload)
         for read in readers:
             try:
-                told.append(read())
+                changes.append(read())
             except (TokensError, IdentityError) as error:
-                _log.error("%s; what was read before stays in force", error)
-        return told
+                _log.error("%s; what was read before stays in use", error)
+        return changes
 
     def _receive(self, checks: Pool, watch: Pool, admin: Pool, refusals: Pool) -> Receptions:
-        """Make the places where calls are taken."""
+        """Make the receptions of all methods."""
         settings, reached = self._settings, self.observer.reached
         own = Bounds(
             calls=settings.max_calls,
@@ -233,7 +233,7 @@ class Server:
         while not self._stop_sweeping.wait(self._settings.sweep_interval):
             try:
                 runs.sweep()
-                self._refusals.tell_rest()
+                self._refusals.log_omitted()
                 if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
                     give_back()
                     given_back = time.monotonic()
@@ -250,10 +250,11 @@ class Server:
             raise StartError(f"server.listen {listen}: {_why_not(listen)}") from None
 
     def _bind_socket(self) -> None:
-        """Bind under a name that is nobody's, then move the socket to its place.
+        """Bind under a random name, then rename the socket to its path.
 
-        gRPC removes the file of the name that it was given when it stops, whoever's it is by then. So it is given one
-        that is not there any more; whether the file in our place is ours, we look.
+        When gRPC stops, it removes the file with the name that it was given, even if another process has made it since.
+        So it is given a name that no longer exists, and `_unlink_socket` checks whether the file at the path is this
+        server's.
         """
         path = Path(self._settings.socket)
         _make_way(str(path))
@@ -284,7 +285,7 @@ class Server:
 
 
 def _file_id(path: Path) -> tuple[int, int]:
-    """What tells a file from any other: an inode's number means nothing on another device."""
+    """Return what identifies a file: inode numbers are unique only on one device."""
     found = path.lstat()
     return found.st_dev, found.st_ino
 
@@ -350,7 +351,7 @@ def _make_way(path: str) -> None:
 
 
 def _why_not(listen: str) -> str:
-    """Say why an address cannot be bound; gRPC tells only that."""
+    """Return why an address cannot be bound, which gRPC does not report."""
     host, port = split_address(listen)
     try:
         family, kind, protocol, _, resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,7 +1,7 @@
 """Logging: one line for each event, as text or JSON, never with text of a prompt.
 
-An exception's message may quote what it choked on, so no formatter here writes one: an exception is shown as its type
-and the frames that it passed.
+An exception's message may quote the text that caused it, so no formatter here writes one: an exception is shown as its
+type and the frames of its traceback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 
 _FRAMES = 12
-"""Frames shown of a traceback, the innermost; a recursion's thousand frames say no more."""
+"""Most frames of a traceback that are shown, the innermost: a recursion's thousand frames would not help."""
 
 _CAUSES = 4
 """Exceptions of one chain that are shown."""
@@ -22,26 +22,26 @@ _CAUSES = 4
 
 def frames(error: BaseException) -> str:
     """Return an exception's type and frames on one line, with those of its causes; never its message."""
-    told: list[str] = []
+    shown: list[str] = []
     current: BaseException | None = error
-    while current is not None and len(told) < _CAUSES:
+    while current is not None and len(shown) < _CAUSES:
         summary = traceback.extract_tb(current.__traceback__)[-_FRAMES:]
         places = " > ".join(f"{_short(frame.filename)}:{frame.lineno} {frame.name}" for frame in summary)
-        told.append(f"{type(current).__name__} at {places or 'an unknown place'}")
+        shown.append(f"{type(current).__name__} at {places or 'an unknown place'}")
         current = current.__cause__
-    return ", caused by ".join(told)
+    return ", caused by ".join(shown)
 
 
 Ids = Callable[[], tuple[str, str] | None]
-"""Gives the trace and the span that the current thread works for, in hex; None: none."""
+"""Returns the ids of the current thread's trace and span, in hex; None: there is none."""
 
 
 def no_ids() -> None:
-    """There are no traces."""
+    """Return None: there are no traces."""
 
 
 def configure(form: str, level: str, ids: Ids = no_ids) -> None:
-    """Send every logger's events to stderr in `form`, `text` or `json`, from `level` on; `ids` tells whose they are."""
+    """Log to stderr in `form`, `text` or `json`, from `level` on; `ids` returns the ids of trace and span."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(ids) if form == "json" else _Text(ids))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
@@ -84,5 +84,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _short(path: str) -> str:
-    """The last two parts of a path: enough to find the file, nothing about the machine."""
+    """Return the last two parts of a path: enough to find the file, and nothing about the machine."""
     return "/".join(path.replace("\\", "/").split("/")[-2:])

@@ -30,9 +30,9 @@ COPIES: Final = 10
 """Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
 before they are compressed, the returned slices, the joined answer, and two more while gRPC sends it."""
 MESSAGE_BYTES: Final = 4_000
-"""What a new message takes beside its bytes, while its decoded form is still there."""
+"""Memory of a new message beside its bytes, while its decoded form is still there."""
 CALL_BYTES: Final = 2_097_152
-"""What any call takes beside that."""
+"""Memory of any call beside that."""
 ORIGINAL_COPIES: Final = 2
 """Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
 SMALL_BYTES: Final = 1_048_576
@@ -41,7 +41,7 @@ LEAST_MESSAGE: Final = 25
 """Bytes of the smallest message, with its comma: `{"role":"user"}` and some."""
 
 BASELINE_BYTES: Final = 150_000_000
-"""What a process takes before any run: 146 MB with the extra `fast`, 112 without."""
+"""Memory of a process before any run: 146 MB with the extra `fast`, 112 without."""
 RESERVE: Final = 1.25
 """Times that a process takes what its figures explain, at most; the bench holds it to that."""
 
@@ -49,11 +49,11 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Of the container that the process is in: cgroup v2, v1."""
 _NO_LIMIT: Final = 1 << 60
-"""A cgroup limit from which on it says that there is none."""
+"""A cgroup limit from which on it means that there is none."""
 
 
 def container_limit(files: tuple[Path, ...] = _CGROUPS) -> int:
-    """Bytes that the container may take; 0: it has no limit, or none is told."""
+    """Return the bytes that the container may take; 0: it has no limit, or an unknown one."""
     for file in files:
         with suppress(OSError, ValueError):
             limit = int(file.read_text(encoding="ascii"))  # cgroup v2 says "max" where there is none
@@ -62,7 +62,7 @@ def container_limit(files: tuple[Path, ...] = _CGROUPS) -> int:
 
 
 def sizing(limits: Limits, container: int) -> str:
-    """What to say where all that may be kept does not fit the container; empty where it does or there is no limit."""
+    """Return a warning if all that may be kept does not fit the container; empty: it does, or there is no limit."""
     need = int((BASELINE_BYTES + limits.stash_bytes + limits.memory_bytes) * RESERVE)
     if not container or need <= container:
         return ""
@@ -88,11 +88,11 @@ class MemoryGate:
         self._baseline = 0
 
     def settle(self) -> None:
-        """The process is ready: what it takes now is its baseline."""
+        """Take the memory of the process, which is ready now, as its baseline."""
         self._baseline = self._read()[1]
 
     def figures(self) -> ProcessMemory:
-        """What the process takes, as the kernel says."""
+        """Return the process's memory, as the kernel reports it."""
         return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit)
 
     @contextmanager
@@ -155,7 +155,7 @@ class MemoryGate:
 
 
 class _Statm:
-    """Reads the process's address space and resident memory, bytes; zeros where the system does not tell."""
+    """Reads the process's address space and resident memory, in bytes; zeros where the system does not report them."""
 
     def __init__(self) -> None:
         self._file = -1

@@ -1,7 +1,7 @@
-"""Where calls run: thread pools that tell what waits for them, and the count of calls in flight.
+"""Where calls run: thread pools that count their queued work, and the number of calls in flight.
 
-Health has threads of its own: a busy sidecar must not look like a dead one. Which calls come here, and how many, is
-decided in `prompt_sidecar.server.reception`.
+Health checks have their own threads: a busy sidecar must not look like a dead one. `prompt_sidecar.server.reception`
+decides which calls come here, and how many.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ def _ignored(_: float) -> None:
 
 
 class InFlight:
-    """How many calls are waiting, running or still being answered; tells when there are none."""
+    """The number of calls that wait, run or are still being answered; it can be waited for until there are none."""
 
     def __init__(self) -> None:
         self._count = 0
         self._changed = threading.Condition()
 
     def add(self) -> None:
-        """One more."""
+        """Count one more call."""
         with self._changed:
             self._count += 1
 
     def remove(self) -> None:
-        """One less."""
+        """Count one call less."""
         with self._changed:
             self._count -= 1
             if self._count == 0:
@@ -53,7 +53,7 @@ class InFlight:
 
     @property
     def count(self) -> int:
-        """How many there are now."""
+        """The present number."""
         return self._count
 
     def wait_for_none(self, timeout: float) -> bool:
@@ -63,10 +63,10 @@ class InFlight:
 
 
 class Pool(ThreadPoolExecutor):
-    """Threads that tell how much runs or waits."""
+    """A thread pool that counts the work that runs or waits."""
 
     def __init__(self, workers: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
-        """`waited` is told the seconds that each call waited for its thread, in that thread."""
+        """`waited` is called with the seconds that each call waited for its thread, in that thread."""
         super().__init__(workers, thread_name_prefix=name)
         self._waited = waited or _ignored
         self.workers = workers
@@ -76,7 +76,7 @@ class Pool(ThreadPoolExecutor):
 
     @property
     def pending(self) -> int:
-        """What runs or waits."""
+        """Number of functions that run or wait."""
         return self._pending
 
     def warm(self, function: Callable[[], None]) -> None:

@@ -1,21 +1,21 @@
-"""Where calls wait for their message: without a thread, for a bounded time, and nobody in everybody's way.
+"""Admission of calls: they wait for their message without a thread, for a limited time, and cannot block other callers.
 
 gRPC's Python server reads a request in the thread that will serve it. So a caller that sends headers and never a
-message holds a thread, and as many of them as there are threads hold up everybody. Here a call is admitted, and its
-caller known, before anything of its message is read; then the message is awaited by gRPC's own event loop, and only a
-call whose message has come whole is given a thread.
+message holds a thread, and as many of them as there are threads block all callers. Here a call is admitted, and its
+caller identified, before anything of its message is read; then gRPC's own event loop awaits the message, and a call is
+given a thread only when its whole message has arrived.
 
-What a call costs while it waits is memory, as gRPC keeps what has come of a message. So messages are read only a little
-ahead of the threads that take them, and at most half of these for one connection. One that takes longer than
-`SLOW_AFTER` to come no longer holds back those behind it, but of these there may be only so many, and none may take
-longer than the options say. Where somebody has to give way, it is the connection with the most calls, with its oldest:
-a caller that sends little is not crowded out by one that sends much. An answer that its caller does not take is bounded
-in the same way.
+A call that waits costs memory, as gRPC keeps what has arrived of its message. So only a few more messages are read than
+there are threads to take them, and at most half of these for one connection. A message that takes longer than
+`SLOW_AFTER` to arrive no longer delays those behind it, but the number of such messages and the time for each are
+limited by options. Where a call has to be refused to make room, it is the oldest one of the connection that has the
+most: a caller that sends little is not crowded out by one that sends much. Answers that their callers do not take are
+limited in the same way.
 
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
                               └─ too slow, or in the way: refused ──┘
 
-`concurrent.futures.Executor` is the seam: gRPC hands every call to the executor of its method; see
+It is a `concurrent.futures.Executor`, since gRPC submits every call to the executor of its method; see
 `prompt_sidecar.server.handed`.
 """
 
@@ -39,11 +39,11 @@ from prompt_sidecar.server.pool import ARRIVAL, InFlight, Pool
 SLOW_AFTER: Final = 0.1
 """Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
 TICK: Final = 0.05
-"""Seconds between looks at what waits."""
+"""Seconds between two checks of what waits."""
 _LATEST: Final = 1.5 * TICK
-"""Seconds that count, of those between two looks."""
+"""Most seconds that are counted between two checks."""
 REFUSALS: Final = 256
-"""Refusals that may wait for a thread; past it a call is cut off without a status. A refusal takes 0.1 ms."""
+"""Refusals that may wait for a thread; beyond it a call is ended without a status. A refusal takes 0.1 ms."""
 _AHEAD: Final = 2
 """Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
 
@@ -64,7 +64,7 @@ class _Phase(Enum):
 
 
 class _Call:
-    """One call, and where it stands. The lock of its reception guards it."""
+    """One call and its phase. The lock of its reception protects it."""
 
     __slots__ = ("answered", "arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
 
@@ -81,14 +81,14 @@ class _Call:
         """When its message was first waited for, by the time that was looked at."""
         self.slow = False
         self.over = False
-        """Whether its caller has all that it will get."""
+        """Whether its caller has all of the answer, or has disconnected."""
         self.answered = 0
         """Bytes of its answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may wait in one reception."""
+    """The limits of one reception."""
 
     calls: int
     """Calls that wait or run, and as many whose answers are not taken yet."""
@@ -103,12 +103,12 @@ class Bounds:
 
 
 class Reception(ThreadPoolExecutor):
-    """Takes the calls of some methods and has `pool` run them. It has no thread of its own but for the `Clerk`'s.
+    """Takes the calls of some methods and has `pool` run them. Its only thread is the `Clerk`'s.
 
     A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read; raises
-    to refuse), `refused` (makes the behaviour that tells an error), `streams` (whether it takes a stream of messages,
-    which it reads by itself; such a call is ended after `message_seconds`) and `lasts` (whether its answer is a stream
-    that may stay open).
+    to refuse), `refused` (returns the behaviour that answers with an error), `streams` (whether it takes a stream of
+    messages, which it reads by itself; such a call is ended after `message_seconds`) and `lasts` (whether its answer is
+    a stream that may stay open).
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Reception(ThreadPoolExecutor):
         in_flight: InFlight | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`refusals` tells refusals; `reached` is told the name of a bound where no status tells it."""
+        """`refusals` runs refusals; `reached` is called with the name of a limit where no status reports it."""
         super().__init__(1)
         self._pool = pool
         self._refusals = refusals
@@ -132,11 +132,11 @@ class Reception(ThreadPoolExecutor):
         self._pace = self._looked = 0.0
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
-        """Called when there is something to look at now and then."""
+        """Called when something waits that has to be checked from time to time."""
         self._waiting: OrderedDict[_Call, None] = OrderedDict()
         self._reading: OrderedDict[_Call, None] = OrderedDict()
         self._streaming: OrderedDict[_Call, None] = OrderedDict()
-        """Those of the running calls whose caller their thread may wait for."""
+        """The running calls whose threads may wait for their callers."""
         self._answering: OrderedDict[_Call, None] = OrderedDict()
         self._untaken = 0
         """Bytes of the answers that wait to be taken."""
@@ -159,7 +159,7 @@ class Reception(ThreadPoolExecutor):
         return len(self._waiting) + len(self._reading) + self._ready + self._running
 
     def close(self) -> None:
-        """The server stops: a call whose message is slow is not waited for any more."""
+        """Stop waiting for slow messages, as the server stops."""
         self._closing = True
         self.wake()
 
@@ -173,13 +173,13 @@ class Reception(ThreadPoolExecutor):
             call.peer = context.peer()
             call.handed.enter(call.handed.behaviour.admit, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
-            self._tell(call, error)
+            self._refuse(call, error)
         else:
             self._admit(call, context)
         return _TAKEN
 
     def _admit(self, call: _Call, context: Any) -> None:
-        """Give the call a place, if there is one or another one gives way."""
+        """Admit the call if there is room, or another call can be refused in its place."""
         with self._lock:
             victim = self._in_the_way(call) if self._pending >= self._bounds.calls else None
             full = self._pending >= self._bounds.calls and victim is None
@@ -191,14 +191,14 @@ class Reception(ThreadPoolExecutor):
                 self._waiting[call] = None
                 context.add_callback(lambda: self._over(call))
         if victim is not None:
-            self._tell(victim, self._too_many())
+            self._refuse(victim, self._too_many())
         if full:
-            self._tell(call, self._too_many())
+            self._refuse(call, self._too_many())
         else:
             self._read_on()
 
     def _read_on(self) -> None:
-        """Ask for as many messages as may be read now."""
+        """Request as many messages as may be read now."""
         while True:
             with self._lock:
                 if not self._waiting or len(self._reading) - self._slow + self._ready >= self._ahead:
@@ -220,9 +220,9 @@ class Reception(ThreadPoolExecutor):
         self.wake()
 
     def _next(self) -> _Call | None:
-        """Of the calls that wait the first of a connection of which the fewest are being read.
+        """Return the first waiting call of the connection of which the fewest messages are being read.
 
-        None: one connection has its share of what is read, half of all, and nobody else waits.
+        None: one connection has its share, half of all messages that are read, and no other one waits.
         """
         if len(self._waiting) == 1 and len(self._reading) - self._slow < self._share:
             return next(iter(self._waiting))
@@ -234,7 +234,7 @@ class Reception(ThreadPoolExecutor):
         return found if reading.get(found.peer, 0) < self._share else None
 
     def _received(self, call: _Call) -> None:
-        """The call's message has come, or will not come any more."""
+        """Continue with a call whose message has arrived, or cannot arrive any more."""
         with self._lock:
             if call.phase is not _Phase.READING:
                 return
@@ -244,7 +244,7 @@ class Reception(ThreadPoolExecutor):
         self._hand_over(call)
 
     def _over(self, call: _Call) -> None:
-        """Its caller has all that it gets, or has gone."""
+        """Record that the caller has the whole answer, or has disconnected."""
         with self._lock:
             call.over = True
             if call.phase is _Phase.WAITING:
@@ -252,7 +252,7 @@ class Reception(ThreadPoolExecutor):
             elif call.phase is _Phase.ANSWERING:
                 self._taken(call)
             elif call.phase is not _Phase.CUT:
-                return  # who has it now sees to it
+                return  # the thread that has it now will finish it
         self._in_flight.remove()
 
     # -- in a thread of the pool ---------------------------------------------------------------------------------------
@@ -295,9 +295,9 @@ class Reception(ThreadPoolExecutor):
                 self._cut_off(victim, bound)
 
     def _answered(self, call: _Call) -> list[tuple[_Call, str]]:
-        """The call waits for its answer to be taken; those that give way, if there is too much, with the bounds' names.
+        """Wait for an answer to be taken; return the calls to end if too much waits, each with the limit's name.
 
-        The last one that was answered stays: an answer may have as many bytes as the options say.
+        The last one that was answered stays: a single answer may have as many bytes as the options allow.
         """
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
@@ -315,23 +315,23 @@ class Reception(ThreadPoolExecutor):
         return dropped
 
     def _taken(self, call: _Call) -> None:
-        """Wait no more for the answer to be taken."""
+        """Stop waiting for the answer to be taken."""
         del self._answering[call]
         self._untaken -= call.answered
 
     # -- in the clerk's thread -----------------------------------------------------------------------------------------
 
     def look(self) -> bool:
-        """End what has waited for too long; whether anything waits still."""
+        """End calls that have waited for too long; return whether any still wait."""
         now, bounds = monotonic(), self._bounds
         ended: list[tuple[_Call, SidecarError]] = []
         with self._lock:
-            # A sidecar that is busy looks late; what its clients have sent by then is not theirs to answer for.
+            # A busy sidecar checks late, for which its clients are not to blame.
             self._pace += min(now - self._looked, _LATEST)
             self._looked = now
             for call in [each for each in self._reading if not each.slow]:
                 if self._pace - call.pace < SLOW_AFTER:
-                    break  # the others came later
+                    break  # the others arrived later
                 call.slow = True
                 self._slow += 1
             for call in [each for each in self._reading if each.slow]:
@@ -363,7 +363,7 @@ class Reception(ThreadPoolExecutor):
                 self._cut(call)
             waits = bool(self._waiting or self._reading or self._streaming or self._answering)
         for call, error in ended:
-            self._tell(call, error)
+            self._refuse(call, error)
         for call in late:
             self._cut_off(call, "server.message_timeout")
         for call in untaken:
@@ -371,10 +371,11 @@ class Reception(ThreadPoolExecutor):
         self._read_on()
         return waits
 
-    # -- who gives way; under the lock ---------------------------------------------------------------------------------
+    # -- which call makes room; under the lock
+    # ---------------------------------------------------------------------------------
 
     def _in_the_way(self, new: _Call) -> _Call | None:
-        """The call that gives way to a new one, if one should: of whose connection more wait, or that is slow."""
+        """Return the call to refuse in favour of a new one: a slow one, or one of a connection with more, or None."""
         waiting = OrderedDict((*self._reading.items(), *self._waiting.items()))
         if not waiting:
             return None
@@ -384,7 +385,7 @@ class Reception(ThreadPoolExecutor):
 
     @staticmethod
     def _of_largest(calls: OrderedDict[_Call, None], size: Callable[[_Call], int] = lambda _: 1) -> _Call:
-        """The oldest call of the connection that has the most, by number or by the sum of a size."""
+        """Return the oldest call of the connection that has the most, by number or by the sum of a size."""
         count: dict[str, int] = {}
         for call in calls:
             count[call.peer] = count.get(call.peer, 0) + size(call)
@@ -397,7 +398,7 @@ class Reception(ThreadPoolExecutor):
             self._slow -= 1
 
     def _end(self, call: _Call) -> None:
-        """Take a call out that waits; it must be told why."""
+        """Take a waiting call out; it must be refused with a reason."""
         if call.phase is _Phase.READING:
             self._unread(call)
         else:
@@ -406,14 +407,14 @@ class Reception(ThreadPoolExecutor):
         self._answering[call] = None
 
     def _cut(self, call: _Call) -> None:
-        """Wait no more for its answer to be taken; it must be cut off."""
+        """Stop waiting for its answer to be taken; it must be ended."""
         self._taken(call)
         call.phase = _Phase.CUT
 
     # -- how a call ends that is not run -------------------------------------------------------------------------------
 
-    def _tell(self, call: _Call, error: Exception) -> None:
-        """Refuse a call: nothing of its message is read, or no more of it."""
+    def _refuse(self, call: _Call, error: Exception) -> None:
+        """Refuse a call; no more of its message is read."""
         if self._refusals.pending >= REFUSALS:
             self._cut_off(call)
             return
@@ -442,12 +443,12 @@ _SLOW = (
     "or this one has waited for longest; retry"
 )
 _TAKEN: Future[Any] = Future()
-"""gRPC counts running calls by these; they are counted here."""
+"""gRPC counts running calls by their futures; here they are counted otherwise, so all calls share one."""
 _TAKEN.set_result(None)
 
 
 class Clerk:
-    """The thread that looks at some receptions while anything waits there."""
+    """The thread that checks some receptions for calls that have waited too long."""
 
     def __init__(self, *receptions: Reception) -> None:
         self._receptions = receptions
@@ -458,7 +459,7 @@ class Clerk:
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """End the thread."""
         self._ended.set()
         self._woken.set()
 

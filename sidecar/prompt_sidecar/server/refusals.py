@@ -1,8 +1,9 @@
-"""One line in the log for each refused call, and no more lines than the log can take.
+"""Logs one line for each refused call, at a limited rate.
 
-Who is refused can ask again as often as it likes, so lines are bounded by a token bucket: `log.refusals` a minute, of
-which the unused are saved up for one minute. What is over is counted, and told in one line once there is room again.
-No line holds text of a prompt: it has the method, the status, the reason, the field at fault and whence the call came.
+A caller that is refused can call again as often as it likes, so a token bucket limits the lines: `log.refusals` a
+minute, of which the unused are saved for one minute. Lines beyond that are counted, and their number is logged once
+there is room again. No line holds text of a prompt: it has the method, the status, the reason, the invalid field and
+the peer's address.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _MINUTE = 60.0
 LINES = 60
 """Lines a minute, by default: of 200 bytes each they are 17 MB a day."""
 MOST_CHARACTERS = 200
-"""Of a field's path in a line; it may name members that the caller chose."""
+"""Characters of a field's path in a line; it may hold names that the caller chose."""
 
 _log = logging.getLogger("prompt_sidecar.refused")
 
 
 class LineBudget:
-    """Says whether one more line may be written. Thread-safe."""
+    """Decides whether one more line may be written. Thread-safe."""
 
     def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
         self._most = a_minute
@@ -34,10 +35,10 @@ class LineBudget:
         self._left = float(a_minute)
         self._at = clock()
         self._over = 0
-        self._told = -math.inf
+        self._reported = -math.inf
 
     def take(self) -> bool:
-        """Take a line, if there is one; else it is counted."""
+        """Return whether a line may be written; if not, it is counted as omitted."""
         with self._lock:
             self._refill()
             if self._left < 1:
@@ -47,15 +48,15 @@ class LineBudget:
             return True
 
     def taken_over(self, *, at_once: bool = False) -> int:
-        """How many lines there was no room for since this was last above 0, which it is once a minute unless `at_once`.
+        """Return how many lines were omitted since the last number above 0, which comes once a minute unless `at_once`.
 
-        Else a line that says so would take as much room as the others did.
+        More often, the lines with this number would take as much room as those that were omitted.
         """
         with self._lock:
             now = self._clock()
-            if not self._over or (now - self._told < _MINUTE and not at_once):
+            if not self._over or (now - self._reported < _MINUTE and not at_once):
                 return 0
-            over, self._over, self._told = self._over, 0, now
+            over, self._over, self._reported = self._over, 0, now
             return over
 
     def _refill(self) -> None:
@@ -70,9 +71,9 @@ class Refusals:
     def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
         self._budget = LineBudget(a_minute, clock)
 
-    def tell(self, method: str, error: BaseException, code: str, peer: str) -> None:
-        """A call was refused, or failed; an empty method: one that is not served."""
-        self.tell_rest()
+    def log(self, method: str, error: BaseException, code: str, peer: str) -> None:
+        """Log that a call was refused or failed; an empty method: one that is not served."""
+        self.log_omitted()
         if not self._budget.take():
             return
         line = f"{method or 'a method that is not served'} refused: {code}"
@@ -82,13 +83,13 @@ class Refusals:
             line += f", bound {error.bound}" if error.bound else ""
         _log.warning("%s, from %s", line, _shown(peer))
 
-    def tell_rest(self, *, at_once: bool = False) -> None:
-        """Tell how many lines were left out, if a minute has gone since that was told. To be called now and then."""
+    def log_omitted(self, *, at_once: bool = False) -> None:
+        """Log how many lines were omitted, at most once a minute unless `at_once`. To be called from time to time."""
         over = self._budget.taken_over(at_once=at_once)
         if over:
             _log.warning("%s more calls were refused and not logged: log.refusals was reached", f"{over:,}")
 
 
 def _shown(text: str) -> str:
-    """A text of a caller's on one line, as ASCII and not too long."""
+    """Return a caller's text on one line, in ASCII and not too long."""
     return ascii(text)[1:-1][:MOST_CHARACTERS]

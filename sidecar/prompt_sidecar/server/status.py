@@ -1,8 +1,8 @@
-"""Errors to wire statuses, in one place.
+"""Turns errors into gRPC statuses, in one place.
 
 Each error becomes a google.rpc.Status with one ErrorInfo (reason, domain); an INVALID_ARGUMENT that knows its field
-carries a BadRequest that names it (AIP-193). Anything that is not of our error tree becomes INTERNAL with an opaque id
-that stands in the log as well: an exception's own text may hold prompt text, so it leaves the process nowhere.
+carries a BadRequest that names it (AIP-193). Any other exception becomes INTERNAL with an opaque id that
+is logged as well: an exception's own text may hold prompt text, so it never leaves the process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def status_of(error: BaseException) -> status_pb2.Status:
         return _status(error.status, error.message, error.reason, error.field)
     incident = secrets.token_hex(6)
     _log.error("call failed, incident %s: %s", incident, frames(error))
-    return _status("INTERNAL", f"the sidecar failed; its log tells more under incident {incident}", "INTERNAL", "")
+    return _status("INTERNAL", f"the sidecar failed; its log has more under incident {incident}", "INTERNAL", "")
 
 
 def abort(context: grpc.ServicerContext, error: BaseException) -> NoReturn:
