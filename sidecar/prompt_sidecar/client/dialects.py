@@ -192,7 +192,7 @@ _ANTHROPIC: Final = Dialect(
     # The provider's own tools are answered in the turn itself; a turn that pauses for them is the caller's to send on.
     others=lambda response: bool(_get(response, "stop_reason") == "pause_turn"),
     answer=_tool_result,
-    # All results of a turn stand in one user message, or the provider refuses it.
+    # All results of a turn are in one user message, or the provider refuses it.
     joined=lambda results: [{"role": "user", "content": list(results)}] if results else [],
     counted=_block_counted,
 )

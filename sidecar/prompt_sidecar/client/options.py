@@ -117,7 +117,7 @@ class Options:
         return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What one call carries beside its message."""
+        """What one call carries in addition to its message."""
         headers = _opentelemetry() if self.trace_context is None else self.trace_context()
         trace = tuple((name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name))
         return (("authorization", f"Bearer {self.token}"), *trace) if self.token else trace

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 Message: TypeAlias = Any
-"""One message, as JSON's types. What is no object is passed on unchanged."""
+"""One message, as JSON's types. A value that is not an object is passed on unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
         messages="contents",
         before=("systemInstruction", "system_instruction", "tools"),
         from_model=_said("model"),
-        # Calls may have no ids; a result stands in the turn after its call.
+        # Calls may have no ids; a result is in the turn after its call.
         calls=lambda _: (),
         answers=lambda _: (),
         words=lambda message: (

@@ -180,7 +180,7 @@ def system_message(text: str) -> bytes:
 def dropping_invalid(body: Split) -> Mapping[str, bytes]:
     """The member that asks Anthropic to drop thinking that is not valid, where the body asks for thinking.
 
-    Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request needs a beta header too.
+    Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request also needs a beta header.
     """
     value = body.field("thinking") if body.is_object else None
     thinking = load(value, f"{FIELD}.thinking") if value is not None else None

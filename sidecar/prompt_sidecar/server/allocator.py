@@ -1,7 +1,7 @@
 """Returns memory that prompts needed for a moment to the system, where the C library offers a function for it.
 
 A prompt of 10 MB is received, copied and freed; glibc keeps such blocks for the next one, and after a run of growing
-prompts holds as much memory in unused blocks as the run itself takes (32 MB beside 32 MB, measured on a run of 10 MB).
+prompts holds as much memory in unused blocks as the run itself takes (32 MB besides 32 MB, measured on a run of 10 MB).
 A lower trim threshold in glibc would cost each call a page fault for each page. Called now and then, off the path of
 calls, it costs a few milliseconds.
 """

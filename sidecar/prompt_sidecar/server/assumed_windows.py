@@ -1,7 +1,7 @@
 """Logs, once for each model, that its window is unknown and its prompts are trimmed to an assumed one.
 
-A model's name is text that a caller chose, and no such text is logged. It is identified by a digest, which whoever
-knows the name can compute: `printf %s NAME | sha256sum`.
+A model's name is text that a caller chose, and no such text is logged. It is identified by a digest, which anyone
+who knows the name can compute: `printf %s NAME | sha256sum`.
 """
 
 from __future__ import annotations

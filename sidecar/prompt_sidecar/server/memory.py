@@ -30,9 +30,9 @@ COPIES: Final = 10
 """Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
 before they are compressed, the returned slices, the joined answer, and two more while gRPC sends it."""
 MESSAGE_BYTES: Final = 4_000
-"""Memory of a new message beside its bytes, while its decoded form is still there."""
+"""Memory of a new message in addition to its bytes, while its decoded form is still there."""
 CALL_BYTES: Final = 2_097_152
-"""Memory of any call beside that."""
+"""Memory of any call in addition to that."""
 ORIGINAL_COPIES: Final = 2
 """Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
 SMALL_BYTES: Final = 1_048_576

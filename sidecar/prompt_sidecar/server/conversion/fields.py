@@ -105,5 +105,5 @@ def enum_name(enum: WireEnum, value: int, prefix: str, field: str) -> str:
 
 
 def enum_numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
-    """Return the number of each name in a protobuf enum; `zero` is the name that stands for UNSPECIFIED."""
+    """Return the number of each name in a protobuf enum; `zero` is the name that means UNSPECIFIED."""
     return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}

@@ -24,7 +24,7 @@ KEPT_BOUND = "server.answer_parts"
 KEPT_BYTES = 16 * 1024 * 1024
 """Bytes of encoded pieces that are kept for all runs together; a run with a thousand trims needs 440 KB."""
 BYTES_PER_TRIM = 400
-"""Memory of a trim and its own piece beside the run's piece, measured on CPython 3.11."""
+"""Memory of a trim and its own piece in addition to the run's piece, measured on CPython 3.11."""
 
 _TRIMS = trim_pb2.TrimPromptResponse.TRIMS_FIELD_NUMBER
 _ENTRIES = trim_pb2.TrimPromptResponse.STASH_ENTRIES_FIELD_NUMBER
