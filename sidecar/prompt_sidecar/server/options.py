@@ -111,7 +111,7 @@ class ServerOptions:
         10.0,
         seconds(0.1, HOUR),
         "Time in which a new connection must have spoken TLS and HTTP/2.",
-        "gRPC's default of 120 seconds is long for whoever connects and says nothing.",
+        "gRPC's default of 120 seconds is long for a client that connects and sends nothing.",
         advanced=True,
     )
     channelz: bool = setting(

@@ -23,7 +23,7 @@ class TelemetryOptions:
     metrics_listen: str = setting(
         "127.0.0.1:9464",
         address(),
-        "TCP address of /metrics; empty: none; port 0: a free one. Whoever reaches it reads all figures, but no text.",
+        "TCP address of /metrics; empty: none; port 0: a free one. Any client reads all figures, but no text.",
         "Loopback, as the figures say how much is spent; 9464 is the port that OpenTelemetry gives to Prometheus "
         "exporters.",
     )
@@ -31,7 +31,7 @@ class TelemetryOptions:
         8,
         whole(1, 1_000, "connections"),
         "Connections to /metrics at a time, each with a thread; beyond it one that has not sent its request is closed.",
-        "Prometheus opens one; two of them for high availability and a person beside them are four.",
+        "Prometheus opens one; two of them for high availability and a person are four.",
         advanced=True,
     )
     scrape_timeout: float = setting(
@@ -49,6 +49,6 @@ class TelemetryOptions:
     models: tuple[str, ...] = setting(
         (),
         texts(MOST_MODELS, 128),
-        "Models with figures of their own, beside the known ones, such as a deployment's names; any other counts as "
+        "Models with figures of their own, besides the known ones, such as a deployment's names; any other counts as "
         "other.",
     )

@@ -123,7 +123,7 @@ class Policy:
         "The model can still refer to what it has just done.",
     )
     age_keep_arguments: int = _keep_own("tool calls' arguments")
-    age_keep_text: int = _keep_own("the model's text beside its calls")
+    age_keep_text: int = _keep_own("the model's text next to its calls")
     age_keep_results: int = _keep_own("tool results")
     age_keep_snapshots: int = _keep_own("page snapshots in users' text")
     age_keep_images: int = _keep_own("images")
@@ -191,7 +191,7 @@ class Policy:
         0.0,
         _SHARE,
         "Share of the limit that dropping old iterations goes down to.",
-        "All of them, so that drops are rare: what follows is written anew in any case.",
+        "All of them, so that drops are rare: what follows is written again in any case.",
         advanced=True,
     )
     fit_keep_oldest: float = setting(
@@ -260,7 +260,7 @@ class Policy:
         False,
         switch(),
         "Whether a prompt is trimmed although its body asks the provider to trim it (context_management, truncation).",
-        "Two rules that do not know of each other would trim the same text twice; such a prompt is only capped.",
+        "Two rules that ignore each other would trim the same text twice; such a prompt is only capped.",
     )
 
     @property

@@ -53,7 +53,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         "where nothing is cached (no prompt cache, or calls further apart than it lives), or where old observations "
         "mislead the model: browser agents, of whose pages only the last is true.",
         "every call changes the prompt where an item has just grown old, so the provider reads everything after it "
-        "anew. If a model binds its thinking to its prompt, none of it is kept from call to call.",
+        "again. If a model binds its thinking to its prompt, none of it is kept from call to call.",
         age_stage=(AgeStage.ALWAYS, "Old observations go as soon as they are old: that is what this preset is for."),
         age_repeats=(
             True,

@@ -230,7 +230,7 @@ class Policy(_message.Message):
     five.
     """
     age_keep_text: _builtins.int
-    """For the model's text beside its calls: -1 to 1,000."""
+    """For the model's text next to its calls: -1 to 1,000."""
     age_keep_results: _builtins.int
     """For tool results: -1 to 1,000."""
     age_keep_snapshots: _builtins.int
