@@ -147,30 +147,27 @@ def _prepare(peers: Sequence[str]) -> None:
 
 
 def _show(board: Board, asked: argparse.Namespace) -> None:
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     summaries = [board.summary(name) for name in board.contenders]
+    ours = [name for name in board.contenders if name not in (*PLAIN, *PEER_NAMES)]
+    choices = left_out(board, ours, asked.most_cost) if len(ours) > 1 and len(board.runs) > 1 else []
+    # The files first: who reads the tables through a pager may leave early.
+    if asked.json:
+        cells = [cell.facts() for cell in board.cells]
+        _write(asked.json, {"summaries": [one.facts() for one in summaries], "choices": choices, "cells": cells})
+    if asked.picture:
+        asked.picture.write_text(picture(summaries))
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     console.print(board_table(summaries))
     console.print(gain_table([one for one in summaries if one.contender != CONTROL]))
     console.print(band_table(summaries))
     if asked.cells:
         console.print(cell_table(board))
-    ours = [name for name in board.contenders if name not in (*PLAIN, *PEER_NAMES)]
-    choices = left_out(board, ours, asked.most_cost) if len(ours) > 1 and len(board.runs) > 1 else []
     if choices:
         console.print(choice_table(choices))
     for one in summaries:
         for text in one.failures:
             console.print(f"  not measured: {one.contender}, {text}", style="dim", highlight=False)
     console.print(LEGEND, style="dim", highlight=False)
-    if asked.json:
-        facts = {
-            "summaries": [one.facts() for one in summaries],
-            "choices": choices,
-            "cells": [cell.facts() for cell in board.cells],
-        }
-        _write(asked.json, facts)
-    if asked.picture:
-        asked.picture.write_text(picture(summaries))
 
 
 def _contenders(asked: argparse.Namespace) -> list[Contender]:

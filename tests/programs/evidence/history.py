@@ -1,4 +1,4 @@
-"""What each action of a run needed: its references, where they stand in the history, and what they weigh.
+"""What each action of a run needed: its references, where they occur in the history, and what they weigh.
 
 Theory. A *reference* of a turn is a string of its action that stands, at word boundaries, in an earlier message and in
 no system message, and in at most the larger of five and 5 % of the run's messages. Its *evidence* are the lines, before
@@ -103,7 +103,7 @@ class History:
 
     @property
     def common(self) -> float:
-        """Messages that a reference may stand in at the most."""
+        """The most messages that may hold a reference."""
         return max(COMMON_MESSAGES, COMMON_SHARE * len(self.run.messages))
 
     def needs(self, turn: int) -> list[Need]:
@@ -132,7 +132,7 @@ class History:
         return [self._need(groups[lines], lines, turn, weights[lines] / scale, rare) for lines in heaviest]
 
     def find(self, name: str) -> tuple[int, ...]:
-        """Return the lines of the whole run in which a string stands at word boundaries."""
+        """Return the lines of the whole run that hold a string at word boundaries."""
         found = self._found.get(name)
         if found is None:
             postings = [self._postings.get(word, ()) for word in _WORD.findall(name)]
@@ -143,7 +143,7 @@ class History:
     def shown(self, hit: Hit, lines: frozenset[int]) -> bool:
         """Tell whether a snippet shows one of some lines whole."""
         if hit.is_json:
-            # The lines of a JSON value's strings stand in it escaped, beside others of their line.
+            # In JSON the lines of a string are escaped, and share a line of text.
             return any(spelling in hit.text for line in lines for spelling in _spellings(self._lines[line]))
         return any(self.ids.get(line) in lines for line in lines_of(hit.text))
 
@@ -183,7 +183,7 @@ class History:
         return {place for line in lines for place in self._where[line].messages}
 
     def _rare_words(self, texts: Sequence[str], start: int) -> list[str]:
-        """Words of the action that stand in few messages, and in one before the turn; the rarest so far first."""
+        """Words of the action that few messages hold, and in one before the turn; the rarest so far first."""
         seen: dict[str, int] = {}
         for word in (word for text in texts for word in _WORD.findall(text) if len(word) >= CONTEXT_CHARACTERS):
             if word not in seen:
@@ -199,7 +199,7 @@ class History:
 
 
 def stands(name: str, text: str) -> bool:
-    """Tell whether a string stands in a text at word boundaries."""
+    """Tell whether a text holds a string at word boundaries."""
     at = text.find(name)
     while at >= 0:
         end = at + len(name)

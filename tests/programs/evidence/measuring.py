@@ -24,7 +24,7 @@ BAND_NAMES = (*(name for _, name in BANDS), OLDER)
 FIRST = 5
 """Snippets of a search that count."""
 ASKED = 12
-"""Hidden references of one turn that are searched for, drawn by chance; each stands for its share of all."""
+"""Hidden references of one turn that are searched for, drawn by chance; each represents its share of all."""
 
 
 def band(age: int) -> str:
@@ -46,9 +46,9 @@ class Sums:
     lines: float = 0.0
     hidden: float = 0.0
     askable: float = 0.0
-    """Hidden, and the name stands in the prompt."""
+    """Hidden, and the name is in the prompt."""
     asked: float = 0.0
-    """Hidden and searched for; a sample stands for all."""
+    """Hidden and searched for; a sample represents all."""
     by_name_1: float = 0.0
     by_name_3: float = 0.0
     by_name: float = 0.0
@@ -198,7 +198,7 @@ def cell_of(material: Material, contender: Contender, share: float, *, asked: in
 def _judge(
     cell: Cell, needs: Sequence[Need], sight: Sight, searcher: _Searcher, *, chance: random.Random, asked: int
 ) -> None:
-    """Say of each reference of a turn what became of its evidence."""
+    """Add the verdict on each reference of a turn to the sums."""
     hidden: list[tuple[Need, Sums]] = []
     for need in needs:
         weight = need.weight

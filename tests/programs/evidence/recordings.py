@@ -34,7 +34,7 @@ _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Some messages of a run, from `start` to before `end`, and what stands for them in chat completions' form."""
+    """Some messages of a run, from `start` to before `end`, and the same in chat completions' form."""
 
     start: int
     end: int
@@ -105,7 +105,7 @@ class Recording:
         return replace(self, format=CHAT, messages=made, starts=starts, system="")
 
     def units(self) -> Iterator[Unit]:
-        """The run's messages, each with those that stand for it in chat completions' form."""
+        """The run's messages, each with the same in chat completions' form."""
         if self.format == CHAT:
             yield from (Unit(place, place + 1, [message]) for place, message in enumerate(self.messages))
             return

@@ -3,7 +3,7 @@
 A piece is a message, or a block of the system prompt. Each distinct one is looked at once. Tokens are the sidecar's own
 count (o200k_base), so that a limit means the same for everybody.
 
-In chat completions' form, which some peers need, a message weighs what those that it stands for weigh in the run's own
+In chat completions' form, which some peers need, a message weighs what the ones it replaces weigh in the run's own
 format: reasoning, which has no place there, is thus carried along and paid for.
 """
 
@@ -177,15 +177,15 @@ class Sight:
         return kept
 
     def shows(self, lines: frozenset[int]) -> bool:
-        """Whether one of these lines stands in the prompt."""
+        """Whether the prompt has one of these lines."""
         return any(self._shown[line] > 0 for line in lines)
 
     def shows_source(self, lines: frozenset[int]) -> bool:
-        """Whether one of these lines stands in a tool result or a user's words."""
+        """Whether a tool result or a user's message has one of these lines."""
         return any(self._sources[line] > 0 for line in lines)
 
     def names(self, names: Sequence[str]) -> bool:
-        """Whether one of these strings stands in the prompt, in a line that is none of the run's."""
+        """Whether the prompt has one of these strings, in a line that is none of the run's."""
         if self._rest is None:
             self._rest = "\n".join(rest for number in self.prompt if (rest := self.pieces[number].rest))
         return any(stands(name, self._rest) for name in names)

@@ -17,7 +17,7 @@ from tests.programs.evidence.measuring import BAND_NAMES, Cell
 DRAWS = 2_000
 LEVEL = 0.95
 SMALL = 16_000
-"""Tokens of a limit below which a cost is told apart: one break more or less moves it by 10 to 40 %."""
+"""Tokens of a limit below which a cost is reported separately: one break more or less moves it by 10 to 40 %."""
 MOST_COST = 0.94
 """Of the control's: what a choice may cost."""
 
@@ -66,7 +66,7 @@ def searched(part: str, whole: str) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What is said of a strategy."""
+    """The figures of a strategy."""
 
     contender: str
     cells: int
@@ -127,7 +127,7 @@ class Board:
         return [cell for cell in self.cells if cell.contender == contender and cell.run in wanted and not cell.failure]
 
     def cost(self, cell: Cell, *, small: bool = False) -> float | None:
-        """A cell's cost as a share of the control's; None where it is told apart."""
+        """A cell's cost as a share of the control's; None where it belongs to the other group of limits."""
         control = self._control.get((cell.run, cell.share))
         return cell.cost / control.cost if control and (cell.limit < SMALL) == small else None
 
@@ -138,7 +138,7 @@ class Board:
         return {run: value - control[run] for run, value in own.items() if run in control}
 
     def summary(self, contender: str) -> Summary:
-        """What is said of a strategy."""
+        """The figures of a strategy."""
         cells = self.of(contender)
 
         def over_runs(figure: Figure) -> Estimate | None:

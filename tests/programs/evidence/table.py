@@ -11,13 +11,13 @@ from tests.programs.evidence.measuring import BAND_NAMES, Cell
 from tests.programs.evidence.summary import Board, Choice, Estimate, Summary
 
 LEGEND = (
-    "Per cent of what the next actions used, the mean over runs, with its 95 % bootstrap interval. visible: a line "
-    "that holds it stands in the prompt. source: one of the newest tool result or user message that holds it does, "
+    "Per cent of what the next actions used, the mean over runs, with its 95 % bootstrap interval. visible: the "
+    "prompt has a line that holds it. source: it has one of the newest tool result or user message that holds it, "
     "outside of what the model itself wrote. lines: visible, of whole lines quoted. Of what is hidden: askable (its "
-    "name stands in the prompt), found by name, found by context (search, first five snippets). lost: hidden, neither "
+    "name is in the prompt), found by name, found by context (search, first five snippets). lost: hidden, neither "
     "askable nor found by context; in brackets without regard to names. cost: 0.1 x kept + 1.25 x rewritten tokens, "
-    "of the control's; in brackets at limits below 16,000 tokens. better: runs on which visible and source are both "
-    "above the control's. over, invalid: prompts over a limit that could be kept, and with a new defect."
+    "of the control's; in brackets at limits below 16,000 tokens. over, invalid: prompts over a limit that could be "
+    "kept, and with a new defect."
 )
 
 

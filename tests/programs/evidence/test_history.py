@@ -155,5 +155,5 @@ def test_find_is_as_a_walk_over_all_lines() -> None:
     [("ab", "x ab.", True), ("ab", "xab", False), ("ab", "abx ab", True), ("/a", "x/a", True), ("ab", "é ab_", False)],
 )
 def test_word_boundaries(name: str, text: str, expected: bool) -> None:
-    """A string stands in a text if its ends are not in the middle of a word."""
+    """A text holds a string if its ends are not in the middle of a word."""
     assert expected == stands(name, text)
