@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from prompt_sidecar.facts.trim_calls import Trim
+from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.turn.received import Read
 
 
 @dataclass(slots=True)
@@ -82,6 +84,24 @@ class Rendered:
         self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
         self.parts = [raw for raw in self.slices if raw is not None]
         self.size = sum(map(len, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The messages of the prompt in hand, by the records that they are.
+
+    A value of its own: what refers back to the call would keep that alive until the collector comes round.
+    """
+
+    split: Split
+    reads: Sequence[Read]
+    sent_at: Sequence[int]
+    """For each record the index of its message; -1 if it is absent."""
+
+    def __call__(self, index: int) -> tuple[bytes, bytes] | None:
+        """A record's bytes and identity as the prompt has them; None if it is absent."""
+        at = self.sent_at[index]
+        return None if at < 0 else (self.split.message(at), self.reads[at].identity)
 
 
 class Sources:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, Protocol
 
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.trim_calls import News, Trim
-from prompt_sidecar.prompt.body import Split, equal_slice
+from prompt_sidecar.prompt.body import equal_slice
 from prompt_sidecar.prompt.format import ReasoningRule, Stands
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.item import HistoryItem
@@ -33,13 +32,13 @@ from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack
 from prompt_sidecar.trim.stages import Evaluation
 from prompt_sidecar.turn.alignment import align
 from prompt_sidecar.turn.frame import Framed, OwnTexts, Places, frame
-from prompt_sidecar.turn.memory import Answered, Brought, Listed, Memory
+from prompt_sidecar.turn.memory import Answered, Brought, Listed
 from prompt_sidecar.turn.news import Gathered
 from prompt_sidecar.turn.opening import Served, Work
 from prompt_sidecar.turn.prefix import Prefix, Shared, Since, compare
-from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Read, Received, Row, forget_texts
+from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
 from prompt_sidecar.turn.recording import Came, Said
-from prompt_sidecar.turn.rendering import Sources, trims_of
+from prompt_sidecar.turn.rendering import Sent, Sources, trims_of
 from prompt_sidecar.turn.size_tracker import Around, around_of
 
 RECORD_AT_ONCE: Final = 128
@@ -122,8 +121,7 @@ class _Turn:
             memory.brought = Brought(Gathered(0 if self._last.records else work.since))
         self._brought = memory.brought
         self._rows: list[Row] = []
-        # Not a method: a cycle would keep the call, and with it a stream of its connection, until the next collection.
-        self._sent = partial(_sent, memory, opened.body, opened.reads)
+        self._sent = Sent(opened.body, opened.reads, memory.sent_at)
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
         memory.format = opened.format
 
@@ -554,9 +552,3 @@ class _Turn:
         groups, batch, held = ledger.groups, ledger.batch_group, max(ledger.held, 0)
         gap = self._rendered.position(groups[held].start if held < len(groups) else len(ledger))
         return Places(gap, max(gap, self._rendered.position(groups[batch].start)) if 0 <= batch < len(groups) else gap)
-
-
-def _sent(memory: Memory, body: Split, reads: Sequence[Read], index: int) -> tuple[bytes, bytes] | None:
-    """Return a record's bytes and identity as the prompt has them; None if it is absent."""
-    at = memory.sent_at[index]
-    return None if at < 0 else (body.message(at), reads[at].identity)

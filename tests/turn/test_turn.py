@@ -1,0 +1,37 @@
+"""A turn: once its prompt is answered, nothing of the call is left."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from prompt_sidecar.facts.trim_calls import TrimCall
+from tests.runs.making import FORMATS, LIMIT, Engine, body, history
+
+
+class Check:
+    """Tells whether somebody waits for the call. The server's refers to the call itself."""
+
+    def __call__(self) -> None:
+        """Somebody does."""
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_call_that_was_answered_is_freed_at_once(format: str) -> None:
+    """Without waiting for the collector, which seldom comes: until then the call would hold a place of a connection."""
+    engine = Engine(limit=LIMIT)
+    for iterations in (3, 12, 14):
+        check = Check()
+        alive = weakref.ref(check)
+        gc.collect()
+        gc.disable()
+        try:
+            raw = body(format, history(format, iterations))
+            call = TrimCall("caller", "run", format, raw, context_window=LIMIT, output_reserve=0)
+            engine.runs.trim(call, check)
+            del check
+            assert alive() is None
+        finally:
+            gc.enable()
