@@ -30,12 +30,16 @@ CLEAN = (
     "protos/prompt_sidecar/v1/*.proto",
     "sidecar/prompt_sidecar/client/**/*.py",
     "sidecar/prompt_sidecar/errors.py",
+    "sidecar/prompt_sidecar/facts/*.py",
     "sidecar/prompt_sidecar/prompt/*.py",
     "sidecar/prompt_sidecar/recall/*.py",
+    "sidecar/prompt_sidecar/runs/*.py",
     "sidecar/prompt_sidecar/server/**/*.py",
     "sidecar/prompt_sidecar/telemetry/*.py",
     "sidecar/prompt_sidecar/tokens/*.py",
+    "sidecar/prompt_sidecar/tools/*.py",
     "sidecar/prompt_sidecar/trim/*.py",
+    "sidecar/prompt_sidecar/turn/*.py",
 )
 """Files that are checked."""
 WORDS = {

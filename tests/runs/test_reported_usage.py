@@ -19,12 +19,12 @@ from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,
-    RefusalTold,
+    ReportedRefusal,
     UsageAnswer,
     UsageCall,
     UsageOutcome,
 )
-from prompt_sidecar.runs.reported_usage import PROMPTS, InForce, Returned, Usage, same_model, told_figures
+from prompt_sidecar.runs.reported_usage import PROMPTS, InForce, Returned, Usage, calibrated_figures, same_model
 from prompt_sidecar.tokens.calibration import Calibration
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, body, history
@@ -50,7 +50,7 @@ class Provider:
         """What an agent reports after it sent a prompt."""
         real = self.count(raw)
         if real > self.limit:
-            return replace(CALL, refusal=RefusalTold(self.says.format(real=real, limit=self.limit)))
+            return replace(CALL, refusal=ReportedRefusal(self.says.format(real=real, limit=self.limit)))
         return replace(CALL, input_tokens=real)
 
 
@@ -203,7 +203,7 @@ def test_a_cache_that_worked_and_is_empty_is_broken() -> None:
 def test_a_refused_prompt_was_never_cached() -> None:
     """After a refusal nothing is expected of the cache, whatever prefix the next prompt kept."""
     usage = usage_of(SENT)
-    report(usage, refusal=RefusalTold())
+    report(usage, refusal=ReportedRefusal())
     usage.prompt_returned(replace(SENT, revision=b"2" * 20))
     assert CacheUse.NOTHING_EXPECTED is report(usage, input_tokens=100_000, cached_tokens=0).cache
 
@@ -240,7 +240,7 @@ def test_a_refused_prompt_is_followed_by_one_that_fits(
 def test_the_answers_part_is_taken_off() -> None:
     """What is learned is the prompt's limit: the window that was named, less the answer's part."""
     usage = usage_of(replace(SENT, reserve=8_000))
-    answer = report(usage, refusal=RefusalTold("prompt is too long: 141000 tokens > 128000 maximum"))
+    answer = report(usage, refusal=ReportedRefusal("prompt is too long: 141000 tokens > 128000 maximum"))
     assert (120_000, 120_000) == (answer.learned_limit, usage.learned_limit)
     assert usage.in_force(150_000, 1.0).raw < 120_000 * 100 / 141
 
@@ -248,7 +248,7 @@ def test_the_answers_part_is_taken_off() -> None:
 def test_the_agents_own_limit_goes_first() -> None:
     """An agent that knows the limit says it; the message's size is used all the same."""
     usage = usage_of(SENT)
-    report(usage, refusal=RefusalTold("prompt is too long: 120000 tokens > 118000 maximum", 90_000))
+    report(usage, refusal=ReportedRefusal("prompt is too long: 120000 tokens > 118000 maximum", 90_000))
     assert 90_000 == usage.learned_limit
     assert int(90_000 / 1.2 * 0.97) == pytest.approx(usage.in_force(150_000, 1.0).raw, abs=1)
 
@@ -258,7 +258,7 @@ def test_the_least_limit_holds() -> None:
     usage, learned = Usage(), []
     for turn, limit in enumerate((90_000, 60_000, 80_000, 300)):
         usage.prompt_returned(replace(SENT, revision=b"%d" % turn, reserve=200))
-        learned.append(report(usage, refusal=RefusalTold(limit=limit)).learned_limit)
+        learned.append(report(usage, refusal=ReportedRefusal(limit=limit)).learned_limit)
     assert [89_800, 59_800, 59_800, 256] == learned
     assert InForce(256, 256) == usage.in_force(150_000, 1.0)
 
@@ -266,7 +266,7 @@ def test_the_least_limit_holds() -> None:
 def test_what_is_accepted_is_no_limit() -> None:
     """A limit that a later prompt passes, and the provider takes, was wrong: it rises to that prompt."""
     usage = usage_of(SENT)
-    report(usage, refusal=RefusalTold(limit=50_000))
+    report(usage, refusal=ReportedRefusal(limit=50_000))
     usage.prompt_returned(replace(SENT, revision=b"2"))
     report(usage, input_tokens=99_000)
     assert 99_000 == usage.learned_limit
@@ -287,7 +287,7 @@ def test_the_ceiling_goes_once_the_factor_is_known() -> None:
 def test_another_runs_limit_is_its_own() -> None:
     """A refusal teaches the run that met it, and no other."""
     refused, other = usage_of(SENT), usage_of(SENT)
-    report(refused, refusal=RefusalTold(limit=50_000))
+    report(refused, refusal=ReportedRefusal(limit=50_000))
     assert InForce(150_000, 150_000) == other.in_force(150_000, 1.0)
 
 
@@ -297,14 +297,14 @@ def test_another_runs_limit_is_its_own() -> None:
     after=st.integers(0, 1_000_000),
     refused=st.none() | st.integers(300, 1_000_000),
 )
-def test_told_figures_agree_with_the_raw_ones(factor: float, limit: int, after: int, refused: int | None) -> None:
+def test_calibrated_figures_agree_with_the_raw_ones(factor: float, limit: int, after: int, refused: int | None) -> None:
     """What fits in raw tokens fits in the told ones, whatever factor and ceiling are in force."""
     usage = usage_of(replace(SENT, tokens=1_000_000, factor=factor))
     if refused is not None:
-        report(usage, refusal=RefusalTold(limit=refused))
+        report(usage, refusal=ReportedRefusal(limit=refused))
     in_force = usage.in_force(limit, factor)
     raw = TokenFigures(after, after, in_force.raw, "o200k_base", exact=False, factor=1.0, own_text=0)
-    figures = told_figures(raw, in_force, factor)
+    figures = calibrated_figures(raw, in_force, factor)
     assert in_force.limit <= limit
     if after <= in_force.raw:
         assert figures.after <= figures.limit
@@ -321,7 +321,7 @@ def test_any_sequence_leaves_a_limit_that_can_be_used(steps: list[tuple[str, int
         if kind == "ok":
             report(usage, calibration, input_tokens=real)
         else:
-            report(usage, calibration, refusal=RefusalTold(SAYS[kind].format(real=real, limit=real * 3 // 4)))
+            report(usage, calibration, refusal=ReportedRefusal(SAYS[kind].format(real=real, limit=real * 3 // 4)))
         in_force = usage.in_force(200_000, calibration.factor("caller", "model", OPENAI_CHAT))
         assert 128 <= in_force.raw <= 400_000
         assert 128 <= in_force.limit <= 200_000

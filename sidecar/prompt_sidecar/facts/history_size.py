@@ -31,7 +31,7 @@ class KindSize:
     tokens_sent: int
     """Untrimmed, as it first came."""
     tokens_returned: int
-    """As it stands in the returned prompt."""
+    """As it is returned."""
     items: int
     """Texts, calls, results, images; of OTHER messages with unknown blocks; dropped ones are counted."""
 
@@ -51,16 +51,17 @@ class HistorySize:
     share_of_limit: float
     """Of the limit, by the returned prompt; above 1 it does not fit."""
 
-    def scaled(self, told: Callable[[int], int]) -> HistorySize:
-        """The size in the tokens that the agent is told of; kinds still add up to the totals.
+    def scaled(self, calibrate: Callable[[int], int]) -> HistorySize:
+        """The size in calibrated tokens; kinds still add up to the totals.
 
         The share of the limit stays: it was measured with the limit in the same tokens.
 
         Args:
-            told: turns raw tokens into told ones as for the prompt's token figures; 0 stays, and more is not told less.
+            calibrate: turns raw tokens into calibrated ones, as in the prompt's token figures; 0 stays 0, and more
+                never becomes less.
         """
-        sent = _scaled([size.tokens_sent for size in self.by_kind.values()], told)
-        returned = _scaled([size.tokens_returned for size in self.by_kind.values()], told)
+        sent = _scaled([size.tokens_sent for size in self.by_kind.values()], calibrate)
+        returned = _scaled([size.tokens_returned for size in self.by_kind.values()], calibrate)
         return replace(
             self,
             by_kind={
@@ -72,7 +73,7 @@ class HistorySize:
         )
 
 
-def _scaled(tokens: Sequence[int], told: Callable[[int], int]) -> list[int]:
+def _scaled(tokens: Sequence[int], calibrate: Callable[[int], int]) -> list[int]:
     """Numbers in other tokens that add up to their total in these: each is turned together with those before it."""
-    sums = [told(total) for total in accumulate(tokens)]
+    sums = [calibrate(total) for total in accumulate(tokens)]
     return list(map(sub, sums, [0, *sums]))

@@ -16,7 +16,7 @@ class Limits:
         268_435_456,
         byte_count(MIB, 1024 * GIB),
         "Originals of all runs together, as held in memory.",
-        "256 MiB fit a small pod beside the process's own 100.",
+        "256 MiB fit a small pod in addition to the process's own 100.",
     )
     run_stash_bytes: int = setting(
         67_108_864,
@@ -59,7 +59,7 @@ class Limits:
     memory_bytes: int = setting(
         536_870_912,
         byte_count(MIB, 1024 * GIB),
-        "What all runs keep beside their originals, estimated: last prompts, ledgers, indexes, records.",
+        "What all runs keep in addition to their originals, estimated: last prompts, ledgers, indexes, records.",
         "512 MiB hold a hundred and fifty runs of a megabyte.",
     )
     process_bytes: int = setting(
@@ -72,8 +72,8 @@ class Limits:
     revision_bytes: int = setting(
         65_536,
         byte_count(0, 64 * MIB),
-        "Bytes of a revision; beyond it the state is left out, and a fresh process decides anew.",
-        "It travels with every prompt and answer, so it must stay small beside them.",
+        "Bytes of a revision; beyond it the state is left out, and a fresh process decides again.",
+        "It travels with every prompt and answer, so it must stay small compared with them.",
         advanced=True,
     )
 

@@ -19,7 +19,7 @@ TOOL_NAMES: Final = (RECALL, SEARCH, CREATE_TASKS, UPDATE_TASK)
 
 
 class ToolOutcome(StrEnum):
-    """What a tool call came to. See CallToolResponse."""
+    """Outcome of a tool call. See CallToolResponse."""
 
     OK = "ok"
     INVALID_ARGUMENTS = "invalid_arguments"

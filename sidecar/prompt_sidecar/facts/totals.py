@@ -1,4 +1,4 @@
-"""What the process holds and what happened in it, as one set of figures for whoever watches it."""
+"""What the process holds and what happened in it, as one set of figures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prompt_sidecar.recall.holding import StashTotals
 
 
 class Event(StrEnum):
-    """What happens to runs and their tasks, beside what answers tell."""
+    """What happens to runs and their tasks, apart from what answers report."""
 
     RUN_STARTED = "run_started"
     RUN_ENDED = "run_ended"
@@ -33,7 +33,7 @@ class Totals:
     stash_limit: int
     runs: int
     memory_bytes: int
-    """Estimated, of what runs keep beside the stash."""
+    """Estimated, of what runs keep in addition to the stash."""
     memory_limit: int
     draft_bytes: int
     """Of what calls had read of prompts before they had to end."""
@@ -47,7 +47,7 @@ class Totals:
     """Of originals that wait to be indexed."""
     events: Mapping[Event, int]
     bounds: Mapping[str, int]
-    """Times that a bound was reached where no caller is told, by its name; one never reached is missing."""
+    """Times that a bound was reached and no caller got an error, by its name; one never reached is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from prompt_sidecar.trim.repeated_calls import Repetition
 
 
 class Annotation(StrEnum):
-    """What an agent knows about one of its messages, beside that it is pinned."""
+    """An agent's annotation of one of its messages, in addition to whether it is pinned."""
 
     SNAPSHOT = "snapshot"
     VALIDATION_FEEDBACK = "validation_feedback"
@@ -52,7 +52,7 @@ class OwnTextPlace(StrEnum):
 
 
 class RevisionUse(StrEnum):
-    """What became of the revision that was sent."""
+    """Whether the revision that was sent was used."""
 
     NONE = "none"
     NOT_NEEDED = "not_needed"
@@ -144,12 +144,12 @@ class TokenFigures:
     factor: float
     own_text: int
     window_assumed: bool = False
-    """Whether nobody said how large the window is: the limit follows from the configured one."""
+    """Whether the window is neither set nor known: the limit follows from the configured one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheFigures:
-    """What became of the provider's prompt cache, against the prompt returned last. Tokens."""
+    """How much of the provider's prompt cache is kept, compared with the last returned prompt. Tokens."""
 
     first_changed: int
     kept: int
@@ -188,7 +188,7 @@ class CacheBreak(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an answer tells that no earlier answer of the run did: each thing once, for whoever counts."""
+    """What an answer reports that no earlier answer of the run did: each thing once, so that it can be counted."""
 
     trims: Sequence[Trim] = ()
     """Items newly trimmed, or trimmed further; `tokens_saved` is what is saved beyond the last answer."""
@@ -200,7 +200,7 @@ class News:
     repeated_trimmed: int = 0
     """Such calls where it was trimmed."""
     registry_cut: bool = False
-    """Whether the registry was written anew and had no room for all entries."""
+    """Whether the registry was written again and had no room for all entries."""
     texts_forgotten: int = 0
     """Texts of ours that the run recognises no more when they come back, as there are too many."""
     ambiguous: int = 0
@@ -253,7 +253,7 @@ class TrimAnswer:
     """Calls among the new messages that repeat an earlier one, result included; the newest."""
     news: News = field(default_factory=News)
     model: str = ""
-    """The one that the prompt is for; empty: not told."""
+    """The one that the prompt is for; empty: unset."""
     thinking_invalid_from: int | None = None
     """See TrimPromptResponse.thinking_invalid_from."""
     provider_edits: Sequence[ProviderEdit] = ()

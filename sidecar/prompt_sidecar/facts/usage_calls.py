@@ -16,7 +16,7 @@ class InputCounting(StrEnum):
 
 
 class UsageOutcome(StrEnum):
-    """What became of a report."""
+    """Outcome of a report."""
 
     RECORDED = "recorded"
     REPEATED = "repeated"
@@ -32,7 +32,7 @@ class Calibrated(StrEnum):
     NO_COUNT = "no_count"
     """It held no real input tokens."""
     MEDIA = "media"
-    """The prompt held images: what they cost tells nothing about the tokenizer."""
+    """The prompt held images: their cost says nothing about the tokenizer."""
     IMPLAUSIBLE = "implausible"
     CACHE_UNTOLD = "cache_untold"
     """Less than expected, from a provider that counts cached tokens apart, without saying how many were cached."""
@@ -50,8 +50,8 @@ class CacheUse(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalTold:
-    """The agent's word that the provider refused the prompt as too long."""
+class ReportedRefusal:
+    """The agent's report that the provider refused the prompt as too long."""
 
     message: str = ""
     """What the provider said, verbatim."""
@@ -61,7 +61,7 @@ class RefusalTold:
 
 @dataclass(frozen=True, slots=True)
 class UsageCall:
-    """A report on one model call. Tokens as the provider counts; None: not told."""
+    """A report on one model call. Tokens as the provider counts; None: not reported."""
 
     caller: str
     run_id: str
@@ -73,7 +73,7 @@ class UsageCall:
     cache_write_tokens: int | None = None
     output_tokens: int | None = None
     counting: InputCounting = InputCounting.AS_PROVIDER
-    refusal: RefusalTold | None = None
+    refusal: ReportedRefusal | None = None
     revision: bytes = b""
     """Of the answer that held the prompt; empty: the run's last prompt."""
 
@@ -84,9 +84,9 @@ class UsageAnswer:
 
     outcome: UsageOutcome
     estimated_tokens: int = 0
-    """What the prompt was told to take."""
+    """The tokens that its answer announced."""
     real_tokens: int = 0
-    """What it took, cached tokens included; 0: not told."""
+    """What it took, cached tokens included; 0: not reported."""
     error: float = 0.0
     """(estimated - real) / real."""
     factor_before: float = 1.0

@@ -1,4 +1,4 @@
-"""The budget for all that runs keep beside their originals: prompts, ledger, index, records of the history, tombstones.
+"""The budget for what runs keep in addition to their originals: prompts, ledger, index, history, tombstones.
 
 Two kinds of things are kept. *Caches* (the last prompt, the returned one, the ledger, the index) can be made again from
 the agent's next prompt or at the next search, so when there is too much the run that was idle for longest forgets them
@@ -8,7 +8,7 @@ of each item, and of originals that are gone) exist nowhere else, so they go onl
 runs alone are too much, the run that was idle for longest is forgotten, as where there are too many runs.
 
 The figures below are what a deep look at the objects finds (CPython 3.11, runs of 62 and of 4,081 messages, trimmed and
-not); `make bench` holds their sum to the memory of a process.
+not); `make bench` compares their sum with the memory of a process.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Name = tuple[str, str]
 """A run: its caller, and its id."""
 
 MESSAGE_BYTES: Final = 2_600
-"""Of caches, what a message takes beside its bytes: its record, its entries and their places, its trims, and what tells
-whether its calls are repeated."""
+"""Of caches, what a message takes in addition to its bytes: its record, its entries and their places, its trims, and
+the calls that later ones may repeat."""
 ITEM_BYTES: Final = 450
 """Of facts, what an item takes: 240 in the history, 210 in the stash; once its original is gone, a tombstone there."""
 RUN_CACHE_BYTES: Final = 8_000
-"""Of caches, what a run takes beside its messages."""
+"""Of caches, what a run takes in addition to its messages."""
 RUN_BYTES: Final = 9_000
-"""Of facts, what a run takes beside its items."""
+"""Of facts, what a run takes in addition to its items."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What one run keeps beside its originals; bytes, estimated."""
+    """What one run keeps in addition to its originals; bytes, estimated."""
 
     caches: int
     facts: int

@@ -12,7 +12,7 @@ MARKS: Final = (50, 80, 95)
 """Per cent of the limit that an answer announces. The default policy trims at 99, so 95 says that a batch is near."""
 AGAIN_SHARE: Final = 0.5
 """A mark is announced again once the history was rewound to less than this share of what it was: a retry or a branch
-near the end is the same run, a history cut to under half was begun anew."""
+near the end is the same run, a history cut to under half is a new start."""
 
 
 def crossed(tokens: int, limit: int, already: Collection[int] = ()) -> tuple[int, ...]:

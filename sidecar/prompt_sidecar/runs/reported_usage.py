@@ -2,7 +2,7 @@
 
 A report is about a prompt that was returned. It teaches three things. The real input tokens correct the factor of
 caller, model and format (`tokens/calibration.py`). A refusal teaches the limit, for this run alone: one agent cannot
-lower another's. Cached tokens are held against the prefix that we said was kept.
+lower another's. Cached tokens are compared with the prefix that the answer said was kept.
 
 A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
 limit alone does not do that, as our count may be wrong by the very share that got the prompt refused. So a refusal also
@@ -33,7 +33,7 @@ from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,
-    RefusalTold,
+    ReportedRefusal,
     UsageAnswer,
     UsageCall,
     UsageFigures,
@@ -46,7 +46,7 @@ PROMPTS: Final = 8
 """Prompts of a run that a report may still be about: a report follows its prompt by one model call, and few agents have
 more than some calls of one run open at once."""
 TAG_BYTES: Final = 16
-"""Bytes of a revision that tell it from the others: its signature, which comes first."""
+"""Bytes of a revision that distinguish it from the others: its signature, which comes first."""
 MARGIN: Final = 0.03
 """Share that is kept below a limit reckoned from a ratio: the next prompt is another mixture, in the same framing."""
 UNKNOWN_FACTOR: Final = 1.4
@@ -75,7 +75,7 @@ class InForce:
     """The limit of the next prompt."""
 
     limit: int
-    """As the agent is told it: the provider's tokens, by the factor."""
+    """As it is announced: in the provider's tokens, by the factor."""
     raw: int
     """As the fold uses it: our tokens."""
 
@@ -150,7 +150,7 @@ class Usage:
         raw = int(limit / factor)
         if self._ceiling is not None and raw > self._ceiling:
             raw = self._ceiling
-            limit = min(limit, told_tokens(raw, factor))
+            limit = min(limit, calibrated_tokens(raw, factor))
         return InForce(limit, raw)
 
     def carry(self, limit: int) -> None:
@@ -189,7 +189,7 @@ class Usage:
         self._count(call, real, cached, cache)
         prompt.answer = UsageAnswer(
             outcome=UsageOutcome.RECORDED,
-            estimated_tokens=told_tokens(sent.tokens, sent.factor),
+            estimated_tokens=calibrated_tokens(sent.tokens, sent.factor),
             real_tokens=real,
             error=correction.error if real else 0.0,
             factor_before=correction.factor_before,
@@ -214,7 +214,7 @@ class Usage:
     def _correct(
         self, call: UsageCall, sent: Returned, kept: int, real: int, calibration: Calibration
     ) -> tuple[Calibrated, Correction]:
-        """Correct the factor of the model that answered, if the report tells about its tokenizer."""
+        """Correct the factor of the model that answered, if the report says something about its tokenizer."""
         model = sent.model if same_model(call.model, sent.model) else call.model
         why = _not_telling(call, sent, kept, real)
         if why is None:
@@ -293,25 +293,25 @@ class Usage:
         )
 
 
-def told_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
-    """A prompt's raw figures as the agent is told them: multiplied with the factor, the limit as the provider counts.
+def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
+    """A prompt's raw figures as its answer has them: multiplied with the factor, the limit as the provider counts.
 
-    What is within the raw limit is within the told one, and what is not is not.
+    What is within the raw limit is within the calibrated one, and what is not is not.
     """
     return replace(
         tokens,
-        before=told_tokens(tokens.before, factor),
-        after=told_tokens(tokens.after, factor),
-        own_text=told_tokens(tokens.own_text, factor),
+        before=calibrated_tokens(tokens.before, factor),
+        after=calibrated_tokens(tokens.after, factor),
+        own_text=calibrated_tokens(tokens.own_text, factor),
         limit=in_force.limit,
         exact=tokens.exact and factor == 1.0,
         factor=factor,
     )
 
 
-def told_cache(cache: CacheFigures, tokens: TokenFigures) -> CacheFigures:
-    """A prompt's raw cache figures as the agent is told them; kept and rewritten make up the told prompt."""
-    kept = min(told_tokens(cache.kept, tokens.factor), tokens.after)
+def calibrated_cache(cache: CacheFigures, tokens: TokenFigures) -> CacheFigures:
+    """A prompt's raw cache figures as its answer has them; kept and rewritten add up to the calibrated prompt."""
+    kept = min(calibrated_tokens(cache.kept, tokens.factor), tokens.after)
     return replace(cache, kept=kept, rewritten=tokens.after - kept)
 
 
@@ -324,14 +324,14 @@ def same_model(reported: str, sent: str) -> bool:
     """Whether a provider's name for the model that answered is that of the model that a prompt was for.
 
     Providers answer with the dated name of an alias, and gateways put their own in front: the factor belongs to the
-    name that prompts come with. A fallback to another model is told by a name of which neither begins the other.
+    name that prompts come with. A fallback to another model is recognised by a name of which neither begins the other.
     """
     reported, sent = reported.lower().rpartition("/")[2], sent.lower().rpartition("/")[2]
     return not reported or reported.startswith(sent) or sent.startswith(reported)
 
 
 def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calibrated | None:
-    """Why a report tells nothing about the tokenizer; None: it does."""
+    """Why a report says nothing about the tokenizer; None: it does."""
     if not real:
         return Calibrated.NO_COUNT
     if sent.media:
@@ -348,7 +348,7 @@ def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calib
 
 
 def _real_tokens(call: UsageCall, sent: Returned) -> int:
-    """The whole prompt's tokens; 0 if they were not told."""
+    """The whole prompt's tokens; 0 if they were not reported."""
     if call.input_tokens is None:
         return 0
     apart = (call.cached_tokens or 0) + (call.cache_write_tokens or 0)
@@ -363,14 +363,14 @@ def _counted_apart(call: UsageCall, sent: Returned) -> bool:
     return call.counting is InputCounting.WITHOUT_CACHED
 
 
-def _refusal_of(told: RefusalTold) -> Refusal:
+def _refusal_of(reported: ReportedRefusal) -> Refusal:
     """What a refusal teaches: the message's numbers, and the agent's own limit before the message's."""
-    read = read_refusal(told.message)
-    if not told.limit:
+    read = read_refusal(reported.message)
+    if not reported.limit:
         return read
-    return replace(read, limit=told.limit, input_only=read.input_only and told.limit == read.limit)
+    return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
 
 
-def told_tokens(raw: int, factor: float) -> int:
-    """Raw tokens as the agent is told them."""
+def calibrated_tokens(raw: int, factor: float) -> int:
+    """Raw tokens as answers have them."""
     return math.ceil(raw * factor - ROUNDING)

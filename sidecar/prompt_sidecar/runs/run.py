@@ -81,11 +81,11 @@ class Run:
         """Calls that work on it or wait for it; the table's lock guards it."""
         self.ended = False
         self.torn = False
-        """Whether a call was stopped in the middle of changing the memory, which is then made anew by the next one."""
+        """Whether a call was stopped in the middle of changing the memory, which the next one then makes again."""
         self.registered = False
         """Whether it was counted among the runs that began."""
-        self.told_iteration = 0
-        """Of the last answer; what was decided up to there has been told, though the memory of it may be gone."""
+        self.answered_iteration = 0
+        """Of the last answer; decisions up to there were reported, though the memory of them may be gone."""
         self.tokens: TokenFigures | None = None
         self.cache: CacheFigures | None = None
         self.sent_total = 0
@@ -106,7 +106,7 @@ class Run:
         self.history.drop_index()
 
     def kept(self) -> Kept:
-        """What the run keeps beside its originals, estimated, in constant time; may be asked without its lock."""
+        """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""
         memory, recorded = self.memory, self.history.figures()
         received = memory.received
         caches = recorded.index_bytes if recorded.passages else 0
@@ -120,7 +120,7 @@ class Run:
     def sum_up(self, answer: TrimAnswer) -> None:
         """Take an answer into the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
-        self.told_iteration = answer.iteration
+        self.answered_iteration = answer.iteration
         self.sent_total += answer.tokens.before
         self.returned_total += answer.tokens.after
 

@@ -1,4 +1,4 @@
-"""The use cases: trim a prompt, recall what left it, keep tasks, tell a run's figures, end a run.
+"""The use cases: trim a prompt, recall what left it, keep tasks, report a run's figures, end a run.
 
 `Runs` holds every run that this process has seen, each with a lock of its own, and the stash that they share. It is
 free of I/O: the clock, the key and the counter are passed in, requests and answers are the data of `facts/`.
@@ -78,7 +78,7 @@ class Runs:
             recall: bounds of recall by the model.
             nonce: gives the random part of a fence; None: the system's randomness.
             key_lasts: whether another process may have had the key, as one that is configured; not a random one.
-            wall: seconds since the epoch, only for figures that are told; None: `clock` gives them.
+            wall: seconds since the epoch, only for the figures of runs; None: `clock` gives them.
         """
         self._clock, self._wall = clock, wall or clock
         self._lane = Lane(perf_counter)
@@ -239,7 +239,7 @@ class Runs:
         if run is None:
             raise RunUnknown(UNKNOWN_RUN, field="run_id")
         with Pace(check, self._lane) as pace, pace.holding(run.lock):
-            return self._told(run, run_id)
+            return self._figures(run, run_id)
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
@@ -250,13 +250,13 @@ class Runs:
             if run.ended:
                 return None
             run.ended = True  # from here on nobody finds it; calls that wait for its lock begin a new one
-            figures = self._told(run, run_id)
+            figures = self._figures(run, run_id)
             self.stash.forget(run.stash_key)
             self._table.remove(caller, run_id, run)
         self._table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
         return figures
 
-    def _told(self, run: Run, run_id: str) -> RunFigures:
+    def _figures(self, run: Run, run_id: str) -> RunFigures:
         """A run's figures with its times as a reader's watch has them."""
         ahead = self._wall() - self._clock()
         figures = run.figures(run_id)

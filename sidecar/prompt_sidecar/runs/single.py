@@ -2,7 +2,7 @@
 
 It gets a memory of its own for the one call, as a history of one message, so the run's history and what was decided
 about it stay as they are. What the run shares with it are the stash and the record that search reads: there the result
-stands at the iteration that the run has come to. Its ids follow from the run and the content, so the same result has
+belongs to the run's current iteration. Its ids follow from the run and the content, so the same result has
 the same ids however often it comes. No text of ours is written, since a result is no place for it.
 
 When the capped result comes back inside a prompt it is ordinary text there, marker and all; its ids remain good.
@@ -48,7 +48,7 @@ _SPACE: Final = b" \t\r\n"
 
 
 class StoreAtIteration(LaterStore):
-    """Stores nothing until `commit`, and tells the history the iteration that the run has come to."""
+    """Stores nothing until `commit`, and records at the run's current iteration."""
 
     def __init__(self, stash: Stash, run: Run, caller: str) -> None:
         """As LaterStore."""

@@ -13,7 +13,7 @@ from prompt_sidecar.tokens import Counter
 
 
 class Stopwatch:
-    """Measures one call. Also counts for it, so that counting is told apart."""
+    """Measures one call. It also counts for it, so that counting is a phase of its own."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter

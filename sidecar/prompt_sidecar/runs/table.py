@@ -55,7 +55,7 @@ class RunTable:
         self._budget = MemoryBudget(limits.memory_bytes)
         self._to_index: OrderedDict[Run, None] = OrderedDict()
         self.bounds: Counts[str] = Counts()
-        """Bounds that were reached where no caller is told."""
+        """Bounds that were reached and no caller got an error."""
         self.events: Counts[Event] = Counts()
         self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock, bounds=self.bounds)
 

@@ -17,7 +17,13 @@ from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.runs.drafts import Drafts
-from prompt_sidecar.runs.reported_usage import InForce, Returned, told_cache, told_figures, told_tokens
+from prompt_sidecar.runs.reported_usage import (
+    InForce,
+    Returned,
+    calibrated_cache,
+    calibrated_figures,
+    calibrated_tokens,
+)
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore, RunStore
 from prompt_sidecar.runs.single import StoreAtIteration, as_edits, open_single, trim_single
@@ -96,7 +102,7 @@ class Trimming:
             revision,
             self._served(run, opened, revision),
             check,
-            since=run.told_iteration if opened.continues else 0,
+            since=run.answered_iteration if opened.continues else 0,
         )
         store = (LaterStore if copied else RunStore)(self._table.stash, run, call.caller)
         try:
@@ -166,8 +172,8 @@ class Trimming:
         if sent:
             return Served(revision=revision if revision is not None else self._opener.revision(sent, run.memory))
         # What another process returned is known by a key that both have; in another format it was another prompt.
-        anew = not opened.continues and len(run.memory.ledger) > 0
-        return Served(iterations=0) if anew or not (run.calls or self._key_lasts) else None
+        begun_again = not opened.continues and len(run.memory.ledger) > 0
+        return Served(iterations=0) if begun_again or not (run.calls or self._key_lasts) else None
 
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent."""
@@ -250,9 +256,9 @@ class Trimming:
 def _announced(answer: TrimAnswer, opened: Opened, in_force: InForce, factors: Factors) -> TrimAnswer:
     """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
     factor = factors.text
-    tokens = replace(told_figures(answer.tokens, in_force, factor), window_assumed=opened.window_assumed)
+    tokens = replace(calibrated_figures(answer.tokens, in_force, factor), window_assumed=opened.window_assumed)
     if opened.call.side_call or not answer.size:
         return replace(answer, tokens=tokens)
     # A factor of one leaves every figure as it is.
-    size = answer.size if factor == 1 else answer.size.scaled(partial(told_tokens, factor=factor))
-    return replace(answer, tokens=tokens, cache=told_cache(answer.cache, tokens), size=size)
+    size = answer.size if factor == 1 else answer.size.scaled(partial(calibrated_tokens, factor=factor))
+    return replace(answer, tokens=tokens, cache=calibrated_cache(answer.cache, tokens), size=size)

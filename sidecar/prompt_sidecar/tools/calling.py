@@ -108,7 +108,7 @@ class Backend(Protocol):
 def call_tool(call: ToolCall, backend: Backend, shown_before: ShownBefore) -> ToolAnswer:
     """Run the tool that a model chose. A retry, by its request id, gets the answer that was given before.
 
-    Raises only what the backend raises beside InvalidRequest and RunUnknown, such as DeadlinePassed.
+    Raises only what the backend raises other than InvalidRequest and RunUnknown, such as DeadlinePassed.
     """
     kept = shown_before.answered(call.request_id)
     if kept is not None:
@@ -269,5 +269,5 @@ def _times(number: int) -> str:
 
 
 def _plain(sentence: str) -> str:
-    """A sentence as it stands in a label: without its full stop."""
+    """A sentence as a label has it: without its full stop."""
     return sentence.removesuffix(".")

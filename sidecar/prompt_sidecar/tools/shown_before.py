@@ -1,8 +1,8 @@
 """What a model was shown by recall, so that a loop of retrieve, trim, retrieve ends.
 
 Such a loop once ran for 24 minutes: what was recalled was elided again, and asked for again. Two counts bound it. The
-same range of the same content is shown a few times, then the model is told that it has had it. And as a loop may ask
-for a slightly different range each time, all that is shown of one content stays within four times its bytes and one
+same range of the same content is shown a few times; after that the answer is a sentence that says so. And as a loop may
+ask for a slightly different range each time, all that is shown of one content stays within four times its bytes and one
 page. Beyond, an ask costs one short sentence.
 
 A call that is retried is no repetition: its answer is kept for a while and given again.
@@ -31,13 +31,13 @@ CONTENTS: Final = 16_384
 CALLS: Final = 64
 """Calls whose answers are kept: a retry comes within seconds, and no agent makes so many calls in them."""
 CALLS_BYTES: Final = 131_072
-"""Bytes of answers kept, beside the last: four full pages or many short answers. A page is held twice, as text and as
-facts; a thousand runs then keep 128 MB at the most."""
+"""Bytes of answers kept, apart from the last: four full pages or many short answers. A page is held twice, as text and
+as facts; a thousand runs then keep 128 MB at the most."""
 
 _RANGE_BYTES: Final = 200
 _CONTENT_BYTES: Final = 215
 _CALL_BYTES: Final = 1_000
-"""What a range, a content and an answer take beside their texts."""
+"""What a range, a content and an answer take in addition to their texts."""
 
 Range = tuple[str, Selection, int]
 """A stash id, what of it was asked for, and from which offset on."""

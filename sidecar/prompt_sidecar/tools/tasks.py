@@ -166,7 +166,7 @@ def _checked(text: str, field: str) -> str:
     if text.isprintable():
         return text
     if any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidRequest(f"{field} holds half a character; accepted: Unicode text", field=field)
+        raise InvalidRequest(f"{field} has a lone surrogate; accepted: Unicode text", field=field)
     unseen = sum(not character.isprintable() for character in text)
     if unseen > MAX_UNSEEN:
         raise InvalidRequest(

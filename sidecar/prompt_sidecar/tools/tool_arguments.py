@@ -233,7 +233,7 @@ def _tools(call: Members) -> frozenset[str]:
 
 
 def _number(call: Members, name: str, accepted: str, *, end: bool = False) -> int:
-    """A count, 0 if it is left out. `end`: -1 stands for the end, which is 0 as well."""
+    """A count, 0 if it is left out. `end`: -1 means the end, which is 0 as well."""
     value = _alone(call.get(name))
     if _left_out(value):
         return 0

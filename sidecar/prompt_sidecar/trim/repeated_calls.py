@@ -39,7 +39,7 @@ from prompt_sidecar.prompt.items import Item, ItemKind, Message
 from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
-MOST_TOLD: Final = 100
+MOST_LISTED: Final = 100
 """Repetitions that one answer lists, the newest: a process that takes over a long run finds all of them at once, and
 the run's figures count them. A prompt brings rarely more than the results of one iteration."""
 

@@ -3,7 +3,7 @@
 The agent may send its untrimmed history, the trimmed prompt that it got, or a mix. A sent message is the next one of
 the history if it decodes to that message as it first came, or to a form in which the sidecar returned it; messages
 that were dropped may be absent. Nothing is recognised by looking for markers in text. Where neither holds, the agent
-has rewritten or branched its history: what follows is forgotten and taken anew.
+has rewritten or branched its history: what follows is forgotten and taken as new.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, Read, Row
 
 LOOK_AHEAD: Final = 64
-"""Messages that are looked at to tell whether dropped ones were sent; as many alike in a row are rare in real runs."""
+"""Messages that are looked at to find out whether dropped ones were sent; so many alike in a row are rare."""
 
 
 def align(
@@ -89,7 +89,7 @@ def _find(
         return next((place for place in between if matches(identity, place)), -1)
     if not present:
         return live
-    # Trimmed calls look alike where ids are empty, so the message can be either. What follows tells.
+    # Trimmed calls look alike where ids are empty, so the message can be either. What follows decides.
     with_dropped = without = 0
     place = expected
     for read in reads[index : index + LOOK_AHEAD]:

@@ -24,7 +24,7 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
 from prompt_sidecar.trim.policy import FitStage
-from prompt_sidecar.trim.repeated_calls import MOST_TOLD
+from prompt_sidecar.trim.repeated_calls import MOST_LISTED
 from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.frame import Framed
 from prompt_sidecar.turn.memory import Memory
@@ -84,7 +84,7 @@ def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> 
         not_stashable=ledger.not_holdable,
         phases=Phases(),
         size=result.size,
-        repeated=result.repetitions[-MOST_TOLD:],
+        repeated=result.repetitions[-MOST_LISTED:],
         news=result.news,
         model=opened.model,
         thinking_invalid_from=_invalid_from(opened, framed),
@@ -100,7 +100,7 @@ def _invalid_from(opened: Opened, framed: Framed) -> int | None:
         return 0
     ledger = opened.memory.ledger
     changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
-    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text stands after that
+    inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text follows that
     return min((*changed, *inside), default=None)
 
 

@@ -1,8 +1,8 @@
-"""What stands around the history in a returned prompt: the body's own head and tail, and our own text.
+"""What surrounds the history in a returned prompt: the body's own head and tail, and our own text.
 
-Which text stands where is the format's `Placement`: in a system message before the history or inside it, in the body's
-system member, or, where a bare array has none, with the agent, which is handed the texts. A note stands only after the
-history, as nothing else changes at each call. Our text of earlier calls is taken out of the system member in any case.
+Which text is placed where is the format's `Placement`: in a system message before the history or inside it, or in the
+body's system member; where a bare array has none, the texts are returned to the agent. A note is placed only after the
+history, as it changes at each call. Our text of earlier calls is removed from the system member in any case.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class OwnTexts:
     note: str = ""
 
     def tokens(self, count: Callable[[str], int]) -> int:
-        """Tokens of the texts with what stands around them."""
+        """Tokens of the texts with their framing."""
         present = [text for text in (self.directives, self.dropped, self.registry, self.note) if text]
         return sum(count(text) + PER_MESSAGE for text in present)
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where among the live records our messages stand."""
+    """Where among the live records our messages are placed."""
 
     dropped: int
     registry: int
@@ -58,7 +58,7 @@ class Framed:
     sent_system: bytes | None = None
     """That member as it was sent, without our text."""
     places: Places = field(default_factory=lambda: Places(0, 0))
-    """Where our messages stand among the live records."""
+    """Where our messages are placed among the live records."""
 
 
 def frame(
@@ -75,11 +75,11 @@ def frame(
     """Put the returned prompt together.
 
     Args:
-        split: the body that was sent, for what stands around its messages.
+        split: the body that was sent, for what surrounds its messages.
         system: its leading system messages, without ours.
         parts: the live records.
         texts: our own text.
-        places: where it stands among the live records.
+        places: where it is placed among the live records.
         format_: the format.
         is_own_text: whether a text of the system prompt is one of ours, sent back.
         drop_invalid: whether to ask the provider to drop thinking that is not valid under the prompt.
@@ -107,7 +107,7 @@ def frame(
 
 
 def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list[OwnText]:
-    """What of our text stands in no message."""
+    """Our texts that are in no message."""
     outside = Stands.OUTSIDE
     written = [(OwnTextKind.DIRECTIVES, texts.directives)] if placement.directives is outside else []
     if placement.lists is outside:
@@ -115,7 +115,7 @@ def _outside(texts: OwnTexts, placement: Placement, place: OwnTextPlace) -> list
     return [OwnText(kind, place, -1, text) for kind, text in written if text]
 
 
-def _with_messages(  # noqa: PLR0917 - what stands where, in the order of the prompt
+def _with_messages(  # noqa: PLR0917 - what is placed where, in the order of the prompt
     system: Sequence[bytes],
     parts: list[bytes],
     texts: OwnTexts,

@@ -1,4 +1,4 @@
-"""What one call brings that no earlier answer of its run has told, gathered while the call is served.
+"""What one call brings that no earlier answer of its run has reported, gathered while the call is served.
 
 A run may give its memory up and make it again from the next prompt; what it then decides once more is no news. So where
 the memory was empty, only what was decided after the run's last answer counts.
@@ -17,7 +17,7 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.repeated_calls import Repetition
 
 _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
-"""Clipped arguments become empty arguments, in which no id can stand; opaque items are never clipped by themselves; and
+"""Clipped arguments become empty arguments, without room for an id; opaque items are never clipped by themselves; and
 reasoning leaves no label."""
 _MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
 
@@ -27,7 +27,7 @@ class Gathered:
     """News so far."""
 
     since: int = 0
-    """Iteration up to which decisions have been told."""
+    """Iteration up to which decisions have been reported."""
     trims: list[Trim] = field(default_factory=list)
     advertised: int = 0
     whole: int = 0
@@ -62,15 +62,15 @@ class Gathered:
             if last is None:
                 entry = record.entries[trim.item_index]
                 # What is dropped or clipped now may have been trimmed less before the memory was given up.
-                told = entry.full_tokens - entry.tokens_at(self.since)
-                new.append(replace(trim, tokens_saved=trim.tokens_saved - told) if told else trim)
+                reported = entry.full_tokens - entry.tokens_at(self.since)
+                new.append(replace(trim, tokens_saved=trim.tokens_saved - reported) if reported else trim)
             elif trim.tokens_saved > last.tokens_saved or trim.action is not last.action:
                 new.append(replace(trim, tokens_saved=max(0, trim.tokens_saved - last.tokens_saved)))
         self.trims += new
         return new
 
     def show(self, new: Sequence[Trim], entries: Sequence[StashEntry], ledger: Ledger, shown: set[str]) -> None:
-        """Ids are shown: by the markers of new trims, and by the registry's entries where it was written anew."""
+        """Ids are shown: by the markers of new trims, and by the registry's entries where it was written again."""
         for trim in new:
             entry = ledger.records[trim.message_index].entries[trim.item_index]
             marked = trim.action in _MARKED and trim.kind not in _WITHOUT_MARKER and entry.advertised

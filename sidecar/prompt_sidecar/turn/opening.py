@@ -1,7 +1,7 @@
 """Opening a prompt: what it is, and what is in force for it, found once and before anything of its run changes.
 
 A body that differs from the run's others in its format, or in what decides the variant of one, is another history:
-where our own text stands is not the same in both. A side call is a slice of the run's, whatever stands around it.
+our own text is not placed alike in both. A side call is a slice of the run's history, whatever surrounds it.
 
 The limit is the least of the window that the agent asks for and the one that the model is known to have, less what is
 kept for the answer.
@@ -91,7 +91,8 @@ class Work:
     opened: Opened
     inputs: Inputs
     room: Room
-    told: Told
+    shown: Told
+    """What the note and the registry's end show in addition to what was trimmed."""
     count: Count
     count_many: CountMany
     revision: Revision | None = None
@@ -107,7 +108,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What the call that opens a prompt brings beside it."""
+    """What the call that opens a prompt brings in addition to it."""
 
     counting: Callable[[str], CountMany]
     """For an encoding what counts each of some texts."""

@@ -1,6 +1,6 @@
-"""The sidecar's own text of one run: what stands in its prompts now, and what it recognises when it comes back.
+"""The sidecar's own text of one run: what its prompts hold now, and what it recognises when it comes back.
 
-Directives are chosen at the first call and never change. Registry and placeholder are written anew when the prefix
+Directives are chosen at the first call and never change. Registry and placeholder are written again when the prefix
 changes anyway; the note at every call. All of them are functions of the ledger (and of the open tasks, which a process
 that dies takes with it), so a process that has replayed the fold writes the same.
 """
@@ -35,7 +35,7 @@ class OwnState:
     entries: Sequence[StashEntry] = ()
     """The registry as facts."""
     note_tokens: int = 0
-    """Of the note, with what stands around it."""
+    """Of the note, with its framing."""
     _standing_tokens: int = 0
     _lines: dict[str, tuple[own_text.RegistryLine, StashEntry]] = field(default_factory=dict)
     """The registry's lines, by id, each with its entry."""
@@ -60,7 +60,7 @@ class OwnState:
 
     @property
     def tokens(self) -> int:
-        """Of all texts, with what stands around them."""
+        """Of all texts, with their framing."""
         return self._standing_tokens + self.note_tokens
 
     @property
@@ -100,8 +100,8 @@ class OwnState:
             dead: ids that can no longer be retrieved.
             recall: whether the model can recall: without it nothing is written.
             closing: what the registry ends with where there is no note; see `own_text.closing`.
-            lists: whether registry and placeholder are written anew, as the prefix changes anyway.
-            until: the last iteration whose trims the registry tells; None: all.
+            lists: whether registry and placeholder are written again, as the prefix changes anyway.
+            until: the last iteration whose trims the registry lists; None: all.
             registry_room: tokens that the registry may take, where it is that of an earlier call.
         """
         before = self.texts

@@ -1,7 +1,7 @@
 """How much of the prompt returned last the present one begins with: what a provider's prompt cache can keep.
 
-Compared are decisions, not bytes: an agent that spells its history anew at each call has a cold cache of its own
-making. What stands before the history (system prompt, tools, our directives) comes first in every provider's cache; if
+Compared are decisions, not bytes: an agent that spells its history differently at each call has a cold cache of its own
+making. What precedes the history (system prompt, tools, our directives) comes first in every provider's cache; if
 it differs, nothing is kept.
 """
 
@@ -23,11 +23,11 @@ class Prefix:
     """A returned prompt, as far as the next one is compared with it."""
 
     agents: tuple[object, ...] = ()
-    """Of what stands before the history, the agent's part: tools, system prompt, leading system messages."""
+    """Of what precedes the history, the agent's part: tools, system prompt, leading system messages."""
     texts: OwnTexts = field(default_factory=OwnTexts)
     """Our texts but the note."""
     places: Places = field(default_factory=lambda: Places(0, 0))
-    """Where among the live records placeholder and registry stand."""
+    """Where among the live records placeholder and registry are placed."""
     system_messages: int = 0
     """The agent's own leading ones."""
     overhead: int = 0
@@ -36,7 +36,7 @@ class Prefix:
     """Tokens of the whole prompt, the note not counted."""
 
     def head(self, placement: Placement) -> tuple[object, ...]:
-        """All that stands before the history."""
+        """All that precedes the history."""
         outside = placement.lists is Stands.OUTSIDE
         return (self.agents, self.texts.directives, outside and (self.texts.dropped, self.texts.registry))
 
@@ -66,7 +66,7 @@ class Shared(NamedTuple):
     """What a prompt has in common with the one before it."""
 
     first_changed: int
-    """Index of the first message that differs; -1: what stands before the messages does, or there was no prompt."""
+    """Index of the first message that differs; -1: what precedes the messages does, or there was no prompt."""
     kept: int
     """Tokens before it."""
 
@@ -85,7 +85,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
         last: the one before.
         now: the prompt in hand.
         since: the history between the two.
-        placement: where our text stands in both.
+        placement: where our text is placed in both.
         opaque_factor: what tokens of encrypted text are multiplied with.
         count: counts tokens.
     """
@@ -110,7 +110,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
     stays = [since.ledger.records[index] for index in rendered.live[:position]]
     kept = now.overhead + sum(record.tokens for record in stays)
     kept += weighed(sum(record.opaque for record in stays), opaque_factor)
-    # Of our texts those that stand before the first change: in the system prompt all, else we would not be here.
+    # Of our texts those that precede the first change: in the system prompt all, else we would not be here.
     dropped = not in_messages or (not dropped_moved and position >= places.dropped)
     registry = not in_messages or (not registry_moved and position >= places.registry)
     stay = OwnTexts(
@@ -125,5 +125,5 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
 
 
 def _moved(last: tuple[str, int], now: tuple[str, int]) -> bool:
-    """Whether a text of ours is another one, or stands elsewhere."""
+    """Whether a text of ours is another one, or is placed elsewhere."""
     return now[0] != last[0] or (bool(now[0]) and now[1] != last[1])

@@ -27,7 +27,7 @@ SYSTEM: Final = -2
 class Read(NamedTuple):
     """One message as it was sent.
 
-    A tuple: each new message makes two, and a frozen dataclass is three times as dear to make.
+    A tuple: each new message makes two, and a frozen dataclass takes three times as long to make.
     """
 
     identity: bytes
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 FIRST: Final = Row(OWN, 0, 0, 0, 0)
-"""What stands before the first message."""
+"""The row before the first message's."""
 
 
 @dataclass(frozen=True, slots=True)

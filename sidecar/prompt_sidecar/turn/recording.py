@@ -36,12 +36,12 @@ _FEEDBACK: Final = {
     Annotation.REPETITION_WARNING: Feedback.REPETITION,
 }
 _SEPARATORS: Final = "_.-/:"
-"""What stands between a prefix and a tool's name where an agent serves several sources of tools."""
+"""What separates a prefix from a tool's name where an agent serves several sources of tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What is said of one message from outside it."""
+    """What agent and policy say about one message."""
 
     policy: Policy
     pinned: bool = False
@@ -160,7 +160,7 @@ class Recorder:
 
 
 def is_own_tool(name: str) -> bool:
-    """Whether a tool is one of ours, perhaps under a prefix that tells an agent's sources of tools apart."""
+    """Whether a tool is one of ours, perhaps under a prefix that distinguishes an agent's sources of tools."""
     if not name.endswith(TOOL_NAMES):
         return False
     return name in TOOL_NAMES or any(name.endswith(own) and name[-len(own) - 1] in _SEPARATORS for own in TOOL_NAMES)

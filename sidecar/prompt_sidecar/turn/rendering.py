@@ -80,7 +80,7 @@ class Rendered:
             self.parts[place] = raw
 
     def rebuild(self) -> None:
-        """Gather the live records anew, after some were dropped or came back."""
+        """Gather the live records again, after some were dropped or came back."""
         self.live = [index for index, raw in enumerate(self.slices) if raw is not None]
         self.parts = [raw for raw in self.slices if raw is not None]
         self.size = sum(map(len, self.parts))

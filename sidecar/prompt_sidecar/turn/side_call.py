@@ -110,7 +110,7 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
 
 
 def _body(split: Split, parts: Sequence[bytes]) -> bytes:
-    """The body with its messages in their places; what stands between them stays as it is."""
+    """The body with its messages in their places; what is between them is unchanged."""
     pieces: list[bytes] = []
     at = 0
     for start, end, part in zip(split.starts, split.ends, parts, strict=True):

@@ -13,7 +13,7 @@ An agent that goes on from trimmed prompts sends less than the second line: the 
 A rewind needs no word from the ledger. Records are objects that live as long as their place in the history does, so
 those at the end that are no longer the ledger's own are the forgotten ones.
 
-What stands around a message's items (role, separators, tool names, the framing of calls and results) goes to the one
+What surrounds a message's items (role, separators, tool names, the framing of calls and results) goes to the one
 kind that the message is mostly there for; with blocks that no reader knows to OTHER. Encrypted text outside the items,
 as the signature of a call, is REASONING.
 """
@@ -63,7 +63,7 @@ _NOTHING: Final[Sums] = (0,) * len(SizeKind)
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What stands in a prompt beside its history."""
+    """What a prompt holds in addition to its history."""
 
     overhead: int
     """Tokens of system prompt, tool schemas and what opens the answer."""
@@ -89,7 +89,7 @@ def around_of(
     system_messages: int,
     own_tokens: int,
 ) -> Around:
-    """Tell what stands around a prompt's history.
+    """Measure what surrounds a prompt's history.
 
     Args:
         format_: the prompt's format.
@@ -127,7 +127,7 @@ class SizeTracker:
     """For records that a decision has changed, what they last added to `_returned`; others add what they came as."""
 
     def measure(self, ledger: Ledger, around: Around, limit: int, opaque_factor: float = 1.0) -> HistorySize:
-        """Take in what has happened since the last call, and tell the size.
+        """Take in what has happened since the last call, and return the size.
 
         Call it once for each prompt, after the last decision is written and before `ledger.dirty` is cleared.
         """
@@ -244,7 +244,7 @@ def kind_of(entry: Entry, record: Record) -> SizeKind:
 
 
 def _home(record: Record) -> SizeKind:
-    """The kind that takes what stands around a message's items."""
+    """The kind that takes what surrounds a message's items."""
     if any(entry.kind is ItemKind.OPAQUE for entry in record.entries):
         return SizeKind.OTHER
     if record.calls:

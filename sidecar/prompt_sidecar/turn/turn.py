@@ -74,7 +74,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one prompt came to. Tokens, raw."""
+    """Result of taking one prompt. Tokens, raw."""
 
     framed: Framed
     own_tokens: int
@@ -137,17 +137,17 @@ class _Turn:
         applied = self._extend()
         changed_from = min(changed_from, known)
         dirty = ledger.dirty
-        anew = ledger.listings != last.listings or last.recall != inputs.recall
+        relist = ledger.listings != last.listings or last.recall != inputs.recall
         self._put_originals()
         drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
         rewritten, cut = changed_from < known, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
-        if dirty or anew or changed_from < known or not memory.own.chosen or applied is True:
+        if dirty or relist or changed_from < known or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and ledger.batches == memory.sealed_batches
             # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
-            lists = anew or (rewritten and moved) or applied is True
+            lists = relist or (rewritten and moved) or applied is True
             self._write(lists=lists, then=self._work.revision if as_then else None)
         self._note()
         framed = self._frame()
@@ -207,9 +207,9 @@ class _Turn:
         return changed
 
     def _carried(self, before: Received) -> Sequence[Row]:
-        """Rows of the messages that are the same bytes as in the last prompt and stand for the same ones.
+        """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
 
-        Trimmed messages can look alike, so where one was dropped the same bytes may stand for the next one; but not in
+        Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in
         a prompt that has all of the last one and goes on from there.
         """
         same, records = self._body.same, self._ledger.records
@@ -247,7 +247,7 @@ class _Turn:
         applied = None
         try:
             if (work.revision is not None and not len(self._ledger)) or self._served is not None:
-                # What it says is said of a whole history: up to there nothing may be decided, nor can a call end.
+                # It describes a whole history: up to there nothing may be decided, nor can a call end.
                 pending = self._append(first_new, last)
                 if self._bound:
                     self._find_foreign(pending)
@@ -383,7 +383,7 @@ class _Turn:
                 memory.own.choose(DIRECTIVES[sealed.directives])
                 memory.sealed_batches = ledger.batches
                 if applied:
-                    self._brought.news.since = ledger.iteration  # what it brings was decided, and told, elsewhere
+                    self._brought.news.since = ledger.iteration  # what it brings was decided, and reported, elsewhere
         return applied
 
     # -- stash and render --------------------------------------------------------------------------------------------
@@ -428,7 +428,7 @@ class _Turn:
     # -- our own text ------------------------------------------------------------------------------------------------
 
     def _write(self, *, lists: bool, then: Revision | None) -> None:
-        """Write anew what depends on decisions; the lists with the room of an earlier call, where they are its own."""
+        """Write again what depends on decisions; the lists with the room of an earlier call, where they are its own."""
         memory, ledger, own, work = self._memory, self._ledger, self._memory.own, self._work
         new = self._list_trims()
         room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
@@ -443,7 +443,7 @@ class _Turn:
             self._count,
             tuple if self._bound else self._store.dead,
             recall=work.inputs.recall,
-            closing=own_text.closing(work.told, room, self._count) if room else ("", ""),
+            closing=own_text.closing(work.shown, room, self._count) if room else ("", ""),
             lists=lists,
             until=ledger.stuck or None if inside else ledger.listed,
             registry_room=then.registry_room if then is not None else None,
@@ -456,11 +456,11 @@ class _Turn:
         note, work = "", self._work
         if work.inputs.recall and self._has_tail():
             labelled = self._memory.listed.labelled
-            note = own_text.note(self._ledger, labelled, work.told, work.room.note, self._count)
+            note = own_text.note(self._ledger, labelled, work.shown, work.room.note, self._count)
         self._memory.own.tail(note, self._count)
 
     def _has_tail(self) -> bool:
-        # A note that is gone at the next call would stand before thinking that is bound to it.
+        # A note that is gone at the next call would precede thinking that is bound to it.
         takes_note = self._format.placement.takes_note and not self._bound
         return takes_note and self._opened.policy.note_place is NotePlace.TAIL
 
@@ -518,7 +518,7 @@ class _Turn:
         )
 
     def _around(self, framed: Framed) -> Around:
-        """What stands around the history, as its size is measured."""
+        """What surrounds the history, for the measure of its size."""
         memory, body, format_ = self._memory, self._body, self._format
         return around_of(
             format_,
@@ -531,7 +531,7 @@ class _Turn:
         )
 
     def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
-        """Our texts without those that may not stand in their place: between a user's message and the model's.
+        """Our texts without those whose place is not allowed: between a user's message and the model's.
 
         That a place is wrong is as sticky as the place.
         """

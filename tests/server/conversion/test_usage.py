@@ -11,7 +11,7 @@ from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,
-    RefusalTold,
+    ReportedRefusal,
     UsageAnswer,
     UsageCall,
     UsageOutcome,
@@ -37,12 +37,12 @@ def test_a_request_becomes_a_call() -> None:
         refusal=Refusal(message="too long", limit=8_192),
         revision=b"revision",
     )
-    refusal = RefusalTold("too long", 8_192)
+    refusal = ReportedRefusal("too long", 8_192)
     counting = InputCounting.WITHOUT_CACHED
     assert UsageCall("me", "run", "gpt-4o", 1_000, 0, 5, 7, counting, refusal, b"revision") == usage_call(sent, "me")
     plain = UsageCall("me", "run", input_tokens=3)
     assert plain == usage_call(Request(run_id="run", input_tokens=3), "me")
-    assert RefusalTold() == usage_call(Request(run_id="run", refusal=Refusal()), "me").refusal
+    assert ReportedRefusal() == usage_call(Request(run_id="run", refusal=Refusal()), "me").refusal
 
 
 def test_a_long_message_is_cut() -> None:

@@ -9,7 +9,7 @@ from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
     InputCounting,
-    RefusalTold,
+    ReportedRefusal,
     UsageAnswer,
     UsageCall,
     UsageOutcome,
@@ -82,7 +82,7 @@ def usage_response(answer: UsageAnswer) -> usage_pb2.ReportUsageResponse:
     )
 
 
-def _refusal(refusal: usage_pb2.PromptRefusal) -> RefusalTold:
+def _refusal(refusal: usage_pb2.PromptRefusal) -> ReportedRefusal:
     if refusal.limit:
         check_number("refusal.limit", refusal.limit, LEAST_TOKENS, MOST_TOKENS)
-    return RefusalTold(refusal.message[:MOST_CHARACTERS], refusal.limit)
+    return ReportedRefusal(refusal.message[:MOST_CHARACTERS], refusal.limit)
