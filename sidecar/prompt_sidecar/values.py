@@ -286,7 +286,7 @@ def secret(least_characters: int) -> Kind:
 
 
 def split_address(value: str) -> tuple[str, int]:
-    """Split `host:port`; an IPv6 host stands in brackets.
+    """Split `host:port`; an IPv6 host is in brackets.
 
     Raises:
         ValueError: it is not of that form, or the port is over 65,535.

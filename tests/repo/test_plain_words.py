@@ -27,8 +27,12 @@ CLEAN = (
     ),
     *(f"docs/{page}.md" for page in ("performance", "python-client", "reasoning", "recall", "trimming", "windows")),
     "docs/runbooks/*.md",
+    "docs/policy.md",
+    "docs/settings.md",
     "protos/prompt_sidecar/v1/*.proto",
+    "sidecar/prompt_sidecar/cli/*.py",
     "sidecar/prompt_sidecar/client/**/*.py",
+    "sidecar/prompt_sidecar/config/*.py",
     "sidecar/prompt_sidecar/errors.py",
     "sidecar/prompt_sidecar/facts/*.py",
     "sidecar/prompt_sidecar/prompt/*.py",
@@ -40,6 +44,7 @@ CLEAN = (
     "sidecar/prompt_sidecar/tools/*.py",
     "sidecar/prompt_sidecar/trim/*.py",
     "sidecar/prompt_sidecar/turn/*.py",
+    "sidecar/prompt_sidecar/values.py",
 )
 """Files that are checked."""
 WORDS = {

@@ -214,7 +214,7 @@ def _probe(asked: argparse.Namespace) -> int:
     from prompt_sidecar.cli.probe import probe
 
     found = probe(address, asked.timeout)
-    print(f"{address}: {found.told}", file=sys.stdout if found.answered else sys.stderr)
+    print(f"{address}: {found.words}", file=sys.stdout if found.answered else sys.stderr)
     return EXIT_OK if found.serves else EXIT_FAILED
 
 

@@ -13,7 +13,7 @@ from prompt_sidecar.trim.policy import KNOBS
 from prompt_sidecar.trim.presets import DEFAULT_PRESET, EXPLAINED
 
 WIDTH: Final = 110
-"""Columns of what is printed: it fits beside other windows, and the table of four presets needs most of it."""
+"""Columns of what is printed: it fits next to other windows, and the table of four presets needs most of it."""
 MARK: Final = "*"
 """Stands behind a value that differs from that of the default preset."""
 

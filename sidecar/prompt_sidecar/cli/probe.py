@@ -33,7 +33,7 @@ _WHY = {
 class Found:
     """What a probe found: what to print, and whether the server serves."""
 
-    told: str
+    words: str
     answered: bool = False
     serves: bool = False
 
@@ -54,7 +54,7 @@ def probe(address: str, timeout: float) -> Found:
 
 
 def _unreachable(address: str, timeout: float) -> str | None:
-    """Why nothing can be connected to there; None: something can, or only gRPC can tell."""
+    """Why nothing can be connected to there; None: something can, or only gRPC knows the address's spelling."""
     try:
         _connected(address, timeout).close()
     except TimeoutError:

@@ -1,7 +1,7 @@
 """Replay of a recorded run: the client that an agent would be.
 
 The prompt of a turn is the messages before an assistant message, as an agent sends its whole history again at each
-call; the last prompt is all of them. Each goes through a real server, and what comes back is told turn by turn. What a
+call; the last prompt is all of them. Each goes through a real server, and the answers are shown turn by turn. What a
 prompt costs where prefixes are cached is one price for a token that the last prompt began with as well, and another for
 any other; where nothing is cached both are 1.
 """
@@ -61,7 +61,7 @@ class Prices:
 
 
 class _Head(msgspec.Struct):
-    """What tells whose a message is. Items of OpenAI's responses have a type, and a role only if they are messages."""
+    """What shows who wrote a message. Items of OpenAI's responses have a type, and a role only if they are messages."""
 
     role: str = ""
     type: str = ""
@@ -109,7 +109,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn's prompt and what became of it. Tokens, except for `milliseconds`."""
+    """One turn's prompt and its answer. Tokens, except for `milliseconds`."""
 
     turn: int
     messages: int
@@ -155,9 +155,9 @@ def read_run(path: str, form: str | None) -> Run:
     try:
         raw = Path(path).read_bytes()
         text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
-        told = text.lstrip()[:1] == b"["
+        bare = text.lstrip()[:1] == b"["
         file = (
-            _File(msgspec.json.decode(text, type=list[msgspec.Raw])) if told else msgspec.json.decode(text, type=_File)
+            _File(msgspec.json.decode(text, type=list[msgspec.Raw])) if bare else msgspec.json.decode(text, type=_File)
         )
         messages = [bytes(message) for message in file.messages]
         heads = [msgspec.json.decode(message, type=_Head) for message in messages]
@@ -223,17 +223,17 @@ def show(turns: Iterable[Turn], total: int, prices: Prices, *, as_json: bool, ou
     """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
     if not as_json:
         out.write(_HEADER + "\n")
-    told: list[Turn] = []
+    shown: list[Turn] = []
     moving = progress.isatty() and not out.isatty()
     for turn in turns:
-        told.append(turn)
+        shown.append(turn)
         out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
         if moving:
             progress.write(f"\rturn {turn.turn} of {total}")
             progress.flush()
     if moving:
         progress.write("\n")
-    summary = summarise(told, prices)
+    summary = summarise(shown, prices)
     out.write((json.dumps({"summary": asdict(summary)}) if as_json else _summary_lines(summary)) + "\n")
     out.flush()
     return summary
@@ -344,7 +344,7 @@ _SIGNS: Mapping[str, tuple[bytes, ...]] = {
     "bedrock_converse": (b'"toolUse"', b'"toolResult"'),
     "ai_sdk": (b'"tool-call"', b'"tool-result"'),
 }
-"""What stands in the messages of one format that call tools, and hardly in another's."""
+"""What is found in the messages of one format that call tools, and hardly in another's."""
 
 
 def _guess(text: bytes) -> str:

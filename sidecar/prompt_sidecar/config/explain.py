@@ -17,20 +17,21 @@ from prompt_sidecar.trim.policy import AS_GENERAL, KNOBS, AgeStage, FitStage, No
 from prompt_sidecar.trim.presets import preset
 
 NARROW: Final = 0.2
-"""Marks nearer than this are told: on recorded runs, marks 0.2 apart cost a fifth more than marks 0.4 apart."""
+"""The distance of the marks below which there is a warning: on recorded runs, marks 0.2 apart cost a fifth more than
+marks 0.4 apart."""
 NO_MARGIN: Final = 0.99
-"""A high-water mark above this is told: of estimates that reports have corrected, 95 of 100 err by 0.7 % at most."""
+"""The high-water mark above which there is a warning: 95 of 100 corrected estimates err by at most 0.7 %."""
 BYTES_PER_TOKEN: Final = 4
 """About what English text has; for a warning, not for a count."""
 SHORT_PREFIX: Final = 4
-"""Characters; a shorter beginning is told, since people's texts may begin so too."""
+"""Characters of a prefix below which there is a warning, since people's texts may begin so too."""
 _WIDTH: Final = 116
 _NO_SHARE: Final = "fit_keep_oldest is 0"
 _NO_DISCOUNT: Final = "cached input has no discount"
 
 _KINDS: Final[Mapping[Ageing | None, str]] = {
     Ageing.ARGUMENTS: "tool calls' arguments",
-    Ageing.TEXT: "the text beside them",
+    Ageing.TEXT: "the text next to them",
     Ageing.RESULTS: "tool results",
     Ageing.SNAPSHOTS: "page snapshots",
     Ageing.IMAGES: "images",
@@ -80,16 +81,16 @@ def _age(policy: Policy) -> Iterator[str]:
     if policy.age_stage is AgeStage.ALWAYS:
         yield (
             f"At every call, whatever room there is, what is {newest} is clipped to a placeholder: tool calls' "
-            f"arguments, the text beside them, tool results, page snapshots, images{but}."
+            f"arguments, the text next to them, tool results, page snapshots, images{but}."
         )
         if policy.age_repeats:
             yield "A result that comes again, unchanged, for the same call leaves of the older one a pointer to it."
     else:
         yield f"Old is what is {newest}{but}. Nothing is clipped for its age while the prompt is small."
     feedback = any(getattr(policy, f"feedback_{kind}") for kind in Feedback)
-    told = "told by its first words or by annotations" if feedback else "told by annotations"
+    how = "recognised by its first words or by annotations" if feedback else "recognised by annotations"
     yield (
-        f"Feedback to the model, {told}, collapses {when} to one counting placeholder once it is old; the newest of "
+        f"Feedback to the model, {how}, collapses {when} to one counting placeholder once it is old; the newest of "
         "each kind stays whole."
     )
     if policy.age_hard_cap_iterations:
@@ -139,13 +140,11 @@ def _own_text(policy: Policy, limit: int) -> Iterator[str]:
         policy.registry_share,
         lambda text: len(text) // BYTES_PER_TOKEN,
     )
-    # Its places are bounds and not amounts: a registry has as many lines as there is to tell.
+    # These are upper bounds: a registry has as many lines as there are entries.
     note = room.note if policy.note_place is not NotePlace.OFF else 0
     parts = [
         "directives that never change" if room.directives else "no directives",
-        f"a registry of up to {room.registry:,} tokens, written anew at batch points"
-        if room.registry
-        else "no registry",
+        f"a registry of up to {room.registry:,} tokens, rewritten at batch points" if room.registry else "no registry",
         f"a note of up to {note:,} tokens at each call's tail" if note else "no note",
     ]
     if room.directives or room.registry or note:
@@ -207,7 +206,7 @@ def warnings(policy: Policy, given: Mapping[str, object], base: str, window: int
         policy: the policy in force.
         given: the fields that a source sets over the preset.
         base: the preset's name.
-        window: tokens of a prompt where nobody tells; for what depends on the size of a window.
+        window: tokens of the context window where the request names none; some warnings depend on it.
     """
     found = [
         f"policy.{name} is set and changes nothing: {why}"
@@ -232,13 +231,13 @@ def _stages(policy: Policy, base: str) -> Iterator[str]:
     if policy.age_stage is AgeStage.ALWAYS and policy.registry_share > 0 and policy.own_text_max_tokens:
         yield (
             "policy.registry_share is above 0 while items are clipped at every call: the registry changes each time, "
-            "and where it stands in the system prompt nothing of the prompt stays cached; set it to 0, as lean does"
+            "and where it is in the system prompt nothing of the prompt stays cached; set it to 0, as lean does"
         )
     narrow = policy.fit_high - policy.fit_low < NARROW
     if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE and narrow:
         yield (
             f"policy.fit_low, {policy.fit_low:g}, is close to fit_high, {policy.fit_high:g}: batches are small and "
-            f"often, and each writes the prompt cache anew; {max(0.01, policy.fit_high - 0.4):.2g} makes them rare"
+            f"often, and each writes the prompt cache again; {max(0.01, policy.fit_high - 0.4):.2g} makes them rare"
         )
     if fits and policy.fit_high > NO_MARGIN:
         yield (

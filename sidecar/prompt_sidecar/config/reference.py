@@ -41,7 +41,7 @@ GROUPS: Final[Sequence[Group]] = (
 
 
 def sections() -> Mapping[str, Mapping[str, Setting]]:
-    """Return the settings by table of the settings file, which is empty for those that stand before all tables."""
+    """Return the settings by table of the settings file, which is empty for those that precede all tables."""
     found: dict[str, dict[str, Setting]] = {}
     for name, declared in SETTINGS.items():
         table, _, key = name.rpartition(".")

@@ -36,7 +36,7 @@ CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, PREFIX + "DATA"})
 """Variables with the prefix that are no settings: the file's own, and the one that the tests find their data with."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
-"""Kubernetes sets these in every pod beside a Service that is named prompt-sidecar."""
+"""Kubernetes sets these in every pod next to a Service that is named prompt-sidecar."""
 
 
 class SettingsError(Exception):
