@@ -24,8 +24,9 @@ from prompt_sidecar.facts.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from prompt_sidecar.runs.reported_usage import PROMPTS, InForce, Returned, Usage, calibrated_figures, same_model
-from prompt_sidecar.tokens.calibration import Calibration
+from prompt_sidecar.runs.reported_usage import PROMPTS, Returned, Usage, same_model
+from prompt_sidecar.tokens.calibration import Calibration, InForce
+from prompt_sidecar.turn.answer import calibrated_figures
 from tests.promises.engine import CALLER, RUN_ID, Engine
 from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, OPENAI_CHAT, body, history
 
@@ -298,7 +299,7 @@ def test_another_runs_limit_is_its_own() -> None:
     refused=st.none() | st.integers(300, 1_000_000),
 )
 def test_calibrated_figures_agree_with_the_raw_ones(factor: float, limit: int, after: int, refused: int | None) -> None:
-    """What fits in raw tokens fits in the told ones, whatever factor and ceiling are in force."""
+    """What fits in raw tokens fits in the calibrated ones, whatever factor and ceiling are in force."""
     usage = usage_of(replace(SENT, tokens=1_000_000, factor=factor))
     if refused is not None:
         report(usage, refusal=ReportedRefusal(limit=refused))

@@ -23,12 +23,10 @@ only beyond `CACHE_SLACK`. After a refused prompt nothing is predicted, since it
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
-from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
 from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
@@ -39,7 +37,7 @@ from prompt_sidecar.facts.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
-from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors
+from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
 
 PROMPTS: Final = 8
@@ -62,22 +60,9 @@ CACHE_LEAST: Final = 1_024
 CACHE_SLACK: Final = (1_024, 0.1)
 """Tokens and share that the cache may fall short of the prediction: a block, and the estimate's error."""
 
-ROUNDING: Final = 1e-6
-"""Of a token: what a product of floats may be too large by, so that a whole number is not rounded up to the next."""
-
 WITHOUT_CACHED: Final = frozenset({"anthropic_messages", "bedrock_converse"})
 """Formats whose provider counts tokens read from and written to the cache apart from the input; OpenAI and Gemini
 count them with it. Source: the providers' API references, usage of a message, a response, a `generateContent`."""
-
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """The limit of the next prompt."""
-
-    limit: int
-    """As it is announced: in the provider's tokens, by the factor."""
-    raw: int
-    """As the fold uses it: our tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,28 +278,6 @@ class Usage:
         )
 
 
-def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
-    """A prompt's raw figures as its answer has them: multiplied with the factor, the limit as the provider counts.
-
-    What is within the raw limit is within the calibrated one, and what is not is not.
-    """
-    return replace(
-        tokens,
-        before=calibrated_tokens(tokens.before, factor),
-        after=calibrated_tokens(tokens.after, factor),
-        own_text=calibrated_tokens(tokens.own_text, factor),
-        limit=in_force.limit,
-        exact=tokens.exact and factor == 1.0,
-        factor=factor,
-    )
-
-
-def calibrated_cache(cache: CacheFigures, tokens: TokenFigures) -> CacheFigures:
-    """A prompt's raw cache figures as its answer has them; kept and rewritten add up to the calibrated prompt."""
-    kept = min(calibrated_tokens(cache.kept, tokens.factor), tokens.after)
-    return replace(cache, kept=kept, rewritten=tokens.after - kept)
-
-
 def counted_of(sent: Returned, real: int) -> Counted:
     """A returned prompt as it was counted, without any factor."""
     return Counted(sent.tokens - round(sent.opaque * sent.opaque_factor / sent.factor), sent.opaque, real)
@@ -369,8 +332,3 @@ def _refusal_of(reported: ReportedRefusal) -> Refusal:
     if not reported.limit:
         return read
     return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
-
-
-def calibrated_tokens(raw: int, factor: float) -> int:
-    """Raw tokens as answers have them."""
-    return math.ceil(raw * factor - ROUNDING)

@@ -10,11 +10,10 @@ When the capped result comes back inside a prompt it is ordinary text there, mar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
     Edit,
@@ -23,24 +22,17 @@ from prompt_sidecar.facts.trim_calls import (
     StashEntry,
     Trim,
     TrimAnswer,
-    TrimCall,
 )
-from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore
 from prompt_sidecar.runs.stopwatch import Stopwatch
-from prompt_sidecar.tokens import encoding_for
-from prompt_sidecar.tokens.weigh import weigh
 from prompt_sidecar.trim.own_text import Room, Told
-from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.answer import answer_of
 from prompt_sidecar.turn.memory import Memory
-from prompt_sidecar.turn.opening import CountMany, Opened, Work, check_annotations, limit_of
-from prompt_sidecar.turn.received import Read
+from prompt_sidecar.turn.opening import Opened, Work
 from prompt_sidecar.turn.turn import take
 
 _NO_ROOM: Final = Room(0, "", 0, 0)
@@ -60,47 +52,9 @@ class StoreAtIteration(LaterStore):
         super().record([(item._replace(iteration=self._iteration), original) for item, original in items])
 
 
-def open_single(
-    run: Run, call: TrimCall, policy: Policy, default_window: int, count_many: Callable[[str], CountMany]
-) -> Opened:
-    """Open a result: a body of one message, which is all but the white space around it.
-
-    `count_many` gives for an encoding what counts each of some texts; what it raises ends the call.
-
-    Raises:
-        InvalidRequest: the body is not of the format's shape, or the call asks for what only a history has.
-    """
-    if call.base_revision:
-        raise InvalidRequest(
-            "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
-        )
-    raw, format_ = call.body, FORMATS[call.format]
-    first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
-    body = Split(raw, [first], [max(first, last)], {}, is_object=False)
-    check_annotations(call, len(body))
-    limit, reserve = limit_of(call, body, format_, call.model, default_window)
-    encoding, exact = encoding_for(call.model)
-    message = format_.read(body.message(0), FIELD)
-    weight = weigh([message], count_many(encoding))[0]
-    return Opened(
-        call=replace(call, edits=False),
-        format=format_,
-        body=body,
-        reads=[Read(message.identity, weight.total, message.role, message, weight)],
-        memory=run.memory.fresh(),
-        continues=False,
-        policy=policy,
-        provider_edits=(),
-        model=call.model,
-        encoding=encoding,
-        exact=exact,
-        limit=limit,
-        reserve=reserve,
-    )
-
-
 def trim_single(run: Run, opened: Opened, limit: int, store: LaterStore, watch: Stopwatch) -> TrimAnswer:
     """Cap one result to fit `limit`, in raw tokens; nothing is stored until the store is committed."""
+    opened = replace(opened, call=replace(opened.call, edits=False))  # those of a history; see `as_edits`
     inputs = Inputs(opened.policy, limit, 0, 0, not opened.call.recall_unavailable)
     encoding = opened.encoding
     work = Work(opened, inputs, _NO_ROOM, Told(), watch.counting(encoding), watch.counting_many(encoding))

@@ -15,28 +15,21 @@ from prompt_sidecar.errors import CallCancelled, DeadlinePassed
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
 from prompt_sidecar.prompt.format import ReasoningRule
-from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.runs.drafts import Drafts
-from prompt_sidecar.runs.reported_usage import (
-    InForce,
-    Returned,
-    calibrated_cache,
-    calibrated_figures,
-    calibrated_tokens,
-)
+from prompt_sidecar.runs.reported_usage import Returned
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore, RunStore
-from prompt_sidecar.runs.single import StoreAtIteration, as_edits, open_single, trim_single
+from prompt_sidecar.runs.single import StoreAtIteration, as_edits, trim_single
 from prompt_sidecar.runs.stopwatch import Stopwatch
 from prompt_sidecar.runs.table import RunTable
 from prompt_sidecar.tokens import Counter, encoding_for
-from prompt_sidecar.tokens.calibration import Calibration, Factors
+from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce
 from prompt_sidecar.tokens.models import first_factor
 from prompt_sidecar.tools.tasks import open_lines
 from prompt_sidecar.trim.own_text import Told
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal
-from prompt_sidecar.turn.answer import answer_of, check_size, most_bytes
+from prompt_sidecar.turn.answer import answer_of, calibrated, check_size, most_bytes
 from prompt_sidecar.turn.opening import Opened, Opener, Pass, Served, Work, inputs_of
 from prompt_sidecar.turn.own_state import directive_identities
 from prompt_sidecar.turn.received import Draft
@@ -72,10 +65,10 @@ class Trimming:
     def trim(self, run: Run, call: TrimCall, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
         """See `Runs.trim`."""
         watch = Stopwatch(self._counter)
-        if FORMATS[call.format].single:
-            return self._trim_single(run, call, policy, watch, check)
         by = Pass(partial(watch.counting_many, check=check), check, partial(self._keep_draft, run, call), run.draft)
         opened = self._opener.open(call, run.memory, policy, by)
+        if opened.format.single:
+            return self._trim_single(run, opened, watch)
         run.draft = None
         revision, use = self._revision(run, opened)
         if not len(opened.memory.ledger):
@@ -86,7 +79,7 @@ class Trimming:
         inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.encoding, check))
         check()
         if call.side_call:
-            return _announced(trim_slice(opened, inputs), opened, in_force, factors)
+            return calibrated(trim_slice(opened, inputs), opened, in_force, factors.text)
         watch.mark()
         # From here on the run changes, so the call may end only where `take` asks.
         count = watch.counting(opened.encoding)
@@ -100,7 +93,7 @@ class Trimming:
             count,
             watch.counting_many(opened.encoding),
             revision,
-            self._served(run, opened, revision),
+            self._served(run, opened),
             check,
             since=run.answered_iteration if opened.continues else 0,
         )
@@ -118,7 +111,7 @@ class Trimming:
         raw = answer_of(work, result, use, self._seal(run, work.opened, factors))
         watch.mark()
         crossed = run.marks.crossing(result.size, in_force.raw)
-        answer = replace(_announced(raw, opened, in_force, factors), phases=watch.phases(), crossed=crossed)
+        answer = replace(calibrated(raw, opened, in_force, factors.text), phases=watch.phases(), crossed=crossed)
         if call.dry_run:
             return answer
         if copied:
@@ -128,11 +121,9 @@ class Trimming:
         self._remember(run, work.opened, result, answer, factors, in_force)
         return answer
 
-    def _trim_single(
-        self, run: Run, call: TrimCall, policy: Policy, watch: Stopwatch, check: Callable[[], None]
-    ) -> TrimAnswer:
-        """Cap a result that stands on its own; of the run only what it keeps and records changes."""
-        opened = open_single(run, call, policy, self._limits.default_window, partial(watch.counting_many, check=check))
+    def _trim_single(self, run: Run, opened: Opened, watch: Stopwatch) -> TrimAnswer:
+        """Cap a result that is no part of a history; of the run only what it keeps and records changes."""
+        call = opened.call
         factors = self._factors(run, opened)
         in_force = run.usage.in_force(opened.limit, factors.text)
         store = StoreAtIteration(self._table.stash, run, call.caller)
@@ -145,7 +136,7 @@ class Trimming:
             store.commit()
             run.calls += 1
             self._table.keep(call.caller, call.run_id, run)
-        return replace(_announced(answer, opened, in_force, factors), phases=watch.phases())
+        return replace(calibrated(answer, opened, in_force, factors.text), phases=watch.phases())
 
     def _factors(self, run: Run, opened: Opened) -> Factors:
         """The factors of caller, model and format; before any report the run's last.
@@ -161,28 +152,26 @@ class Trimming:
                 return factors
         return Factors(first_factor(model))
 
-    def _served(self, run: Run, opened: Opened, revision: Revision | None) -> Served | None:
+    def _served(self, run: Run, opened: Opened) -> Served | None:
         """Which of the model's words came of prompts that the sidecar returned; None: all, as far as can be known."""
         call = opened.call
         if opened.format.reasoning is not ReasoningRule.BOUND:
             return None
         if call.served_iterations is not None:
             return Served(iterations=call.served_iterations)
-        sent = call.revision or call.base_revision
-        if sent:
-            return Served(revision=revision if revision is not None else self._opener.revision(sent, run.memory))
+        if call.revision or call.base_revision:
+            return Served(revision=opened.revision)
         # What another process returned is known by a key that both have; in another format it was another prompt.
         begun_again = not opened.continues and len(run.memory.ledger) > 0
         return Served(iterations=0) if begun_again or not (run.calls or self._key_lasts) else None
 
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent."""
-        sealed = opened.call.revision
-        if not sealed:
+        if not opened.call.revision:
             return None, RevisionUse.NONE
         if len(opened.memory.ledger):
             return None, RevisionUse.NOT_NEEDED
-        revision = self._opener.revision(sealed, opened.memory)
+        revision = opened.revision
         if revision is None or revision.bound != (opened.format.reasoning is ReasoningRule.BOUND):
             return None, RevisionUse.MISMATCHED
         run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
@@ -251,14 +240,3 @@ class Trimming:
             self.drafts.keep(run, draft)
         if not run.unused:
             self._table.keep(call.caller, call.run_id, run)
-
-
-def _announced(answer: TrimAnswer, opened: Opened, in_force: InForce, factors: Factors) -> TrimAnswer:
-    """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
-    factor = factors.text
-    tokens = replace(calibrated_figures(answer.tokens, in_force, factor), window_assumed=opened.window_assumed)
-    if opened.call.side_call or not answer.size:
-        return replace(answer, tokens=tokens)
-    # A factor of one leaves every figure as it is.
-    size = answer.size if factor == 1 else answer.size.scaled(partial(calibrated_tokens, factor=factor))
-    return replace(answer, tokens=tokens, cache=calibrated_cache(answer.cache, tokens), size=size)

@@ -71,12 +71,26 @@ CALLER_KEYS: Final = 64
 """Most factors of one caller, so that a caller who makes up model names evicts only its own factors."""
 
 
+ROUNDING: Final = 1e-6
+"""Of a token: what a product of floats may be too large by, so that a whole number is not rounded up to the next."""
+
+
 class Factors(NamedTuple):
     """Factors from our token count to the provider's."""
 
     text: float = 1.0
     opaque: float = 1.0
     """For encrypted text."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The limit of the next prompt."""
+
+    limit: int
+    """As it is announced: in the provider's tokens, by the factor."""
+    raw: int
+    """As the fold uses it: our tokens."""
 
 
 class Counted(NamedTuple):
@@ -292,3 +306,8 @@ def weighted_median(points: list[tuple[float, float]]) -> float:
         if passed > half:
             return value
     return ordered[-1][0]
+
+
+def calibrated_tokens(raw: int, factor: float) -> int:
+    """Raw tokens as answers have them: multiplied with the factor, rounded up."""
+    return math.ceil(raw * factor - ROUNDING)

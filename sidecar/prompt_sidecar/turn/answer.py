@@ -7,6 +7,8 @@ piece at its final place. A pointer is therefore good at the moment its edit is 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from prompt_sidecar.errors import TooLarge
@@ -23,6 +25,7 @@ from prompt_sidecar.facts.trim_calls import (
 )
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
 from prompt_sidecar.trim.policy import FitStage
 from prompt_sidecar.trim.repeated_calls import MOST_LISTED
 from prompt_sidecar.trim.stages import Inputs
@@ -89,6 +92,35 @@ def answer_of(work: Work, result: Result, use: RevisionUse, revision: bytes) -> 
         model=opened.model,
         thinking_invalid_from=_invalid_from(opened, framed),
         provider_edits=opened.provider_edits,
+    )
+
+
+def calibrated(answer: TrimAnswer, opened: Opened, in_force: InForce, factor: float) -> TrimAnswer:
+    """An answer with raw figures as the agent gets it: in tokens as the provider counts them."""
+    tokens = calibrated_figures(answer.tokens, in_force, factor)
+    tokens = replace(tokens, window_assumed=opened.window_assumed)
+    if answer.size is None:
+        return replace(answer, tokens=tokens)
+    # A factor of one leaves every figure as it is.
+    size = answer.size if factor == 1 else answer.size.scaled(partial(calibrated_tokens, factor=factor))
+    kept = min(calibrated_tokens(answer.cache.kept, factor), tokens.after)  # with `rewritten` it adds up to the prompt
+    cache = replace(answer.cache, kept=kept, rewritten=tokens.after - kept)
+    return replace(answer, tokens=tokens, cache=cache, size=size)
+
+
+def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -> TokenFigures:
+    """A prompt's raw figures as its answer has them: multiplied with the factor, the limit as the provider counts.
+
+    What is within the raw limit is within the calibrated one, and what is not is not.
+    """
+    return replace(
+        tokens,
+        before=calibrated_tokens(tokens.before, factor),
+        after=calibrated_tokens(tokens.after, factor),
+        own_text=calibrated_tokens(tokens.own_text, factor),
+        limit=in_force.limit,
+        exact=tokens.exact and factor == 1.0,
+        factor=factor,
     )
 
 

@@ -12,26 +12,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from prompt_sidecar.errors import InvalidRequest, RevisionUnknown, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.prompt.ambiguous import load_any
-from prompt_sidecar.prompt.body import Split, continued, join_slices, split
-from prompt_sidecar.prompt.format import Format, Stands, SystemMember
+from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
+from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.jsontext import canonical, load
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.prompt.thinking import binds_thinking
 from prompt_sidecar.tokens import encoding_for, known_window
 from prompt_sidecar.tokens.calibration import Factors
-from prompt_sidecar.tokens.weigh import PRIMING, count_opaque
+from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
 from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
 from prompt_sidecar.trim.revision import Revision, run_digest, unseal
 from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.received import Draft, Read, Reading, read
+
+_SPACE: Final = b" \t\r\n"
 
 Count = Callable[[str], int]
 CountMany = Callable[[Sequence[str]], Sequence[int]]
@@ -66,6 +69,9 @@ class Opened:
     """Tokens that the prompt may take, as the provider counts, by windows and reserve."""
     reserve: int
     """Tokens of the window that are kept for the answer."""
+    revision: Revision | None
+    """The one that was sent, read only where the run is not known or binds reasoning to its prompts; None: there is
+    none, or it is of another run, key or version."""
 
     @property
     def window_assumed(self) -> bool:
@@ -137,6 +143,8 @@ class Opener:
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
         """
         named = FORMATS[call.format]
+        if named.single:
+            return self._open_single(call, named, memory, policy, by)
         into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
         body = self._split(call, named, into)
         model = call.model or _string_member(body, "model")
@@ -158,6 +166,7 @@ class Opener:
         reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
         check_annotations(call, len(body))
         limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
+        asked = not len(into.ledger) or variant.reasoning is ReasoningRule.BOUND
         return Opened(
             call=call,
             format=variant,
@@ -172,9 +181,41 @@ class Opener:
             exact=exact,
             limit=limit,
             reserve=reserve,
+            revision=self._revision(call.revision or call.base_revision, into) if asked else None,
         )
 
-    def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
+    def _open_single(self, call: TrimCall, format_: Format, memory: Memory, policy: Policy, by: Pass) -> Opened:
+        """Open a single result: a body of one message, which is all but the white space around it."""
+        if call.base_revision:
+            raise InvalidRequest(
+                "base_revision goes with a history; a single result is sent whole, without it", field="base_revision"
+            )
+        raw = call.body
+        first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
+        body = Split(raw, [first], [max(first, last)], {}, is_object=False)
+        check_annotations(call, len(body))
+        limit, reserve = limit_of(call, body, format_, call.model, self.limits.default_window)
+        encoding, exact = encoding_for(call.model)
+        message = format_.read(body.message(0), FIELD)
+        weight = weigh([message], by.counting(encoding))[0]
+        return Opened(
+            call=call,
+            format=format_,
+            body=body,
+            reads=[Read(message.identity, weight.total, message.role, message, weight)],
+            memory=memory.fresh(),
+            continues=False,
+            policy=policy,
+            provider_edits=(),
+            model=call.model,
+            encoding=encoding,
+            exact=exact,
+            limit=limit,
+            reserve=reserve,
+            revision=None,
+        )
+
+    def _revision(self, sealed: bytes, memory: Memory) -> Revision | None:
         """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
         revision = unseal(self.key, sealed) if sealed else None
         return revision if revision is not None and revision.run == run_digest(memory.recorder.of_run) else None
@@ -198,7 +239,7 @@ class Opener:
 
     def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
         """The last prompt, and how many of its messages make up the history that a revision stands for."""
-        revision = self.revision(sealed, memory)
+        revision = self._revision(sealed, memory)
         records = memory.ledger.records
         received = memory.received
         if (
