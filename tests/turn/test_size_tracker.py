@@ -1,10 +1,9 @@
-"""The history's size: what is kept equals a recount; every token has one kind; marks are told once."""
+"""The history's size: what is kept equals a recount; every token has one kind."""
 
 from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from prompt_sidecar.prompt.body import split
 from prompt_sidecar.prompt.format import CALL_TOKENS as PER_CALL
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.runs.marks import MARKS, Marks, crossed
 from prompt_sidecar.tokens.weigh import PER_MESSAGE, PRIMING, weigh
 from prompt_sidecar.trim.entries import Action, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
@@ -277,22 +275,6 @@ def test_a_page_is_the_users() -> None:
     assert count(page) + PER_MESSAGE == told(SizeTracker(), ledger, 1_000).by_kind[SizeKind.USER].tokens_sent
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.77, 1.0, 1.4, 2.0])
-def test_scaled_kinds_add_up(factor: float) -> None:
-    """Multiplied by a calibration factor, kinds add up to their total, which is the total multiplied."""
-    sizes = {kind: KindSize(13 * place + 1, 7 * place + 2, place) for place, kind in enumerate(SizeKind)}
-    sent, returned = (
-        sum(size.tokens_sent for size in sizes.values()),
-        sum(size.tokens_returned for size in sizes.values()),
-    )
-    scaled = HistorySize(sizes, 3, 4, sent, returned, 0.5).scaled(lambda raw: math.ceil(raw * factor))
-    assert (math.ceil(sent * factor), math.ceil(returned * factor)) == (scaled.tokens_sent, scaled.tokens_returned)
-    assert scaled.tokens_sent == sum(size.tokens_sent for size in scaled.by_kind.values())
-    assert scaled.tokens_returned == sum(size.tokens_returned for size in scaled.by_kind.values())
-    assert all(abs(size.tokens_sent * factor - scaled.by_kind[kind].tokens_sent) <= 1.5 for kind, size in sizes.items())
-    assert (3, 4, 0.5) == (scaled.messages, scaled.messages_returned, scaled.share_of_limit)
-
-
 @pytest.mark.parametrize(
     ("format", "members", "expected"),
     [
@@ -302,7 +284,7 @@ def test_scaled_kinds_add_up(factor: float) -> None:
         ("anthropic_messages", {"system": None}, (0, 0, 0, 0)),
     ],
 )
-def test_what_stands_around(format: str, members: dict[str, object], expected: tuple[int, int, int, int]) -> None:
+def test_what_surrounds_a_history(format: str, members: dict[str, object], expected: tuple[int, int, int, int]) -> None:
     """System texts, system messages, members with schemas and their tokens; those that are gone do not count."""
     body = split(json.dumps(members | {"messages": [{"role": "user", "content": "x"}]}).encode())
     known = {"tools": (b"", 20), "functions": (b"", 5), "response_format": (b"", 9), "system": (b"", 11)}
@@ -317,66 +299,3 @@ def test_what_stands_around(format: str, members: dict[str, object], expected: t
         around.tool_schemas,
     )
     assert (40, 7, 1, 2) == (around.overhead, around.own_tokens, around.own_texts, around.messages_returned)
-
-
-# -- marks -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("tokens", "already", "expected"),
-    [
-        (499, (), ()),
-        (500, (), (50,)),
-        (799, (), (50,)),
-        (950, (), (50, 80, 95)),
-        (2_000, (50, 80), (95,)),
-        (800, (50, 80), ()),
-    ],
-)
-def test_marks_that_are_crossed(tokens: int, already: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    """A mark is crossed where the prompt reaches its share of the limit, unless it was told already."""
-    assert expected == crossed(tokens, 1_000, already)
-
-
-def test_no_limit_crosses_nothing() -> None:
-    """Without a limit there is no share of it."""
-    assert () == crossed(1_000, 0)
-
-
-def size_of(sent: int, returned: int) -> HistorySize:
-    """A size of which only the totals matter."""
-    return HistorySize({}, 1, 1, sent, returned, 0.0)
-
-
-def test_each_mark_is_told_once() -> None:
-    """Trimming in batches crosses the lower marks again and again; they are told once."""
-    marks = Marks()
-    prompts = [(300, 300), (600, 600), (850, 850), (900, 500), (1_300, 890), (1_400, 500), (1_900, 960), (2_000, 970)]
-    assert [(), (50,), (80,), (), (), (), (95,), ()] == [marks.announce(size_of(*prompt), 1_000) for prompt in prompts]
-
-
-def test_asking_changes_nothing() -> None:
-    """A dry run is told what a call would be told, and the call is told it still."""
-    marks = Marks()
-    assert ((50, 80), (50, 80)) == (
-        marks.crossing(size_of(850, 850), 1_000),
-        marks.crossing(size_of(850, 850), 1_000),
-    )
-    assert (50, 80) == marks.announce(size_of(850, 850), 1_000)
-    assert () == marks.crossing(size_of(850, 850), 1_000)
-
-
-def test_a_lower_limit_crosses_marks() -> None:
-    """A limit that comes down is told of without any growth."""
-    marks = Marks()
-    assert ((), (50, 80)) == (marks.announce(size_of(450, 450), 1_000), marks.announce(size_of(450, 450), 500))
-
-
-def test_a_retry_is_not_told_again_and_a_new_beginning_is() -> None:
-    """Going back a few messages tells nothing anew; a history cut to under half begins anew."""
-    marks = Marks()
-    assert (50,) == marks.announce(size_of(520, 520), 1_000)
-    assert ((), ()) == (marks.announce(size_of(480, 480), 1_000), marks.announce(size_of(530, 530), 1_000))
-    assert () == marks.announce(size_of(200, 200), 1_000)
-    assert (50,) == marks.announce(size_of(510, 510), 1_000)
-    assert (50, 80, 95) == MARKS

@@ -1,0 +1,1 @@
+"""Tests of what calls ask and answers say."""
