@@ -17,7 +17,6 @@ from prompt_sidecar.prompt.format import Format, Stands
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.trim.own_text import Room
 from prompt_sidecar.turn.frame import OwnTexts
 
 OWN_TEXTS_REMEMBERED: Final = 4_096
@@ -25,6 +24,22 @@ OWN_TEXTS_REMEMBERED: Final = 4_096
 
 _KNOWN_BYTES: Final = 150
 """What a digest takes in a dict or a set, with its own bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """How registry and placeholder are written, where the prefix changes anyway."""
+
+    registry_room: int
+    """Tokens that the registry may take."""
+    closing_room: int
+    """Tokens that its end may take."""
+    closing: tuple[str, str]
+    """What it ends with where there is no note; see `own_text.closing`."""
+    until: int | None
+    """The last iteration whose trims it lists; None: all."""
+    dead: Callable[[], Collection[str]]
+    """Ids that can no longer be retrieved."""
 
 
 @dataclass(slots=True)
@@ -79,46 +94,34 @@ class OwnState:
         return self._directives
 
     def write(
-        self,
-        ledger: Ledger,
-        room: Room,
-        count: Callable[[str], int],
-        dead: Callable[[], Collection[str]],
-        *,
-        recall: bool,
-        closing: tuple[str, str],
-        lists: bool,
-        until: int | None = None,
-        registry_room: int | None = None,
+        self, ledger: Ledger, directives: str, count: Callable[[str], int], *, recall: bool, lists: Lists | None
     ) -> None:
         """Write what depends on decisions: all but the note.
 
         Args:
             ledger: the decisions.
-            room: tokens that each text may take.
+            directives: what to choose, if this is the first call.
             count: counts tokens.
-            dead: ids that can no longer be retrieved.
             recall: whether the model can recall: without it nothing is written.
-            closing: what the registry ends with where there is no note; see `own_text.closing`.
-            lists: whether registry and placeholder are written again, as the prefix changes anyway.
-            until: the last iteration whose trims the registry lists; None: all.
-            registry_room: tokens that the registry may take, where it is that of an earlier call.
+            lists: how registry and placeholder are written again; None: they stay.
         """
-        before = self.texts
-        dropped, registry = before.dropped, before.registry
+        dropped, registry = self.texts.dropped, self.texts.registry
         if not self._chosen:
-            self.choose(room.directives)
-        if lists:
-            dropped = own_text.dropped(ledger) if recall else ""
-            written = {stash_id: line for stash_id, (line, _) in self._lines.items()}
-            self.registry_room = room.registry if registry_room is None else registry_room
-            registry, lines = (
-                own_text.registry(
-                    ledger, self.registry_room, dead(), count, written=written, closing=closing, until=until
+            self.choose(directives)
+        if lists is not None:
+            self.registry_room, self.closing_room = lists.registry_room, lists.closing_room
+            dropped, registry, lines = "", "", list[own_text.RegistryLine]()
+            if recall:
+                dropped = own_text.dropped(ledger)
+                registry, lines = own_text.registry(
+                    ledger,
+                    lists.registry_room,
+                    lists.dead(),
+                    count,
+                    written={stash_id: line for stash_id, (line, _) in self._lines.items()},
+                    closing=lists.closing,
+                    until=lists.until,
                 )
-                if recall
-                else ("", [])
-            )
             self._lines = {
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }

@@ -35,6 +35,7 @@ from prompt_sidecar.turn.frame import Framed, OwnTexts, Places, frame
 from prompt_sidecar.turn.memory import Answered, Brought, Listed
 from prompt_sidecar.turn.news import Gathered
 from prompt_sidecar.turn.opening import Served, Work
+from prompt_sidecar.turn.own_state import Lists
 from prompt_sidecar.turn.prefix import Prefix, Shared, Since, compare
 from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
 from prompt_sidecar.turn.recording import Came, Said
@@ -428,28 +429,27 @@ class _Turn:
     # -- our own text ------------------------------------------------------------------------------------------------
 
     def _write(self, *, lists: bool, then: Revision | None) -> None:
-        """Write again what depends on decisions; the lists with the room of an earlier call, where they are its own."""
-        memory, ledger, own, work = self._memory, self._ledger, self._memory.own, self._work
+        """Write again what depends on decisions; `then`: the revision with whose room the lists were written."""
+        memory, own = self._memory, self._memory.own
         new = self._list_trims()
+        how = self._lists(then) if lists else None
+        own.write(self._ledger, self._work.room.directives, self._count, recall=self._work.inputs.recall, lists=how)
+        self._brought.news.show(new, own.entries if lists else (), self._ledger, memory.shown)
+        self._brought.news.registry_cut = lists and own_text.is_cut(own.texts.registry)
+
+    def _lists(self, then: Revision | None) -> Lists:
+        """How the lists are written; with the room of an earlier call where they are its own."""
+        work, ledger = self._work, self._ledger
         room = 0 if self._has_tail() else work.room.note if then is None else then.closing_room
         if self._bound:  # only what another process writes too: it may know other tasks, and hold other originals
             room = 0
-        if lists:
-            own.closing_room = room
-        inside = self._format.placement.lists is Stands.INSIDE
-        own.write(
-            ledger,
-            work.room,
-            self._count,
-            tuple if self._bound else self._store.dead,
-            recall=work.inputs.recall,
+        return Lists(
+            registry_room=work.room.registry if then is None else then.registry_room,
+            closing_room=room,
             closing=own_text.closing(work.shown, room, self._count) if room else ("", ""),
-            lists=lists,
-            until=ledger.stuck or None if inside else ledger.listed,
-            registry_room=then.registry_room if then is not None else None,
+            until=ledger.stuck or None if self._format.placement.lists is Stands.INSIDE else ledger.listed,
+            dead=tuple if self._bound else self._store.dead,
         )
-        self._brought.news.show(new, own.entries if lists else (), ledger, memory.shown)
-        self._brought.news.registry_cut = lists and own_text.is_cut(own.texts.registry)
 
     def _note(self) -> None:
         """Write the note, which is another one at each call."""
