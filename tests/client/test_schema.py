@@ -31,6 +31,7 @@ MESSAGES = {
     facts.Stretch: "Stretch",
     facts.Retrieved: "RetrieveContentResponse",
     facts.Snippet: "Snippet",
+    facts.InPrompt: "InPrompt",
     facts.Found: "SearchHistoryResponse",
     facts.Task: "TaskItem",
     facts.TaskList: "ListTasksResponse",

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_found, render_page
-from prompt_sidecar.recall.found import Snippet
+from prompt_sidecar.recall.envelope import HEAD_TOKENS, IN_PROMPT_TOKENS, QUOTE_TOKENS, render_found, render_page
+from prompt_sidecar.recall.found import InPrompt, Snippet
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.selection import Stretch
 from prompt_sidecar.tokens.vocabulary import load
@@ -74,6 +74,7 @@ def test_golden() -> None:
             snippet("one\ntwo\n", repeats=2),
             snippet('{"path":"a"}', kind=ItemKind.ARGUMENTS, role=Role.ASSISTANT, first_line=1, last_line=1),
         ],
+        [InPrompt(snippet("").item, 3, 40)],
         total=17, message=MESSAGE, nonce=nonces(),
     )  # fmt: skip
     expected = (
@@ -81,7 +82,8 @@ def test_golden() -> None:
         "snippet 1 of 2, tool result of read_file, iteration 3, id ab3dq7ghjk, lines 120-148 of 900, "
         "also in 2 older items\n<<368787\none\ntwo\n\n368787>>\n"
         "snippet 2 of 2, call arguments of read_file, iteration 3, id ab3dq7ghjk, lines 1-1 of 900\n"
-        '<<368787\n{"path":"a"}\n368787>>'
+        '<<368787\n{"path":"a"}\n368787>>\n'
+        "also in the prompt: tool result of read_file, iteration 3, lines 3-40"
     )
     assert expected == found
 
@@ -206,6 +208,9 @@ def test_tokens_beside_the_text() -> None:
     most = count(render_found([large] * 2, total=1, message=MESSAGE, nonce=nonces()))
     most -= count(render_found([large], total=1, message=MESSAGE, nonce=nonces()))
     assert most - count(text) <= QUOTE_TOKENS + 16
+    line = InPrompt(snippet("").item, 30, 40)
+    with_line = count(render_found([snippet(text)], [line], total=1, message=MESSAGE, nonce=nonces()))
+    assert with_line - one <= IN_PROMPT_TOKENS
 
 
 def test_time_is_linear() -> None:

@@ -166,9 +166,17 @@ def test_frequencies_beyond_four_bits_are_exact() -> None:
         assert_same(twin.best(query, 40), index.best(query, 40))
 
 
-@given(st.lists(_TEXTS, max_size=8), _QUERIES, st.lists(st.booleans(), min_size=8, max_size=8), st.integers(0, 5))
-def test_items_are_ranked_by_their_best_passage(texts: list[str], query: list[str], may: list[bool], most: int) -> None:
-    """One hit an item, only of allowed items, and how many of those match in all."""
+@given(
+    st.lists(_TEXTS, max_size=8),
+    _QUERIES,
+    st.lists(st.booleans(), min_size=8, max_size=8),
+    st.integers(0, 5),
+    st.sets(st.integers(0, 9)),
+)
+def test_items_are_ranked_by_their_best_passage(
+    texts: list[str], query: list[str], may: list[bool], most: int, behind: set[int]
+) -> None:
+    """One hit an item, only of allowed items, and how many of those match in all; some behind all others."""
     index = Index(analyse=split)
     for item, text in enumerate(texts):
         fill(index, item, text)
@@ -180,6 +188,9 @@ def test_items_are_ranked_by_their_best_passage(texts: list[str], query: list[st
     hits, matching = index.best_of_items(query, most, allowed)
     assert expected[:most] == hits
     assert len(expected) == matching
+    first = [hit for hit in expected if hit.item not in behind][:most]
+    last = [hit for hit in expected if hit.item in behind][:most]
+    assert (first + last, len(expected)) == index.best_of_items(query, most, allowed, behind)
     assert every[:most] == index.best(query, most, allowed)
 
 

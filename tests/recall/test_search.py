@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -19,7 +20,13 @@ def count(text: str) -> int:
     return -(-len(text) // 3)
 
 
-def ask(run: Recorder, query: SearchQuery | str, limits: SearchLimits | None = None, last_iteration: int = 9) -> Found:
+def ask(
+    run: Recorder,
+    query: SearchQuery | str,
+    limits: SearchLimits | None = None,
+    last_iteration: int = 9,
+    visible: Iterable[str] = (),
+) -> Found:
     """Search a run."""
     numbers = itertools.count(482_113)
     return search(
@@ -30,6 +37,7 @@ def ask(run: Recorder, query: SearchQuery | str, limits: SearchLimits | None = N
         count=count,
         nonce=lambda: f"{next(numbers)}",
         check=no_check,
+        visible=frozenset(visible),
     )
 
 
@@ -297,3 +305,55 @@ def test_the_deadline_is_looked_at() -> None:
             nonce=lambda: "482113",
             check=passed,
         )
+
+
+def test_what_is_in_the_prompt_comes_last_and_is_named() -> None:
+    """Hidden items are shown first; a visible one that would have been shown gets a line with its place."""
+    run = Recorder()
+    run.put("seen", "\n".join(["plain"] * 4 + ["needle here", "and there: haystack"]), 7)
+    run.put("hidden", "needle and some other words that are of no matter", 2)
+    query = SearchQuery("needle haystack", max_snippets=1)
+    assert ["seen"] == ids(ask(run, query))
+    found = ask(run, query, visible=["seen", "unknown"])
+    assert ["hidden"] == ids(found)
+    assert 2 == found.matching_items
+    (one,) = found.in_prompt
+    assert ("seen", 1, 6) == (one.item.stash_id, one.first_line, one.last_line)
+    assert "\nalso in the prompt: tool result of read_file, iteration 7, lines 1-6" in found.rendered
+    both = ask(run, "needle haystack", visible=["seen"])
+    assert ["hidden", "seen"] == ids(both)
+    assert () == tuple(both.in_prompt)
+    assert "also in the prompt" not in both.rendered
+
+
+def test_an_id_finds_its_item_in_the_prompt_or_not() -> None:
+    """Who names an item gets it first, whether or not the prompt shows it."""
+    run = Recorder()
+    run.put("abcdefghjk", "needle", 1)
+    run.put("hidden", "needle", 2)
+    assert "abcdefghjk" == ids(ask(run, "abcdefghjk", visible=["abcdefghjk"]))[0]
+    assert "abcdefghjk" == ids(ask(run, "needle abcdefghjk", visible=["abcdefghjk"]))[0]
+
+
+def test_lines_of_what_is_in_the_prompt_count() -> None:
+    """An answer with as many of them as fit stays within its tokens, and the best are kept."""
+    run = Recorder()
+    for number in range(60):
+        run.put(f"{number}", f"needle {number}\n{text(number)}", 1 + number // 20)
+    for total in (256, 300, 500, 1_500):
+        found = ask(run, SearchQuery("needle", max_snippets=25, total_tokens=total), visible=map(str, range(30, 60)))
+        assert found.rendered_tokens <= total
+        assert ids(found)
+        assert all(int(name) < 30 for name in ids(found))
+        assert [f"{number}" for number in range(59, 59 - len(found.in_prompt), -1)] == [
+            one.item.stash_id for one in found.in_prompt
+        ]
+    assert 10 == len(found.in_prompt)
+
+
+def test_snippets_have_the_same_room_where_all_is_in_the_prompt() -> None:
+    """Tokens are kept for the lines that will be written, and for no others."""
+    run = Recorder()
+    for number in range(5):
+        run.put(f"{number}", f"needle {number}\n{text(number)}", 1 + number)
+    assert ask(run, "needle") == ask(run, "needle", visible=map(str, range(5)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -115,3 +116,42 @@ def test_more_than_are_ranked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "19" == ids(found)[0]
     assert {"19", "4", "3", "2", "1"} == set(ids(found))
     assert 14 == found.snippets[0].repeats
+
+
+@settings(max_examples=60)
+@given(CORPUS, QUERIES, st.sets(st.integers(0, 7)), st.integers(1, 6))
+def test_visible_items_come_behind(texts: list[str], query: str, seen: set[int], most: int) -> None:
+    """The order is that of the hidden items alone and then that of the visible ones alone, the second look included.
+
+    The slow twin asks three times, by filters: for the hidden ones, the visible ones, and all.
+    """
+    run = Recorder()
+    texts = list(dict.fromkeys(texts))
+    for place, written in enumerate(texts):
+        run.put(f"{place}", f"{written}\nown{place}", place + 1)
+    visible = frozenset(f"{place}" for place in seen)
+    hidden = frozenset(f"{place}" for place in range(len(texts))) - visible
+    many = SearchQuery(query, max_snippets=50)
+    parts = [ids(ask(run, replace(many, stash_ids=part | {"none"}))) for part in (hidden, visible)]
+    all_of_them = ids(ask(run, many))
+    found = ask(run, many, visible=visible)
+    assert parts[0] + parts[1] == ids(found)
+    assert len(all_of_them) == found.matching_items
+    few = ask(run, replace(many, max_snippets=most), visible=visible)
+    assert (parts[0] + parts[1])[:most] == ids(few)
+    expected = [name for name in all_of_them[:most] if name in visible and name not in ids(few)]
+    assert expected == [one.item.stash_id for one in few.in_prompt]
+
+
+def test_hidden_items_are_found_behind_many_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many visible items match better, hidden ones come first, also where they are ranked in several goes."""
+    monkeypatch.setattr(ranking_module, "RANKED", 2)
+    monkeypatch.setattr(ranking_module, "WIDER", 2)
+    run = Recorder()
+    for number in range(40):
+        words = f"needle {number}" + " and much else that nobody asked for" * (number < 5)
+        run.put(f"{number}", words, number + 1)
+    visible = [f"{number}" for number in range(5, 40)]
+    found = ask(run, SearchQuery("needle", max_snippets=7), visible=visible)
+    assert ["4", "3", "2", "1", "0", "39", "38"] == ids(found)
+    assert 40 == found.matching_items

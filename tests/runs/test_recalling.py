@@ -220,3 +220,55 @@ def test_unfinished_tasks_are_told_at_the_end(format: str) -> None:
     last = engine.runs.end(CALLER, RUN_ID)
     assert last is not None
     assert [1, 3] == [task.id for task in last.unfinished_tasks]
+
+
+@formats
+def test_search_shows_what_is_hidden_before_what_the_prompt_shows(format: str) -> None:
+    """What a returned prompt has whole is the last that a search finds, and is named with its place instead."""
+    engine, answer = grown(format, 12)
+    assert answer.body is not None
+    returned = answer.body.decode()
+    found = engine.search("warning unused name")
+    shown = {snippet.item.iteration for snippet in found.snippets if snippet.item.kind == "result"}
+    whole = {number + 1 for number in range(12) if json.dumps(result_text(number))[1:-1] in returned}
+    assert whole
+    assert shown
+    assert shown.isdisjoint(whole)
+    assert found.in_prompt
+    assert {one.item.iteration for one in found.in_prompt} <= whole
+    newest = engine.search("value_11 unused")
+    assert 12 not in {snippet.item.iteration for snippet in newest.snippets if snippet.item.kind == "result"}
+    one = newest.in_prompt[0]
+    assert (12, 45) == (one.item.iteration, one.last_line)
+    line = f"also in the prompt: tool result of read, iteration 12, lines {one.first_line}-45"
+    assert line in newest.rendered.splitlines()
+    assert line in engine.call(SEARCH, {"query": "value_11 unused"}).content.splitlines()
+
+
+@formats
+def test_the_visible_is_what_the_last_prompt_shows(format: str) -> None:
+    """Every item that counts as visible stands in the returned prompt, and every result that stands there counts."""
+    engine, answer = grown(format, 12)
+    assert answer.body is not None
+    returned = answer.body.decode()
+    every = engine.search("src module read step", max_snippets=50, total_tokens=50_000)
+    assert [] == list(every.in_prompt)
+    hidden_first = [snippet.item for snippet in every.snippets]
+    visible = [item.stash_id for item in hidden_first if _stands(engine, item.stash_id, returned)]
+    assert visible == [item.stash_id for item in hidden_first][-len(visible) :]
+
+
+def _stands(engine: Engine, stash_id: str, returned: str) -> bool:
+    original = engine.original(stash_id)
+    assert original is not None
+    text = original.decode()
+    return any(spelling in returned for spelling in (text, json.dumps(text)[1:-1], json.dumps(json.dumps(text))[3:-3]))
+
+
+@formats
+def test_a_page_that_recall_returned_does_not_make_its_original_visible(format: str) -> None:
+    """A page may be a part; the original stays among what is hidden."""
+    engine, _, stash_id, answer = with_recall(format)
+    assert stash_id in {trim.stash_id for trim in answer.trims}
+    found = engine.search("value_0 unused")
+    assert stash_id in {snippet.item.stash_id for snippet in found.snippets}

@@ -206,6 +206,19 @@ class Snippet:
 
 
 @dataclass(frozen=True, slots=True)
+class InPrompt:
+    """An item that a search matched and that stands whole in the prompt; the lines are those of its best passage."""
+
+    stash_id: str
+    role: str
+    kind: str
+    tool: str
+    iteration: int
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """The result of a search; `outcome` is found, nothing_found or run_unknown."""
 
@@ -219,6 +232,7 @@ class Found:
     gone_items: int
     terms_left_out: int
     rendered_tokens: int
+    in_prompt: tuple[InPrompt, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
     <<483920
     the text, to the character
     483920>>
+    also in the prompt: tool result of read_file, iteration 35, lines 3-40
 
 A fence has a nonce that is chosen after the text is known and occurs nowhere in it, so that no text can close its
 fence, and a header line inside a fence is recognisably quoted. "Nowhere" includes what a model may read as the nonce:
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.found import Snippet
+from prompt_sidecar.recall.found import InPrompt, Snippet
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.selection import Stretch
 from prompt_sidecar.recall.tag import one_line
@@ -37,6 +38,9 @@ and three-digit line numbers, of which the fence takes 9; numbers of seven digit
 30 and each further digit or letter of a nonce about one."""
 HEAD_TOKENS: Final = 20
 """Tokens of the sentence that shows the fence, once for each envelope, with such a nonce."""
+
+IN_PROMPT_TOKENS: Final = 30
+"""Estimated tokens of the line of an item that is in the prompt: 22 with a short tool name and two-digit numbers."""
 
 _ROUNDS: Final = 16
 """Most pieces of a nonce. Each makes it a hundred thousand times less likely to occur in the text, so that a second is
@@ -52,11 +56,19 @@ _TEXTS: Final = {
 }
 
 
-def render_found(snippets: Sequence[Snippet], *, total: int, message: str, nonce: Callable[[], str]) -> str:
+def render_found(
+    snippets: Sequence[Snippet],
+    in_prompt: Sequence[InPrompt] = (),
+    *,
+    total: int,
+    message: str,
+    nonce: Callable[[], str],
+) -> str:
     """Write the body of a search's answer.
 
     Args:
         snippets: the quoted snippets, best first.
+        in_prompt: what matches and is not quoted, as it stands in the prompt; a line each, at the end.
         total: items that match, shown or not.
         message: one sentence of ours, with no text of a prompt; empty: how many of `total` are shown.
         nonce: gives a few random ASCII letters or digits at each call; six digits cost two tokens.
@@ -67,10 +79,11 @@ def render_found(snippets: Sequence[Snippet], *, total: int, message: str, nonce
     """
     shown = len(snippets)
     sentence = one_line(message) or f"{shown} of {total:,} matching items shown."
+    more = [_in_prompt_line(one) for one in in_prompt]
     if not snippets:
-        return sentence
+        return "\n".join([sentence, *more])
     quotes = [(_snippet_line(snippet, place, shown), snippet.text) for place, snippet in enumerate(snippets, 1)]
-    return _fenced(sentence, quotes, nonce)
+    return "\n".join([_fenced(sentence, quotes, nonce), *more])
 
 
 def render_page(
@@ -153,6 +166,11 @@ def _snippet_line(snippet: Snippet, place: int, shown: int) -> str:
     if snippet.repeats:
         line += f", also in {snippet.repeats} older item{'' if snippet.repeats == 1 else 's'}"
     return line
+
+
+def _in_prompt_line(one: InPrompt) -> str:
+    lines = f"lines {one.first_line}-{one.last_line}"
+    return f"also in the prompt: {_what(one.item)}, iteration {one.item.iteration}, {lines}"
 
 
 def _what(item: HistoryItem) -> str:

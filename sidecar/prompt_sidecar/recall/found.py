@@ -110,6 +110,15 @@ class Snippet:
 
 
 @dataclass(frozen=True, slots=True)
+class InPrompt:
+    """An item that matches well and stands whole in the returned prompt: only where its best passage is, by lines."""
+
+    item: HistoryItem
+    first_line: int
+    last_line: int
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """Result of a search."""
 
@@ -126,5 +135,7 @@ class Found:
     terms_left_out: int = 0
     shortened: bool = False
     """Whether snippets were left out or shortened to stay within the answer's tokens."""
+    in_prompt: Sequence[InPrompt] = ()
+    """Items that would be among the snippets if they did not stand whole in the returned prompt, best first."""
     seconds: float = field(default=0.0, compare=False)
     """Time taken, including the indexing of waiting items. Measured, never used for a decision."""

@@ -218,11 +218,21 @@ class History:
         with self._record_lock:
             return {number: item for number in numbers if (item := self._record.item(number)) is not None}
 
-    def best_items(self, terms: Sequence[str], most: int, query: SearchQuery) -> tuple[list[Hit], int]:
-        """The best passage of each of the best items within the query's filters, and the number of matching items."""
+    def numbers(self, stash_ids: Collection[str]) -> set[int]:
+        """The numbers of ids, without those that are not known."""
+        with self._record_lock:
+            return {number for stash_id in stash_ids if (number := self._record.number(stash_id)) >= 0}
+
+    def best_items(
+        self, terms: Sequence[str], most: int, query: SearchQuery, behind: AbstractSet[int] = frozenset()
+    ) -> tuple[list[Hit], int]:
+        """The best passage of each of the best items within the query's filters, and the number of matching items.
+
+        The items `behind` come after all others, at most `most` of each.
+        """
         with self._index_lock:
             self._take_removed()
-            return self._index.best_of_items(terms, most, self._allowed(query))
+            return self._index.best_of_items(terms, most, self._allowed(query), behind)
 
     def best_of(self, number: int, terms: Sequence[str]) -> Hit | None:
         """The best passage of one item."""

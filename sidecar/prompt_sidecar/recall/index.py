@@ -30,6 +30,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from operator import add
@@ -172,9 +173,16 @@ class Index:
         return [self._hit(number, score + constant) for number, score in _top(scores, most)]
 
     def best_of_items(
-        self, terms: Sequence[str], most: int, allowed: Sequence[int] | None = None
+        self,
+        terms: Sequence[str],
+        most: int,
+        allowed: Sequence[int] | None = None,
+        behind: AbstractSet[int] = frozenset(),
     ) -> tuple[list[Hit], int]:
-        """The best passages of the best items, one each, at most `most`, ordered as by `best`; how many items match."""
+        """The best passages of the best items, one each, at most `most`, ordered as by `best`; how many items match.
+
+        The items `behind` come after all others, at most `most` of them too.
+        """
         scores, constant = self._matching(terms, allowed)
         best: dict[int, tuple[int, float]] = {}
         item_of = self._item_of
@@ -184,8 +192,10 @@ class Index:
             # Of an item's equally good passages the last.
             if known is None or score >= known[1] - _EQUAL:
                 best[item] = number, score
-        hits = [self._hit(number, score + constant) for number, score in _top(dict(best.values()), most)]
-        return hits, len(best)
+        last = {item: best[item] for item in best.keys() & behind}
+        first = (found for item, found in best.items() if item not in last) if last else best.values()
+        top = _top(dict(first), most) + _top(dict(last.values()), most)
+        return [self._hit(number, score + constant) for number, score in top], len(best)
 
     def document_frequencies(self, terms: Sequence[str]) -> list[int]:
         """Number of passages with each term."""

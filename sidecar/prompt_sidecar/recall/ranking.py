@@ -3,6 +3,8 @@
 Theory. Items whose stash id or call id the query names come first, the newest before the others. After them come items
 by their best passage: BM25 ranks all, and the best few dozen are ranked again by the proximity of terms
 (`prompt_sidecar.recall.rerank`). Equal items are ordered by recency, as an agent most likely means what it saw last.
+Items that the model has before its eyes, whole, come after all others: who asks most likely misses something. They go
+behind before the second look, so that it is spent on what is hidden.
 
 Items are only ranked as needed: for five items of twenty thousand about a hundred are.
 """
@@ -12,7 +14,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Final
 
 from prompt_sidecar.recall import rerank
@@ -44,12 +48,19 @@ class Candidate:
     number: int
     item: HistoryItem
     alive: bool
+    visible: bool
+    """Whether its text stands whole in the returned prompt."""
     score: float
     """BM25's; 0 where the query names the item."""
-    rank: float
-    """Sort key of candidates."""
+    strength: float
+    """The score with the bonus of the second look."""
     hit: Hit | None
     """Its best passage; None: show its start."""
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sort key of candidates; those that the query names come first, visible or not."""
+        return self.strength == math.inf or not self.visible, self.strength
 
 
 @dataclass(slots=True)
@@ -60,6 +71,10 @@ class Ranking:
     alive: int = 0
     gone: int = 0
     total: int = 0
+    hidden: int = 0
+    """The ranked ones that are alive and do not stand whole in the prompt."""
+    regardless: list[Candidate] = field(default_factory=list)
+    """The best ones as they were ranked if none were visible, at most `RANKED`."""
 
     @property
     def matching(self) -> int:
@@ -85,30 +100,43 @@ def weigh(history: History, terms: Sequence[str], most: int) -> tuple[dict[str, 
     return rerank.weights(counted, [frequencies[term] for term in counted], passages), len(present) - len(counted)
 
 
-def ranked(
+def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every step needs
     history: History,
     query: SearchQuery,
     weights: Mapping[str, float],
     ranking: Ranking,
     check: Callable[[], None],
+    visible: AbstractSet[str] = frozenset(),
 ) -> Iterator[Candidate]:
-    """The items that match within the query's filters, best first; keeps `ranking` up to date."""
+    """The items that match within the query's filters, best first; keeps `ranking` up to date.
+
+    Items whose ids are `visible` come after all others, unless the query names them.
+    """
     numbers, others = _named(history, query.query)
     within = history.within(numbers, query)
     ranking.total = len(within)
-    named = _candidates(history, [(number, None) for number in within[:RANKED]], ranking)
+    behind = history.numbers(visible)
+    named = _candidates(history, [(number, None) for number in within[:RANKED]], behind, ranking)
+    ranking.regardless = named
     terms = [term for term in query_terms(query.query) if term in weights]  # with repeats: they count as often
     most, ended = RANKED, not terms
     rest: list[Candidate] = []
+    last: list[Candidate] = []
     while not ended or named:
         if not ended:
             check()
-            hits, total = history.best_items(terms, most, query)
+            hits, total = history.best_items(terms, most, query, behind)
             ranking.total = max(ranking.total, total)
-            rest = _candidates(history, [(hit.item, hit) for hit in hits if hit.item not in ranking.seen], ranking)
+            unseen = [(hit.item, hit) for hit in hits if hit.item not in ranking.seen]
+            found = _candidates(history, unseen, behind, ranking)
             if most == RANKED:
-                rest = _reranked(history, rest, weights)
-            most, ended = most * WIDER, len(hits) >= total
+                found = _reranked(history, found, weights, ranking)
+            ended = len(hits) >= total
+            rest = [candidate for candidate in found if not candidate.visible]
+            last += [candidate for candidate in found if candidate.visible]
+            if ended or sum(hit.item not in behind for hit in hits) < most:
+                rest, last = rest + last, []
+            most *= WIDER
         for candidate in named:
             hit = history.best_of(candidate.number, others) if others and candidate.alive else None
             yield replace(candidate, hit=hit)
@@ -117,8 +145,10 @@ def ranked(
         rest = []
 
 
-def _candidates(history: History, matches: Sequence[tuple[int, Hit | None]], ranking: Ranking) -> list[Candidate]:
-    """The items of numbers, best first, of equals the newest, and whether they are still there."""
+def _candidates(
+    history: History, matches: Sequence[tuple[int, Hit | None]], behind: AbstractSet[int], ranking: Ranking
+) -> list[Candidate]:
+    """The items of numbers by strength, of equals the newest first, and whether they are still there."""
     items = history.at([number for number, _ in matches])
     living = history.alive([item.stash_id for item in items.values()])
     candidates = [
@@ -126,8 +156,9 @@ def _candidates(history: History, matches: Sequence[tuple[int, Hit | None]], ran
             number=number,
             item=item,
             alive=item.stash_id in living,
+            visible=number in behind,
             score=hit.score if hit else 0.0,
-            rank=hit.score if hit else math.inf,
+            strength=hit.score if hit else math.inf,
             hit=hit,
         )
         for number, hit in matches
@@ -136,8 +167,9 @@ def _candidates(history: History, matches: Sequence[tuple[int, Hit | None]], ran
     ranking.seen.update(items)
     alive = sum(candidate.alive for candidate in candidates)
     ranking.alive += alive
+    ranking.hidden += sum(candidate.alive and not candidate.visible for candidate in candidates)
     ranking.gone += len(candidates) - alive
-    return sorted(candidates, key=lambda found: (-found.rank, -found.item.iteration, -found.number))
+    return sorted(candidates, key=lambda found: (-found.strength, -found.item.iteration, -found.number))
 
 
 def _named(history: History, query: str) -> tuple[list[int], list[str]]:
@@ -156,21 +188,37 @@ def _named(history: History, query: str) -> tuple[list[int], list[str]]:
     return list(numbers), query_terms(" ".join(rest)) if numbers else []
 
 
-def _reranked(history: History, candidates: list[Candidate], weights: Mapping[str, float]) -> list[Candidate]:
-    """The candidates with the best of them ranked again; lost ones keep their place by BM25."""
-    if len(weights) < 2:
-        return candidates
-    looked: dict[int, Candidate] = {}
-    room = RERANKED_BYTES
-    for candidate in candidates[:RERANKED]:
-        room -= candidate.item.size
-        if room < 0:
-            break
-        looked[candidate.number] = candidate
-    originals = history.read([candidate.item.stash_id for candidate in looked.values()])
-    again = rerank.rerank(weights, [_passage(candidate, originals) for candidate in looked.values()])
-    best = [replace(looked[one.item], rank=one.score + one.bonus) for one in again]
-    return best + candidates[len(looked) :]
+def _reranked(
+    history: History, candidates: list[Candidate], weights: Mapping[str, float], ranking: Ranking
+) -> list[Candidate]:
+    """The candidates, hidden ones first, the best of each ranked again; lost ones keep their place by BM25."""
+    hidden = [candidate for candidate in candidates if not candidate.visible]
+    visible = [candidate for candidate in candidates if candidate.visible]
+    lists = (hidden, visible, candidates[:RANKED])
+    if len(weights) > 1:
+        looked = [_first(each) for each in (lists if visible else (hidden,))]
+        again = {candidate.number: candidate for each in looked for candidate in each}
+        originals = history.read([candidate.item.stash_id for candidate in again.values()])
+        passages = [_passage(candidate, originals) for candidate in again.values()]
+        strengths = {one.item: one.score + one.bonus for one in rerank.rerank(weights, passages)}
+        hidden, visible, regardless = (_by_strength(each, strengths) for each in lists)
+    else:
+        regardless = candidates[:RANKED]
+    ranking.regardless = ranking.regardless + regardless
+    return hidden + visible
+
+
+def _first(candidates: list[Candidate]) -> list[Candidate]:
+    """Those that are ranked again: the best few, as far as the bound of bytes goes."""
+    sizes = accumulate(candidate.item.size for candidate in candidates[:RERANKED])
+    return candidates[: sum(size <= RERANKED_BYTES for size in sizes)]
+
+
+def _by_strength(candidates: list[Candidate], strengths: Mapping[int, float]) -> list[Candidate]:
+    """The candidates with the first of them in the order of the second look."""
+    count = len(_first(candidates))
+    best = [replace(candidate, strength=strengths[candidate.number]) for candidate in candidates[:count]]
+    return sorted(best, key=lambda candidate: -candidate.strength) + candidates[count:]
 
 
 def _passage(candidate: Candidate, originals: Mapping[str, bytes]) -> rerank.Candidate:

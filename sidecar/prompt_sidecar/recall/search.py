@@ -5,6 +5,9 @@ names come first; after them items by their best passage (BM25), of equals the n
 read and cut to a snippet, until there are as many as requested, or their tokens are used up. Last, all is rendered
 and counted as a whole; an excess is cut from the last snippet.
 
+Items that stand whole in the prompt come last, but for those that the query names. What would have been shown without
+that rule, and is not, is named by a line with its place at the end of the answer.
+
 So the cost depends on what is shown, not on how much matches. Only the same text in many items is read beyond that, to
 be shown once; that has bounds of its own. An original that expired or was evicted cannot be shown: it is skipped and
 counted.
@@ -13,18 +16,20 @@ counted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.recall.analysis import query_terms
-from prompt_sidecar.recall.envelope import HEAD_TOKENS, QUOTE_TOKENS, render_found
+from prompt_sidecar.recall.envelope import HEAD_TOKENS, IN_PROMPT_TOKENS, QUOTE_TOKENS, render_found
 from prompt_sidecar.recall.found import (
     MOST_SNIPPET_TOKENS,
     MOST_SNIPPETS,
     MOST_TOTAL_TOKENS,
     Found,
+    InPrompt,
     SearchLimits,
     SearchOutcome,
     SearchQuery,
@@ -45,6 +50,8 @@ FAIR_TOKENS: Final = 64
 """Rather than give each less than this, a few lines of code, fewer snippets are shown."""
 MESSAGE_TOKENS: Final = 48
 """Estimated tokens of the sentence."""
+IN_PROMPT_SHARE: Final = 5
+"""Divisor of an answer's tokens that bounds the lines of items that are in the prompt; the rest is for snippets."""
 REPEATS: Final = 1_000
 """Items with a text already shown that one search looks at; the rest is not counted."""
 REPEAT_BYTES: Final = 16_777_216
@@ -165,9 +172,12 @@ def search(
     count: Callable[[str], int],
     nonce: Callable[[], str],
     check: Callable[[], None],
+    visible: AbstractSet[str] = frozenset(),
 ) -> Found:
     """What a query finds in a run's history.
 
+    `visible` has the ids of the items that stand whole in the prompt that was returned last. They come after all
+    others; those that would have been shown without that are named with their place, in addition.
     `last_iteration` is the run's newest; `count` gives the tokens of a text, `nonce` a few random letters or digits
     for the fences. `check` is called between steps and may raise, for a deadline: what was indexed stays indexed.
 
@@ -179,10 +189,15 @@ def search(
     weights, left_out = weigh(history, terms, limits.query_terms)
     ranking = Ranking()
     shown = _Shown(history, weights, bounds, count)
-    least = -math.inf
-    shortened = False
-    for candidate in ranked(history, query, weights, ranking, check):
+    least = (False, -math.inf)
+    shortened = started = False
+    in_prompt: Sequence[InPrompt] = ()
+    for candidate in ranked(history, query, weights, ranking, check, visible):
         check()
+        if not started:
+            lines = bounds.total_tokens // (IN_PROMPT_SHARE * IN_PROMPT_TOKENS)
+            in_prompt, started = _in_prompt(history, ranking.regardless, bounds.snippets)[:lines], True
+            shown.used += IN_PROMPT_TOKENS * max(0, len(in_prompt) - max(0, bounds.snippets - ranking.hidden))
         if shown.exhausted or (shown.full and candidate.rank < least):
             break
         added = shown.show(candidate, shown.room(ranking.matching))
@@ -195,6 +210,7 @@ def search(
         outcome=SearchOutcome.FOUND if ranking.matching else SearchOutcome.NOTHING_FOUND,
         message="",
         snippets=shown.snippets,
+        in_prompt=_not_shown(in_prompt, shown.snippets),
         matching_items=ranking.matching,
         first_iteration=max(history.first_iteration, query.first_iteration),
         last_iteration=min(query.last_iteration or last_iteration, last_iteration),
@@ -210,15 +226,40 @@ def search(
     )
     while True:
         message = _message(found, facts)
-        rendered = render_found(found.snippets, total=found.matching_items, message=message, nonce=nonce)
+        rendered = render_found(
+            found.snippets, found.in_prompt, total=found.matching_items, message=message, nonce=nonce
+        )
         tokens = count(rendered)
-        if tokens <= bounds.total_tokens or not found.snippets:
+        if tokens <= bounds.total_tokens or not (found.snippets or found.in_prompt):
             return replace(found, message=message, rendered=rendered, rendered_tokens=tokens, shortened=shortened)
         shortened = True
+        if not found.snippets:
+            found = replace(found, in_prompt=found.in_prompt[:-1])
+            continue
         *kept, last = found.snippets
         room = last.tokens - (tokens - bounds.total_tokens)
         shorter = [_shortened(last, weights, room, count)] if room >= LEAST_SHOWN_TOKENS else []
         found = replace(found, snippets=kept + shorter)
+
+
+def _in_prompt(history: History, candidates: Sequence[Candidate], most: int) -> list[InPrompt]:
+    """Those of the first `most` candidates that are visible, with the lines of their best passages."""
+    visible = [one for one in [one for one in candidates if one.alive][:most] if one.visible and one.hit]
+    originals = history.read([one.item.stash_id for one in visible])
+    found = []
+    for candidate in visible:
+        original, hit = originals.get(candidate.item.stash_id), candidate.hit
+        if original is not None and hit is not None:
+            first = 1 + original.count(b"\n", 0, hit.start)
+            last = first + original.count(b"\n", hit.start, max(hit.start, hit.end - 1))
+            found.append(InPrompt(candidate.item, first, last))
+    return found
+
+
+def _not_shown(in_prompt: Sequence[InPrompt], snippets: Sequence[Snippet]) -> list[InPrompt]:
+    """What is in the prompt and is not among the snippets, for want of others."""
+    shown = {snippet.item.stash_id for snippet in snippets}
+    return [one for one in in_prompt if one.item.stash_id not in shown]
 
 
 def _bounds(query: SearchQuery, limits: SearchLimits) -> _Bounds:

@@ -97,6 +97,8 @@ class Recalling:
     def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
         began = perf_counter()
+        with check.holding(run.lock):
+            visible = run.memory.visible()
         found = search(
             run.history,
             query,
@@ -105,6 +107,7 @@ class Recalling:
             count=self.count,
             nonce=self.nonce,
             check=check,
+            visible=visible,
         )
         self._table.weigh(run)
         with check.holding(run.lock):

@@ -105,6 +105,16 @@ class Memory:
         frozen = {id(each): each for each in (self.format, self.received)}
         return deepcopy(self, frozen)
 
+    def visible(self) -> set[str]:
+        """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
+        return {
+            entry.stash_id
+            for record in self.ledger.records[: self.answered.records]
+            if not record.dropped
+            for entry in record.entries
+            if entry.action is None and not entry.recalled
+        }
+
     def rewind(self, length: int) -> None:
         """Forget the records from `length` on: the agent has rewritten its history from there."""
         self.ledger.rewind(length)

@@ -135,12 +135,13 @@ class SearchHistoryResponse(_message.Message):
     GONE_ITEMS_FIELD_NUMBER: _builtins.int
     TERMS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     RENDERED_TOKENS_FIELD_NUMBER: _builtins.int
+    IN_PROMPT_FIELD_NUMBER: _builtins.int
     outcome: Global___SearchOutcome.ValueType
     """Outcome of the search."""
     message: _builtins.str
     """One sentence on the outcome that a model can act on."""
     rendered: _builtins.str
-    """The snippets as a text for the model, each fenced, under a line with its origin."""
+    """The snippets as a text for the model, each fenced, under a line with its origin; then a line for each of `in_prompt`."""
     matching_items: _builtins.int
     """Items that match, shown or not. Items whose content expired or was evicted are not among them."""
     first_iteration: _builtins.int
@@ -155,7 +156,15 @@ class SearchHistoryResponse(_message.Message):
     """Tokens of `rendered`."""
     @_builtins.property
     def snippets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Snippet]:
-        """The snippets, best first; of equals the newest first."""
+        """The snippets, best first; of equals the newest first. Items that stand whole in the prompt that TrimPrompt returned
+        last come after all others, unless the query is or holds their id.
+        """
+
+    @_builtins.property
+    def in_prompt(self) -> _containers.RepeatedCompositeFieldContainer[Global___InPrompt]:
+        """Items that would be among the snippets if they did not stand whole in the prompt that TrimPrompt returned last, best
+        first: at most as many as snippets were requested, and as have room in a fifth of the tokens of `rendered`.
+        """
 
     def __init__(
         self,
@@ -170,14 +179,61 @@ class SearchHistoryResponse(_message.Message):
         gone_items: _builtins.int = ...,
         terms_left_out: _builtins.int = ...,
         rendered_tokens: _builtins.int = ...,
+        in_prompt: _abc.Iterable[Global___InPrompt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "gone_items", b"gone_items", "last_iteration", b"last_iteration", "matching_items", b"matching_items", "message", b"message", "outcome", b"outcome", "rendered", b"rendered", "rendered_tokens", b"rendered_tokens", "snippets", b"snippets", "terms_left_out", b"terms_left_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "gone_items", b"gone_items", "in_prompt", b"in_prompt", "last_iteration", b"last_iteration", "matching_items", b"matching_items", "message", b"message", "outcome", b"outcome", "rendered", b"rendered", "rendered_tokens", b"rendered_tokens", "snippets", b"snippets", "terms_left_out", b"terms_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SearchHistoryResponse: _TypeAlias = SearchHistoryResponse  # noqa: Y015
+
+@_typing.final
+class InPrompt(_message.Message):
+    """An item that matches, and that the model can read in its prompt. Its text is not repeated."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STASH_ID_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    FIRST_LINE_FIELD_NUMBER: _builtins.int
+    LAST_LINE_FIELD_NUMBER: _builtins.int
+    stash_id: _builtins.str
+    """The item's id."""
+    role: _conversation_pb2.Role.ValueType
+    """Whose text it is."""
+    kind: _trim_pb2.ItemKind.ValueType
+    """Kind of the item."""
+    tool: _builtins.str
+    """The tool's name, `other` if it is not a plain name, empty for text."""
+    iteration: _builtins.int
+    """The iteration that it belongs to."""
+    first_line: _builtins.int
+    """First line of its best passage, counted from 1."""
+    last_line: _builtins.int
+    """Last line of its best passage."""
+    def __init__(
+        self,
+        *,
+        stash_id: _builtins.str = ...,
+        role: _conversation_pb2.Role.ValueType = ...,
+        kind: _trim_pb2.ItemKind.ValueType = ...,
+        tool: _builtins.str = ...,
+        iteration: _builtins.int = ...,
+        first_line: _builtins.int = ...,
+        last_line: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_line", b"first_line", "iteration", b"iteration", "kind", b"kind", "last_line", b"last_line", "role", b"role", "stash_id", b"stash_id", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InPrompt: _TypeAlias = InPrompt  # noqa: Y015
 
 @_typing.final
 class Snippet(_message.Message):

@@ -11,7 +11,7 @@ import pytest
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, SearchCall
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery, Snippet
+from prompt_sidecar.recall.found import Found, InPrompt, SearchOutcome, SearchQuery, Snippet
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection, Stretch
@@ -31,7 +31,10 @@ SNIPPET = Snippet(
     tokens=6,
     repeats=8,
 )
-FOUND = Found(SearchOutcome.FOUND, "1 item matches.", (SNIPPET,), "rendered", 12, 9, 1, 37, 2, 5)
+IN_PROMPT = InPrompt(ITEM, 12, 40)
+FOUND = Found(
+    SearchOutcome.FOUND, "1 item matches.", (SNIPPET,), "rendered", 12, 9, 1, 37, 2, 5, in_prompt=(IN_PROMPT,)
+)
 FOUND_MESSAGE = search_pb2.SearchHistoryResponse(
     outcome=search_pb2.SEARCH_OUTCOME_FOUND,
     message="1 item matches.",
@@ -63,6 +66,17 @@ FOUND_MESSAGE = search_pb2.SearchHistoryResponse(
     gone_items=2,
     terms_left_out=5,
     rendered_tokens=12,
+    in_prompt=[
+        search_pb2.InPrompt(
+            stash_id="abcdefghij",
+            role=conversation_pb2.ROLE_TOOL,
+            kind=trim_pb2.ITEM_KIND_RESULT,
+            tool="read_file",
+            iteration=3,
+            first_line=12,
+            last_line=40,
+        )
+    ],
 )
 PAGE = RetrieveAnswer(Outcome.HIT, "all of it", b"\xc5\xbe", "text/plain", 2, 1, (Stretch(0, 2, 1, 1),), True, 2, 1, 3)
 PAGE_MESSAGE = retrieve_pb2.RetrieveContentResponse(

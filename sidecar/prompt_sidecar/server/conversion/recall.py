@@ -10,6 +10,7 @@ from prompt_sidecar.recall.found import (
     MOST_SNIPPETS,
     MOST_TOTAL_TOKENS,
     Found,
+    InPrompt,
     SearchOutcome,
     SearchQuery,
     Snippet,
@@ -129,6 +130,7 @@ def search_response(found: Found) -> search_pb2.SearchHistoryResponse:
         gone_items=found.gone_items,
         terms_left_out=found.terms_left_out,
         rendered_tokens=found.rendered_tokens,
+        in_prompt=[_in_prompt(one) for one in found.in_prompt],
     )
 
 
@@ -194,4 +196,17 @@ def _snippet(snippet: Snippet) -> search_pb2.Snippet:
         score=snippet.score,
         tokens=snippet.tokens,
         repeats=snippet.repeats,
+    )
+
+
+def _in_prompt(one: InPrompt) -> search_pb2.InPrompt:
+    item = one.item
+    return search_pb2.InPrompt(
+        stash_id=item.stash_id,
+        role=_ROLE[item.role],
+        kind=_KIND[item.kind],
+        tool=plain_name(item.tool),
+        iteration=item.iteration,
+        first_line=one.first_line,
+        last_line=one.last_line,
     )
