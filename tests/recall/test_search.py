@@ -349,6 +349,7 @@ def test_lines_of_what_is_in_the_prompt_count() -> None:
             one.item.stash_id for one in found.in_prompt
         ]
     assert 10 == len(found.in_prompt)
+    assert found.shortened
 
 
 def test_snippets_have_the_same_room_where_all_is_in_the_prompt() -> None:

@@ -134,7 +134,7 @@ class Found:
     gone_items: int = 0
     terms_left_out: int = 0
     shortened: bool = False
-    """Whether snippets were left out or shortened to stay within the answer's tokens."""
+    """Whether snippets were left out or shortened, or lines of `in_prompt` left out, to keep to the answer's tokens."""
     in_prompt: Sequence[InPrompt] = ()
     """Items that would be among the snippets if they did not stand whole in the returned prompt, best first."""
     seconds: float = field(default=0.0, compare=False)

@@ -196,7 +196,8 @@ def search(
         check()
         if not started:
             lines = bounds.total_tokens // (IN_PROMPT_SHARE * IN_PROMPT_TOKENS)
-            in_prompt, started = _in_prompt(history, ranking.regardless, bounds.snippets)[:lines], True
+            every, started = _in_prompt(history, ranking.regardless, bounds.snippets), True
+            in_prompt, shortened = every[:lines], len(every) > lines
             shown.used += IN_PROMPT_TOKENS * max(0, len(in_prompt) - max(0, bounds.snippets - ranking.hidden))
         if shown.exhausted or (shown.full and candidate.rank < least):
             break

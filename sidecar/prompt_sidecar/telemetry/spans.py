@@ -149,6 +149,7 @@ class Spans:
             "prompt_sidecar.search.outcome": found.outcome.value,
             "prompt_sidecar.via": via,
             "prompt_sidecar.search.snippets": len(found.snippets),
+            "prompt_sidecar.search.in_prompt": len(found.in_prompt),
             "prompt_sidecar.search.matching_items": found.matching_items,
             "prompt_sidecar.search.tokens": found.rendered_tokens,
             "prompt_sidecar.search.gone_items": found.gone_items,
