@@ -27,6 +27,10 @@ GUESSED_NONCE = "483920"
 
 HEAD = re.compile(r"(?:(?P<said>.*) )?Quotes stand between <<(?P<nonce>[A-Za-z0-9]+) and (?P=nonce)>>\.")
 
+IN_PROMPT = re.compile(
+    r"also in the prompt: [a-z]+(?: [a-z]+)*(?: of [A-Za-z0-9_.-]{1,64})?, iteration [0-9]+, lines [0-9]+-[0-9]+"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Quote:
@@ -37,23 +41,32 @@ class Quote:
 
 
 def read_envelope(envelope: str) -> tuple[str, list[Quote]]:
-    """Read an envelope back: what the sidecar said, and the quotes. Raises ValueError where it has another form."""
+    """Read an envelope back: what the sidecar said, and the quotes. Raises ValueError where it has another form.
+
+    What it said is the sentence, and the lines of what is in the prompt.
+    """
     head, _, rest = envelope.partition("\n")
     found = HEAD.fullmatch(head)
     if found is None:
-        if rest:
+        if not _places(rest):
             raise ValueError("text after a first line that shows no fence")
-        return head, []
+        return envelope, []
     opening, closing = f"\n<<{found['nonce']}\n", f"\n{found['nonce']}>>"
     quotes = []
-    while rest:
+    while rest and not _places(rest):
         label, opened, rest = rest.partition(opening)
         text, closed, rest = rest.partition(closing)
         if not opened or not closed or "\n" in label or (rest and not rest.startswith("\n")):
             raise ValueError("a quote without its line, its fence or its end")
         quotes.append(Quote(label, text))
         rest = rest[1:]
-    return found["said"] or "", quotes
+    said = found["said"] or ""
+    return f"{said}\n{rest}" if rest else said, quotes
+
+
+def _places(text: str) -> bool:
+    """Whether a text is nothing but lines of what is in the prompt."""
+    return all(map(IN_PROMPT.fullmatch, text.split("\n"))) if text else True
 
 
 def envelope_lines(envelope: str) -> list[str]:
