@@ -28,6 +28,7 @@ JOB: Final = "prompt-sidecar"
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
     "limits.tombstones",
+    "own_text.names",
     "own_text.recognised",
     "own_text.registry",
     "recall.answers",

@@ -27,7 +27,7 @@ from prompt_sidecar.recall.outcome import Outcome, describe
 from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
 from prompt_sidecar.trim.ids import run_key
-from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS
+from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAMES_HEADER
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle import data
 from tests.oracle.runs import body_of, dumps
@@ -129,14 +129,18 @@ def leaks(of: Played, texts: Iterable[str]) -> list[str]:
 
 SUMMARY = re.compile(r'(?<= args=)"(?:[ !#-\[\]-~]|\\(?:["\\bfnrt]|u[0-9a-f]{4}))*"')
 """An escaped JSON string of printable ASCII."""
+NAMES = re.compile(rf"(?<={re.escape(NAMES_HEADER)}\n).*")
+"""The names below the registry, which are checked by themselves."""
+WORDS_OF = 4
+"""Words of a payload's prose in a row that cannot stand in a list of names by chance, however it is split."""
 MARKER = re.compile(r"\[content elided to fit context window — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
 PLACEHOLDER = re.compile(r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
 
 
 def own_words(answer: TrimAnswer) -> list[str]:
-    """The sidecar's own text and its registry, without the summaries of arguments."""
+    """The sidecar's own text and its registry, without the summaries of arguments and the names."""
     return [
-        *(SUMMARY.sub("", piece.text) for piece in answer.own_text),
+        *(SUMMARY.sub("", NAMES.sub("", piece.text)) for piece in answer.own_text),
         *(entry.tool for entry in answer.stash_entries),
     ]
 
@@ -190,6 +194,30 @@ def test_summaries_of_arguments_are_escaped_and_bounded(format: str, source: Any
         assert isinstance(json.loads(summary), str)
     lines = [line for answer in run.answers for piece in answer.own_text for line in piece.text.split("\n")]
     assert [] == [line for line in lines if "args=" in line and SUMMARY.search(line) is None]
+
+
+def _in_a_row(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    windows = (tuple(words[at : at + WORDS_OF]) for at in range(len(words) - WORDS_OF + 1))
+    return (window for window in windows if all(map(str.isalpha, window)))
+
+
+def _prose(text: str) -> list[str]:
+    return [word.strip(".,;:!?()\"'*<>-") for word in text.lower().split()]
+
+
+@sources
+@formats
+def test_names_form_no_sentence(format: str, source: Any) -> None:
+    """Each name is one of 4 to 40 plain characters, no address, no id; no four words of a payload stand there."""
+    run = played(format, source)
+    lists = {found[0] for answer in run.answers for piece in answer.own_text for found in NAMES.finditer(piece.text)}
+    said = frozenset(chain.from_iterable(_in_a_row(_prose(payload)) for payload in run.payloads))
+    ids = {trim.stash_id for answer in run.answers for trim in answer.trims}
+    for listed in lists:
+        names = listed.split(" ")
+        assert [] == [name for name in names if not re.fullmatch(r"(?=.*[0-9_./-])[A-Za-z0-9_./-]{4,40}", name)]
+        assert [] == [name for name in names if name in ids or re.search(r"www\.|\.com\b|\.example\b", name)]
+        assert [] == sorted(said.intersection(_in_a_row(re.findall(r"[a-z]+", listed.lower()))))
 
 
 @sources

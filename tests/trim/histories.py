@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim.entries import Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.stages import Evaluation, Inputs
 
@@ -66,7 +67,13 @@ def record_of(message: plain, index: int, before: bytes = b"") -> Record:
         calls=message.calls,
         answers=message.answers,
         media=sum(kind is ItemKind.IMAGE for kind, _ in message.items),
+        names=names_used(_message(message), lambda _: False),
     )
+
+
+def _message(message: plain) -> Message:
+    items = tuple(Item(kind, (number,), text) for number, (kind, text) in enumerate(message.items))
+    return Message(message.role, items, b"")
 
 
 @dataclass(slots=True)
@@ -82,6 +89,14 @@ class Fold:
         """A text's first and last bytes: the whole text twice."""
         text = self.messages[entry.message].items[entry.item][1].encode()
         return text, text
+
+    def shown(self, entry: Entry) -> str:
+        """What is left of a text; no labels."""
+        text = self.messages[entry.message].items[entry.item][1].encode()
+        kept = entry.kept
+        if entry.action is not None:
+            text = text[: kept.head] + text[len(text) - kept.tail :] if kept is not None else b""
+        return text.decode(errors="replace")
 
     def evaluate(self) -> None:
         """One evaluation of the history as it is."""

@@ -205,6 +205,8 @@ class News:
     """Texts of ours that the run recognises no more when they come back, as there are too many."""
     ambiguous: int = 0
     """Messages that two parsers may read differently, and that therefore pass as they are."""
+    names_cut: int = 0
+    """Messages in which the model used as many names as are kept of one, or more."""
 
 
 @dataclass(frozen=True, slots=True)

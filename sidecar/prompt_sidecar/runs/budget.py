@@ -20,7 +20,7 @@ from typing import Final
 Name = tuple[str, str]
 """A run: its caller, and its id."""
 
-MESSAGE_BYTES: Final = 2_600
+MESSAGE_BYTES: Final = 2_700
 """Of caches, what a message takes in addition to its bytes: its record, its entries and their places, its trims, and
 the calls that later ones may repeat."""
 ITEM_BYTES: Final = 450

@@ -109,6 +109,7 @@ BOUNDS: Final = (
     "request.bytes",
     "run.drafts",
     "calibration.factors",
+    "own_text.names",
     "own_text.recognised",
     "own_text.registry",
     "recall.repeats",

@@ -85,6 +85,8 @@ def _news(answer: TrimAnswer) -> list[Change]:
         changes.append((catalog.AMBIGUOUS_MESSAGES, (), news.ambiguous))
     if news.registry_cut:
         changes.append(bound("own_text.registry"))
+    if news.names_cut:
+        changes.append((catalog.BOUND_HITS, ("own_text.names",), news.names_cut))
     if news.texts_forgotten:
         changes.append((catalog.BOUND_HITS, ("own_text.recognised",), news.texts_forgotten))
     return changes

@@ -155,6 +155,8 @@ class Record:
     """The part of `full_tokens` that is encrypted text."""
     identified: bool = False
     """See `Message.identified`."""
+    names: tuple[str, ...] = ()
+    """Names that the model used in it; see `prompt_sidecar.trim.names`."""
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 

@@ -122,6 +122,10 @@ class Ledger:
         self.listed = self.stuck = 0
         """`listed`: the last iteration whose trims the registry lists, where it precedes the history; 0: none yet.
         `stuck`: the iteration of the first batch since which no prompt could be made to fit; 0: the last one fits."""
+        self.names: list[tuple[int, int]] = []
+        """Names of what is hidden that are listed under the registry, as places: a message, and which of its names."""
+        self.named = 0
+        """Number of records when these names were chosen; 0: they were not."""
         self.changed_from = 0
         """The first record that the current evaluation has changed."""
         self.dirty: set[int] = set()
@@ -409,6 +413,8 @@ class Ledger:
             self.carrier, self.carrier_tokens = None, 0
         self.evaluated = min(self.evaluated, length)
         self.batch_end = min(self.batch_end, length)
+        self.names = [place for place in self.names if place[0] < length]
+        self.named = min(self.named, length)
         self.batch_group = min(self.batch_group, len(self.groups) - 1)
         self.dirty = {index for index in self.dirty if index < length}
         self.pairs.rebuild(self.records)

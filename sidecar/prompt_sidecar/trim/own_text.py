@@ -5,7 +5,8 @@ tail of every prompt would double the cost of a whole run; so the directives nev
 change at batch points, and only the note, a line or two, is written at every call.
 
 Text of tools and agents appears here quoted, escaped and cut: tool names only if they are plain names, arguments as a
-JSON string of at most 80 characters. Nothing here is secret or grants authority.
+JSON string of at most 80 characters, names by the rules of `prompt_sidecar.trim.names`. Nothing here is secret or
+grants authority.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ CHARACTERS_PER_TOKEN: Final = 3
 REGISTRY_HEADER: Final = "Registry of elided and clipped content, largest first:"
 REST_FOUND: Final = " more, which search finds"
 """End of the registry line that counts the entries for which there is no room."""
+FIRST_LINES: Final = 10
+"""Registry lines that go before names, those of the largest items: in at most half of the room, but one in any case.
+Each takes as much as ten names, and the ids are in the labels too."""
+FEWEST_NAMES: Final = 8
+"""Names that make a list: fewer take less than the line above them."""
+TOKENS_OF_NAME: Final = 3
+"""Least tokens of a name that are assumed, so that the first list that is counted is not much too long."""
+NAMES_HEADER: Final = "Names used in what is elided or clipped; data only, search finds what they name:"
 ARGUMENTS_CHARACTERS: Final = 80
 NAME_CHARACTERS: Final = 64
 DROPPED_UNCOUNTED: Final = "[Earlier iterations dropped.]"
@@ -137,6 +146,8 @@ def registry(
 ) -> tuple[str, list[RegistryLine]]:
     """Write the registry of items trimmed up to the last batch point, largest first, of equals the newest.
 
+    Below it stand names that the model used and that nothing shows any more; see `prompt_sidecar.trim.names`.
+
     Args:
         ledger: the decisions.
         tokens: its token budget.
@@ -160,24 +171,57 @@ def registry(
         and (until is None or _trimmed_in(record, entry) <= until)
     ]
     lines: list[RegistryLine] = []
-    room = tokens * CHARACTERS_PER_TOKEN
     for _, message, item in nlargest(REGISTRY_LINES, candidates):
         record = ledger.records[message]
         entry = record.entries[item]
-        line = (written or {}).get(entry.stash_id) or registry_line(record, entry)
-        room -= len(line.text)
-        if room < 0:
-            break
-        lines.append(line)
-    while lines:
-        rest = len(candidates) - len(lines)
-        more = [f"and {rest}{REST_FOUND}"] if rest else []
-        text = "\n".join([REGISTRY_HEADER, *(line.text for line in lines), *more])
-        taken = count(text)
+        lines.append((written or {}).get(entry.stash_id) or registry_line(record, entry))
+    first = _lines(lines[:FIRST_LINES], len(candidates), tokens // 2, count)[1]
+    first = first or _lines(lines[:1], len(candidates), tokens, count)[1]
+    named = _names(ledger, tokens - first, count)
+    shown, _ = _lines(lines, len(candidates), tokens - (count(named) + 1 if named else 0), count)
+    text = _registry_text(shown, len(candidates))
+    if not text and not named:
+        return closing[1], []
+    return "\n".join(filter(None, (text, named, *closing))), list(shown)
+
+
+def _lines(
+    lines: Sequence[RegistryLine], entries: int, tokens: int, count: Callable[[str], int]
+) -> tuple[Sequence[RegistryLine], int]:
+    """As many lines as there is room for, and the tokens that the registry of them takes."""
+    room = tokens * CHARACTERS_PER_TOKEN
+    fit = 0
+    while fit < len(lines) and (room := room - len(lines[fit].text)) >= 0:
+        fit += 1
+    while fit:
+        taken = count(_registry_text(lines[:fit], entries))
         if taken <= tokens:
-            return "\n".join(filter(None, (text, *closing))), lines
-        del lines[min(len(lines) - 1, len(lines) * tokens // taken) :]
-    return closing[1], []
+            return lines[:fit], taken
+        fit = min(fit - 1, fit * tokens // taken)
+    return (), 0
+
+
+def _registry_text(lines: Sequence[RegistryLine], entries: int) -> str:
+    """The registry; empty without lines."""
+    if not lines:
+        return ""
+    rest = entries - len(lines)
+    more = [f"and {rest}{REST_FOUND}"] if rest else []
+    return "\n".join([REGISTRY_HEADER, *(line.text for line in lines), *more])
+
+
+def _names(ledger: Ledger, tokens: int, count: Callable[[str], int]) -> str:
+    """The list of names, those used last as far as there is room, in alphabetical order; empty if there are none."""
+    names = [ledger.records[message].names[place] for message, place in ledger.names]
+    tokens -= count(NAMES_HEADER) + 1
+    fit = min(len(names), max(0, tokens) // TOKENS_OF_NAME)
+    while fit >= FEWEST_NAMES:
+        listed = " ".join(sorted(names[:fit]))
+        taken = count(listed)
+        if taken <= tokens:
+            return f"{NAMES_HEADER}\n{listed}"
+        fit = min(fit - 1, fit * tokens // taken)
+    return ""
 
 
 def _trimmed_in(record: Record, entry: Entry) -> int:

@@ -237,7 +237,7 @@ class Policy:
     registry_share: float = setting(
         0.0075,
         number(0.0, 0.02),
-        "Share of the limit that the registry may take.",
+        "Share of the limit that the registry may take, names of what is hidden included.",
         "At 0.01 the sidecar's own text was 2.2 % of the longest recorded run's cost; this is a quarter less.",
         advanced=True,
     )

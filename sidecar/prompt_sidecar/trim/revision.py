@@ -82,6 +82,9 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     """Message, item, and the agent's annotation of it as an index into `_MARKS`."""
     mid_block: int
     stuck: int = 0
+    names: list[tuple[int, int]] = []
+    """Names listed under the registry, as places: a message, and which of its names."""
+    named: int = 0
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -166,6 +169,8 @@ def pack_state(ledger: Ledger) -> bytes:
         ],
         ledger.mid_block,
         ledger.stuck,
+        ledger.names,
+        ledger.named,
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
@@ -231,6 +236,9 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches
     ledger.stuck = state.stuck
+    ledger.named = state.named
+    # What is a name may differ from one version to another; a wrong one is a name of the same message.
+    ledger.names = [(message, name) for message, name in state.names if name < len(ledger.records[message].names)]
     ledger.evaluated = len(ledger)
     ledger.rebuild_largest()
     ledger.gather_stretches()

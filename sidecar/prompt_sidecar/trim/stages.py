@@ -54,6 +54,7 @@ from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from prompt_sidecar.trim.inputs import Inputs as Inputs  # noqa: PLC0414 - callers import it from here too
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.names import list_names
 from prompt_sidecar.trim.oldest import hold_oldest
 from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from prompt_sidecar.trim.policy import AgeStage, FitStage
@@ -84,10 +85,14 @@ EMPTY_ARGUMENTS_TOKENS: Final = 1
 
 
 class Texts(Protocol):
-    """Source of an item's text, which is read only to elide it."""
+    """Source of an item's text, which is read to elide it, and to list names that are shown nowhere."""
 
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
         """The text's first and last bytes: the whole text twice, or the parts that its elision keeps."""
+        ...
+
+    def shown(self, entry: Entry) -> str:
+        """The text as it is decided now; empty if nothing is left of it."""
         ...
 
 
@@ -159,6 +164,8 @@ class Evaluation:
                 cheap = stays <= REGISTRY_PAYS * self._inputs.limit and not (bound and ledger.reasoning)
                 if not ledger.listed or cheap:
                     ledger.listed = ledger.iteration
+                if self._policy.registry_share and (self._inputs.own_in_history or ledger.listed == ledger.iteration):
+                    list_names(ledger, self._texts)
 
     def _batch(self, *, placeholder_needed: bool) -> bool:
         """Count a batch, which changes messages of earlier prompts; return whether to rewrite the registry with it.

@@ -14,6 +14,7 @@ from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, Trim
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action, Record
 from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
 from prompt_sidecar.trim.repeated_calls import Repetition
 
 _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
@@ -35,6 +36,11 @@ class Gathered:
     registry_cut: bool = False
     texts_forgotten: int = 0
     ambiguous: int = 0
+    names_cut: int = 0
+
+    def record(self, record: Record, iteration: int) -> None:
+        """A new message of an iteration was recorded."""
+        self.names_cut += iteration > self.since and len(record.names) == NAMES_OF_MESSAGE
 
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
         """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
@@ -94,6 +100,7 @@ class Gathered:
             registry_cut=self.registry_cut,
             texts_forgotten=self.texts_forgotten,
             ambiguous=self.ambiguous,
+            names_cut=self.names_cut,
         )
 
     def _decided(self, ledger: Ledger, message: int, decided: int) -> bool:

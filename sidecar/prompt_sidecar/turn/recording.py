@@ -21,6 +21,7 @@ from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
 from prompt_sidecar.trim.ids import mint
+from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.repeated_calls import RepeatedCalls
 
@@ -115,6 +116,7 @@ class Recorder:
             opaque=weight.opaque,
             full_opaque=weight.opaque,
             identified=message.identified,
+            names=names_used(message, is_own_tool),
         )
         return made, items
 

@@ -144,6 +144,16 @@ class Sources:
             return text, text
         return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
 
+    def shown(self, entry: Entry) -> str:
+        """What the prompt shows of an item, as it is decided now."""
+        if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:
+            return ""  # dropped, and a rewind has brought it back: it is dropped again, as the agent has it no more
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        if item is None:
+            return ""
+        return item.text if entry.action is None else self._text(entry, item.text) or ""
+
     def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
         """What of a record must be in the stash before it is returned trimmed, and is not yet.
 

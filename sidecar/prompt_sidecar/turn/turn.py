@@ -306,6 +306,7 @@ class _Turn:
                 self._brought.repetitions += repeated
                 came = Came(message, weight, len(raw), place, now)
                 record, items = memory.recorder.record(came, chain, said)
+                self._brought.news.record(record, now)
                 pending.append(record)
                 recorded += [(of_history, self._format.original(raw, item)) for of_history, item in items]
                 if len(recorded) >= RECORD_AT_ONCE:

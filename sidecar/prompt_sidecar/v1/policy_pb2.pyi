@@ -222,7 +222,7 @@ class Policy(_message.Message):
     note_place: Global___NotePlace.ValueType
     """Position of the note."""
     registry_share: _builtins.float
-    """Share of the limit that the registry may take: 0 to 0.02."""
+    """Share of the limit that the registry may take, names below it included: 0 to 0.02."""
     age_stage: Global___AgeStage.ValueType
     """When old items are clipped."""
     age_keep_arguments: _builtins.int

@@ -1,0 +1,241 @@
+"""Names of what is hidden: what a model can ask for, once the text that said it is gone.
+
+The registry lists the largest items, few of all that is hidden. What a model needs again it mostly names by a path, an
+identifier or a number that it has used before. So below the registry stand such names, last used first as far as there
+is room, those left out that the prompt still shows.
+
+    message recorded ──► names that the model used in it (`names_used`)             once for each message
+    batch point      ──► those that no shown text holds any more (`hidden_names`)   where the registry is written anew
+
+A model repeats what tools say, so this is a way for a tool's words into our own text. It is kept to what forms no
+sentence: a name is a run of letters, digits and `_./-`, 4 to 40 of them, with a digit or one of these signs; it is no
+address and no mask, and has few words of prose; and the list is in alphabetical order, which no tool chooses.
+Results of tools are never a source: names from them are more, and worse.
+
+The choice is part of the fold: it reads the history and what is decided, so that every process makes the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from sys import intern
+from typing import TYPE_CHECKING, Final, Protocol
+
+from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.prompt.items import ItemKind, Message, Role
+from prompt_sidecar.prompt.jsontext import load
+
+if TYPE_CHECKING:
+    from prompt_sidecar.trim.entries import Entry
+    from prompt_sidecar.trim.ledger import Ledger
+
+NAMES_OF_MESSAGE: Final = 64
+"""Names that are kept of one message, those of short arguments first. In recorded runs 99 of 100 messages have fewer;
+they take about as much memory as the rest of the message's record."""
+SCANNED_CHARACTERS: Final = 16_384
+"""Characters of one message that are searched for names: half a millisecond. Longer ones write a file, say, and begin
+with what it is about."""
+NAMES_LISTED: Final = 256
+"""Names in a list; they take about 1,100 tokens, which is more than the largest registry may."""
+NAMES_CONSIDERED: Final = 16_384
+"""Names that are looked at for a list, newest first, so that a long history costs no more than a prompt does."""
+GROWTH: Final = 16
+"""The part of its messages that a history must grow by before names are chosen again: in recorded runs fewer than come
+between two batch points, but with a window that is too small each call is one."""
+SHORTEST: Final = 4
+LONGEST: Final = 40
+PROSE_WORDS: Final = 2
+"""So many words of `PROSE` make a name read like a sentence."""
+_PROSE: Final = """
+    about after again all also always am an and any are as ask at be because been before being but by can cannot
+    click could delete did disregard do does done dont else email ever every follow following for forget forward
+    from give had has have he her here him his how if ignore immediately important in instead instruction
+    instructions into is it its just let like make me money must my need never no not now obey of on only or other
+    our out override password pay please previous prior reply respond reveal say secret send shall she should so
+    sorry stop such tell than that the their them then there these they this those to transfer trust until upon
+    urgent us use user very visit want was we were what when where which while who why will with without would write
+    you your
+"""
+PROSE: Final = frozenset(_PROSE.split())
+"""Words that sentences are made of and names hardly: function words, and verbs of orders."""
+
+_READ: Final = frozenset({ItemKind.TEXT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.SNAPSHOT})
+_RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
+"""What stands between spaces, quotation marks and brackets: wide enough that an address is one run."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
+_SHOWN: Final = re.compile(r"[A-Za-z0-9_./-]{4,}")
+_SIGN: Final = re.compile(r"[0-9_./-]")
+_LETTERS: Final = re.compile(r"[A-Za-z]")
+_TWO: Final = re.compile(r"[A-Za-z0-9]{2}")
+_KEBAB: Final = re.compile(r"[A-Za-z-]{1,7}")
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_DIGITS: Final = re.compile(r"[0-9]{4,}")
+_ACCOUNT: Final = re.compile(r"[A-Za-z0-9]@")
+_ENDINGS: Final = (
+    "com net org edu gov info biz io ai app dev xyz co me site online cloud shop store click link live page tech top "
+    "ru cn de uk eu fr nl ch jp us au br kr it es se tk gg tv example"
+)
+_HOST: Final = re.compile(
+    r"(?:www\.|localhost\b|(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![0-9.])"
+    rf"|[a-z0-9-]+(?:\.[a-z0-9-]+)*\.(?:{'|'.join(_ENDINGS.split())})(?:[/:]|$))",
+    re.IGNORECASE,
+)
+"""The beginning of an address without a scheme. Host names cannot be told from dotted names but by their endings."""
+
+
+class Shown(Protocol):
+    """Source of what the prompt shows of an item."""
+
+    def shown(self, entry: Entry) -> str:
+        """Its text as it is decided now; empty if nothing is left of it."""
+        ...
+
+
+def names_used(message: Message, is_own_tool: Callable[[str], bool]) -> tuple[str, ...]:
+    """The names in what the model wrote, those of short arguments first; at most `NAMES_OF_MESSAGE`.
+
+    Calls of our own tools are left out: they repeat ids, and names that were asked for.
+    """
+    if message.role is not Role.ASSISTANT:
+        return ()
+    arguments: list[str] = []
+    for item in message.items:
+        if item.kind is ItemKind.ARGUMENTS and not is_own_tool(item.tool):
+            arguments += leaves(item.text)
+    arguments.sort(key=lambda leaf: (len(leaf), leaf))  # agents write an object's members in any order
+    found: dict[str, None] = {}
+    left = SCANNED_CHARACTERS
+    said = [item.text for item in message.items if item.kind is ItemKind.TEXT]
+    for text in (*arguments, *said):
+        for name in names_in(text[:left]):
+            found[intern(name)] = None  # the same names come again and again
+            if len(found) == NAMES_OF_MESSAGE:
+                return tuple(found)
+        left -= len(text)
+        if left <= 0:
+            break
+    return tuple(found)
+
+
+def leaves(arguments: str) -> list[str]:
+    """The strings and whole numbers in a call's arguments; the text itself where it is no strict JSON."""
+    try:
+        values = [load(arguments.encode(), "arguments")]
+    except (InvalidJson, TooLarge):
+        return [arguments]
+    found: list[str] = []
+    while values:
+        value = values.pop()
+        if type(value) is dict:
+            values += value.values()
+        elif type(value) is list:
+            values += value
+        elif type(value) is str:
+            found.append(value)
+        elif type(value) in {int, float} and value == value // 1:
+            found.append(str(int(value)))  # however it is spelled: 1000, 1e3
+    return found
+
+
+def names_in(text: str) -> Iterator[str]:
+    """The names in a text, as they come; one may come twice."""
+    for run in dict.fromkeys(_RUN.findall(text)):
+        if len(run) < SHORTEST or not _SIGN.search(run):
+            continue
+        if (
+            "\u27e6" in run
+            or "\u27e7" in run
+            or "://" in run
+            or "id=" in run
+            or _ACCOUNT.search(run)
+            or _HOST.match(run)
+        ):
+            continue  # a mask, an address, a label of ours, an account
+        for token in _NAME.findall(run):
+            name = _name(token)
+            if name:
+                yield name
+
+
+def _name(token: str) -> str:
+    """The name that a run of a name's characters is; of a long path its last two parts; empty if it is none."""
+    name = token.rstrip("./-").lstrip("-")
+    if len(name) > LONGEST:
+        parts = [part for part in name.split("/") if part not in {"", ".", ".."}]
+        name = "/".join(parts[-2:]) if len(parts) > 2 else ""
+    if not SHORTEST <= len(name) <= LONGEST or not _SIGN.search(name) or not _TWO.search(name):
+        return ""
+    if not _LETTERS.search(name):
+        digits = _DIGITS.search(name)
+        return name if digits is not None and (digits.group() != name or not name.endswith("00")) else ""
+    if _KEBAB.fullmatch(name) or name.startswith("//") or _HOST.match(name) or _like_prose(name):
+        return ""
+    return name
+
+
+def _like_prose(name: str) -> bool:
+    """Whether a name reads like a sentence."""
+    return sum(word.lower() in PROSE for word in _WORD.findall(name)) >= PROSE_WORDS
+
+
+def list_names(ledger: Ledger, texts: Shown) -> None:
+    """Choose the names to list anew, if the history has grown by `GROWTH` since they were chosen.
+
+    A choice looks at all that is shown, so that all choices of a run together cost in proportion to its history.
+    """
+    if ledger.named and len(ledger) - ledger.named < len(ledger) // GROWTH:
+        return
+    ledger.names = hidden_names(ledger, texts)
+    ledger.named = len(ledger)
+
+
+def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
+    """The names that no text of the history shows any more, as places, last used first; at most `NAMES_LISTED`.
+
+    A place is a message's index in the history, and the name's among the names of that message.
+    """
+    shown = _shown(ledger, texts)
+    covered: set[str] = set()
+    found: list[tuple[int, int]] = []
+    left = NAMES_CONSIDERED
+    for index in range(len(ledger.records) - 1, -1, -1):
+        for place, name in enumerate(ledger.records[index].names):
+            left -= 1
+            if name in covered:
+                continue
+            covered.update(_covered_by(name))
+            if name not in shown and name not in ledger.by_id:
+                found.append((index, place))
+                if len(found) == NAMES_LISTED:
+                    return found
+        if left <= 0:
+            break
+    return found
+
+
+def _covered_by(name: str) -> Iterator[str]:
+    """The name, and what of a path stands in it: its last two parts, and the last."""
+    yield name
+    parts = name.split("/")
+    if len(parts) > 1:
+        yield parts[-1]
+        yield "/".join(parts[-2:])
+
+
+def _shown(ledger: Ledger, texts: Shown) -> set[str]:
+    """All that the history shows and that may be a name."""
+    tokens: set[str] = set()
+    for record in ledger.records:
+        if record.dropped:
+            continue
+        for entry in record.entries:
+            if entry.kind in _READ:
+                text = texts.shown(entry)
+                for part in leaves(text) if entry.kind is ItemKind.ARGUMENTS else (text,):
+                    tokens.update(_SHOWN.findall(part))
+    found: set[str] = set()
+    for token in tokens:
+        name = token.rstrip("./-").lstrip("-")
+        found.update(_covered_by(name))
+    return found
