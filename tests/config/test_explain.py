@@ -12,7 +12,7 @@ from prompt_sidecar.config.explain import ages, inert, report, sentences, warnin
 from prompt_sidecar.config.settings import load
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Reason
-from prompt_sidecar.trim.policy import KNOBS, AgeStage, FitStage, Policy
+from prompt_sidecar.trim.policy import KNOBS, AgeStage, Arguments, FitStage, Policy
 from prompt_sidecar.trim.presets import PRESETS, preset
 from tests.trim.histories import decisions, evaluated, few, histories, limits, plain
 
@@ -22,6 +22,8 @@ VALUES: dict[str, list[Any]] = {
     "age_stage": list(AgeStage),
     "fit_stage": list(FitStage),
     "age_repeats": [True, False],
+    "age_arguments": list(Arguments),
+    "fit_keep_light": [0.0, 0.1, 1.0],
     "age_hard_cap_iterations": [0, 2, 5],
     "fit_low": [0.3, 0.9],
     "fit_high": [0.9, 0.95],

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
+from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_used
@@ -84,6 +85,7 @@ class Fold:
     limit: int
     policy: Policy = field(default_factory=Policy)
     ledger: Ledger = field(default_factory=Ledger)
+    alternating: bool = False
 
     def ends(self, entry: Entry) -> tuple[bytes, bytes]:
         """A text's first and last bytes: the whole text twice."""
@@ -98,9 +100,13 @@ class Fold:
             text = text[: kept.head] + text[len(text) - kept.tail :] if kept is not None else b""
         return text.decode(errors="replace")
 
+    def arguments(self, entry: Entry, label: str) -> str | None:
+        """What arguments become that keep their short strings."""
+        return elide.clipped_arguments(self.messages[entry.message].items[entry.item][1], label, free_text=False)
+
     def evaluate(self) -> None:
         """One evaluation of the history as it is."""
-        inputs = Inputs(self.policy, self.limit, overhead=10, reserve=5, recall=True)
+        inputs = Inputs(self.policy, self.limit, overhead=10, reserve=5, recall=True, alternating=self.alternating)
         Evaluation(self.ledger, inputs, self, count).run()
 
     def used(self) -> int:

@@ -79,6 +79,24 @@ def _large_results(number: int) -> list[plain]:
     return made
 
 
+def _beside(number: int) -> list[plain]:
+    """A user speaks beside each result, so that no iteration can go without the words."""
+    made = [plain(Role.USER, ((ItemKind.TEXT, "go"),))]
+    for index in range(number):
+        items = ((ItemKind.RESULT, WORDS), (ItemKind.TEXT, WORDS))
+        made += [_call(f"{index}"), plain(Role.USER, items, answers=(f"{index}",))]
+    return made
+
+
+def _pasted(number: int) -> list[plain]:
+    """A user pastes long texts, and every other call is answered one iteration late."""
+    made = [plain(Role.USER, ((ItemKind.TEXT, "go"),))]
+    for index in range(0, number, 2):
+        made += [_call(f"{index}"), plain(Role.USER, ((ItemKind.TEXT, WORDS * 15),)), _call(f"{index + 1}")]
+        made += [_result(f"{index}"), _result(f"{index + 1}"), plain(Role.USER, ((ItemKind.TEXT, WORDS),))]
+    return made
+
+
 def _call(call_id: str) -> plain:
     return plain(Role.ASSISTANT, ((ItemKind.ARGUMENTS, '{"path": "a"}'),), calls=(call_id,))
 
@@ -96,6 +114,8 @@ SHAPES: Mapping[str, Callable[[int], list[plain]]] = {
     "unanswered": _unanswered,
     "many results": _many_results,
     "large results": _large_results,
+    "beside results": _beside,
+    "pasted": _pasted,
 }
 POLICIES: Mapping[str, Policy] = {
     name: preset(name).override({"feedback_validation": ["Invalid."]}) for name in ("cache_first", "lean", "fit_only")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Entry, Reason
+from prompt_sidecar.trim.oldest import BESIDE, newest_light
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
@@ -97,6 +100,64 @@ def test_the_last_resort_takes_them_too() -> None:
     assert 0 == fold.ledger.held
     *_, newest = results(fold)
     assert newest.action is None
+
+
+TALK = "I read the next module and see what it does with its names, then I go on to the one after it."
+
+
+def talking(iterations: int = ITERATIONS) -> list[plain]:
+    """The same with some forty tokens of the model beside each call."""
+    return [
+        replace(message, items=((ItemKind.TEXT, TALK * 2), *message.items)) if message.calls else message
+        for message in history(iterations)
+    ]
+
+
+def light_left(fold: Fold) -> list[int]:
+    """Groups whose arguments and text are whole."""
+    records = fold.ledger.records
+    light = [record for record in records if record.calls and not record.dropped]
+    return [record.group for record in light if all(entry.action is None for entry in record.entries)]
+
+
+def test_the_newest_arguments_and_text_stay() -> None:
+    """Up to their share of the limit, without a gap, while their results are clipped."""
+    some, none, more = (
+        evaluated(talking(), LIMIT, Policy().override({"fit_keep_light": share, "age_arguments": "empty"}))
+        for share in (0.05, 0.0, 0.1)
+    )
+    counts = []
+    for fold in (none, some, more):
+        left = light_left(fold)
+        assert list(range(left[0], ITERATIONS)) == left
+        counts.append(len(left))
+    assert counts == sorted(set(counts))
+    clipped = [entry for entry in results(more) if entry.action]
+    assert max(entry.message for entry in clipped) > more.ledger.groups[light_left(more)[0]].start
+
+
+@pytest.mark.parametrize("room", [0, 100, 5_000, 10**9])
+def test_newest_light(room: int) -> None:
+    """By a plain sum from the end: messages whose arguments and text, and what else stays of them, have room."""
+    fold = Fold(talking(20), 10**9)
+    fold.take()
+    expected, left = len(fold.ledger), room
+    for record in reversed(fold.ledger.records):
+        if record.calls:
+            left -= BESIDE + sum(entry.tokens for entry in record.entries)
+            if left < 0:
+                break
+            expected = record.entries[0].message
+    assert expected == newest_light(fold.ledger, room)
+
+
+def test_they_are_given_up_before_newer_results() -> None:
+    """And before the oldest results, where the prompt stays above the middle of its marks."""
+    policy = Policy().override({"fit_keep_light": 1.0, "age_arguments": "empty"})
+    fold = evaluated(talking(), LIMIT, policy)
+    assert len(light_left(fold)) < ITERATIONS / 2
+    assert fold.used() <= 0.99 * LIMIT
+    assert fold.ledger.held > 0
 
 
 @few

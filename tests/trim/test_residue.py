@@ -15,7 +15,7 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.revision import apply_state, pack_state
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
-from tests.trim.test_oldest import LIMIT, history
+from tests.trim.test_oldest import ITERATIONS, LIMIT, history
 
 DROPPING = Policy().override({"fit_keep_oldest": 0.0})
 
@@ -59,17 +59,104 @@ def test_it_goes_in_the_last_resort() -> None:
     assert own_text.DROPPED_UNCOUNTED == own_text.dropped(fold.ledger)
 
 
-def test_a_users_words_do_not_stay_for_it() -> None:
-    """An iteration with a user's text is dropped, the next without one counts those after it; ours tells the first."""
-    messages = history()
-    messages.insert(3, plain(Role.USER, ((ItemKind.TEXT, "Go on. " * 40),)))
-    fold = evaluated(messages, LIMIT, DROPPING)
+WORDS = "Go on. " * 40
+
+
+def with_words(*places: int, count: int = ITERATIONS) -> list[plain]:
+    """A history with a user's words before these of its messages."""
+    messages = history(count)
+    for place in reversed(places):
+        messages.insert(place, plain(Role.USER, ((ItemKind.TEXT, WORDS),)))
+    return messages
+
+
+def spoken(fold: Fold) -> list[int]:
+    """Messages with a user's words that the prompt still has, whole."""
+    found = [record for record in fold.ledger.records if record.words and not record.dropped]
+    return [record.entries[-1].message for record in found if record.entries[-1].action is None]
+
+
+def test_a_users_words_stay() -> None:
+    """The first iteration is clipped and counts the others; what a user said in it, and in dropped ones, stays."""
+    fold = evaluated(with_words(3, 9), LIMIT, DROPPING)
     assert fold.ledger.carrier is not None
-    assert 1 == fold.ledger.records[fold.ledger.carrier.message].group
-    assert 0 in dropped_groups(fold.ledger)
-    assert (fold.ledger.counted_by_carrier,) == fold.ledger.carrier.counts
-    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_carrier + 1
-    assert own_text.dropped(fold.ledger).startswith("[1 earlier iteration dropped: ")
+    assert 0 == fold.ledger.records[fold.ledger.carrier.message].group
+    assert {1, 2, 3} <= dropped_groups(fold.ledger)
+    assert [3, 10] == spoken(fold)
+    assert (len(dropped_groups(fold.ledger)),) == fold.ledger.carrier.counts
+    assert "" == own_text.dropped(fold.ledger)
+
+
+@pytest.mark.parametrize("alternating", [False, True])
+def test_an_iteration_stays_with_a_users_words(alternating: bool) -> None:
+    """Where its message answers calls too, or must stand between two of the model, its iteration is only clipped."""
+    messages = with_words(9)
+    if not alternating:
+        words, result = messages.pop(9), messages.pop(8)
+        messages.insert(8, replace(result, role=Role.USER, items=(*result.items, *words.items)))
+    fold = Fold(messages, LIMIT, DROPPING, alternating=alternating)
+    fold.take()
+    assert {1, 2, 4, 5} <= dropped_groups(fold.ledger)
+    assert 3 not in dropped_groups(fold.ledger)
+    results = [entry for entry in fold.ledger.records[8].entries if entry.kind is ItemKind.RESULT]
+    assert [Action.CLIPPED] == [entry.action for entry in results]
+    assert [8 if not alternating else 9] == spoken(fold)
+
+
+def test_words_past_a_quarter_of_the_limit() -> None:
+    """The longest of them are elided, as far as needed; the newest and short ones stay."""
+    messages = with_words(3, 9, 30, 60)
+    long = plain(Role.USER, ((ItemKind.TEXT, "line of a log that somebody pasted\n" * 500),))
+    messages[3], messages[-2] = long, plain(Role.USER, ((ItemKind.TEXT, "the newest words\n" * 300),))
+    fold = evaluated(messages, LIMIT, DROPPING)
+    texts = [record.entries[0] for record in fold.ledger.records if record.words]
+    assert [Action.ELIDED, None, None, None, None] == [entry.action for entry in texts]
+    assert fold.ledger.words == sum(entry.tokens for entry in texts) <= LIMIT / 4
+    kept = texts[0].kept
+    assert kept is not None
+    assert min(kept.head, kept.tail) > 0
+
+
+def test_words_go_as_the_last_resort() -> None:
+    """Where the prompt would be refused, the oldest words go, with their iterations; the newest stay."""
+    fold = evaluated(with_words(*range(3, 60, 2), count=30), 900, DROPPING)
+    assert fold.used() <= 900
+    gone = [record for record in fold.ledger.records if record.words and record.dropped]
+    stay = [record for record in fold.ledger.records if record.words and not record.dropped]
+    assert gone
+    assert stay
+    assert max(record.group for record in gone) < min(record.group for record in stay)
+    assert len(dropped_groups(fold.ledger)) == fold.ledger.counted_by_placeholder
+    again = evaluated(with_words(*range(3, 60, 2), count=30), 900, DROPPING)
+    assert decisions(again.ledger) == decisions(fold.ledger)
+
+
+def test_words_stay_while_the_prompt_fits() -> None:
+    """A limit that they pass only with results takes none of them."""
+    fold = evaluated(with_words(3, 9, 15, 21), 1_200, DROPPING)
+    assert [3, 10, 17, 24] == spoken(fold)
+
+
+def test_rewind_and_words() -> None:
+    """What is counted of users' words is what stands there, after going back and on too."""
+    fold = evaluated(with_words(*range(3, 60, 2), count=30), 900, DROPPING)
+    for back in (70, 33, 9, 2):
+        fold.ledger.rewind(back)
+        assert_words(fold)
+        fold.evaluate()
+        assert_words(fold)
+    fold.take()
+    assert_words(fold)
+
+
+def assert_words(fold: Fold) -> None:
+    """The ledger's running figures of users' words are what a sum over its messages gives."""
+    ledger = fold.ledger
+    records = [record for record in ledger.records if record.words]
+    live = [record for record in records if not record.dropped]
+    assert ledger.words == sum(entry.tokens for record in live for entry in record.entries)
+    assert ledger.spoken_between(0, len(ledger)) == sum(record.tokens for record in live)
+    assert ledger.newest_words == max((record.entries[0].message for record in records), default=-1)
 
 
 def counted(fold: Fold) -> None:

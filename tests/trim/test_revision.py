@@ -90,7 +90,10 @@ def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
     assert one.ledger.total == other.total
     for ageing in Ageing:
         assert one.ledger.queues[ageing].done == other.queues[ageing].done
-    for name in ("drop_done", "batch_end", "batch_group", "batches", "evaluated"):
+    leaves = [[entry.leaves for record in each.records for entry in record.entries] for each in (one.ledger, other)]
+    assert leaves[0] == leaves[1]
+    names = ("drop_done", "batch_end", "batch_group", "batches", "evaluated", "words", "newest_words", "words_done")
+    for name in names:
         assert getattr(one.ledger, name) == getattr(other, name), name
 
 

@@ -270,18 +270,19 @@ def test_largest_first() -> None:
     assert [None, Action.ELIDED, None] == [ledger.records[index].entries[0].action for index in (2, 4, 6)]
 
 
-def test_batches() -> None:
-    """Under `cache_first` the prompt falls to the low-water mark at once, and then no decision changes for a while."""
+@pytest.mark.parametrize(("light", "most"), [(0.0, 0.55), (0.1, 0.72)])
+def test_batches(light: float, most: float) -> None:
+    """Under `cache_first` the prompt falls to its low-water mark, or near it; then nothing changes for a while."""
     messages = [USER]
     for _ in range(60):
         messages += [call("y" * 40), result("x" * 800)]
-    fold = Fold(messages, 6_000)
+    fold = Fold(messages, 6_000, Policy().override({"fit_keep_light": light}))
     points = []
     for upto in range(1, len(messages) + 1, 2):
         before = fold.ledger.batches
         fold.take(upto)
         if fold.ledger.batches > before:
             points.append(upto)
-            assert fold.used() <= 0.55 * 6_000
+            assert fold.used() <= most * 6_000
     assert 2 <= len(points) <= 8
     assert count("") == 1

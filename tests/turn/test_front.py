@@ -44,8 +44,8 @@ def test_the_registry_stays_while_the_oldest_do() -> None:
 
 
 def test_it_is_written_anew_where_nothing_stays() -> None:
-    """With no oldest results kept each batch changes the beginning, and the registry with it."""
-    _, answers = run(fit_keep_oldest=0.0)
+    """With no oldest results and no arguments kept each batch changes the beginning, and the registry with it."""
+    _, answers = run(fit_keep_oldest=0.0, fit_keep_light=0.0, age_arguments="empty")
     told = [registry(answer) for answer in batches(answers)]
     assert len(told) > 2
     assert len(set(told)) == len(told)
@@ -90,13 +90,13 @@ def test_a_trimmed_history_sent_back() -> None:
 
 
 def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
-    """Iterations that hold a user's words go without one; what counts them stays as it is while others are dropped."""
+    """Iterations without a label go without one; what counts them stays as it is while others are dropped."""
     engine = Engine(limit=LIMIT, policy=POLICY | {"fit_keep_oldest": 0.0})
     told: list[str] = []
     for number in range(ITERATIONS):
         messages = history(ANTHROPIC, number)
         if number:
-            messages[2]["content"].append({"type": "text", "text": "Go on."})
+            messages[1]["content"][0]["text"] = messages[2]["content"][0]["content"] = "ok"  # too short to be clipped
         answer = engine.trim(ANTHROPIC, body(ANTHROPIC, messages))
         told += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.DROPPED]
     assert {"[1 earlier iteration dropped: 1 assistant message, 1 user message]"} == set(told)
@@ -104,15 +104,19 @@ def test_what_went_before_there_was_a_carrier_is_told_once() -> None:
 
 
 def test_the_kept_prefix_is_not_told_too_long() -> None:
-    """Where a user speaks in every iteration a message of ours counts, and moves the prefix each time it changes."""
+    """Where no iteration has a label a message of ours counts, and moves the prefix each time it changes."""
     engine = Engine(limit=6_000, policy=POLICY | {"fit_keep_oldest": 0.0})
     before: list[Any] = []
     counted: set[str] = set()
     for number in range(40):
         messages = history(OPENAI_CHAT, number)
-        for place in range(len(messages), 3, -2):
-            messages.insert(place, {"role": "user", "content": "Go on."})
-        pinned = frozenset({6}) if number > 2 else frozenset()  # it stays after the message that counts
+        for message in messages[2:]:
+            if message["role"] == "tool":
+                message["content"] = "ok"  # too short to be clipped, as what the model says is
+            else:
+                message["content"] = "I read."
+                message["tool_calls"][0]["function"]["arguments"] = json.dumps({"path": ["src/some/module.py"] * 140})
+        pinned = frozenset({4}) if number > 2 else frozenset()  # it stays after the message that counts
         answer = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages), pinned=pinned)
         now = slices(answer.body)
         same = next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(before))

@@ -58,7 +58,7 @@ def test_the_prefix_that_is_kept() -> None:
         if number and registry == before and not answer.cache.batch_point:
             assert answer.cache.first_changed >= len(slices(answer.body)) - 2
             assert answer.cache.kept > 0
-        elif number:
+        elif number and registry != before:
             assert answer.cache.first_changed <= 2, "the system message and the directives"
         before = registry
     assert before

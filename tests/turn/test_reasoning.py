@@ -268,7 +268,7 @@ def test_untrimmed_thinking_is_told() -> None:
     assert trim(Engine(limit=LIMIT), history(3), model=UNBOUND)[0].thinking_invalid_from is None
     plain = Engine(limit=LIMIT)
     assert trim(plain, history(3), recall_unavailable=True)[0].thinking_invalid_from is None
-    assert 1 == trim(plain, history(25), recall_unavailable=True)[0].thinking_invalid_from
+    assert 2 == trim(plain, history(25), recall_unavailable=True)[0].thinking_invalid_from
 
 
 def test_unbound_thinking_of_turns_that_are_over_goes_first() -> None:
@@ -301,13 +301,13 @@ def test_originals_and_search() -> None:
         answer, sent = trim(engine, messages[:length])
         assert "reasoning removed" not in json.dumps(sent)
     assert answer is not None
-    trims = [trim for trim in answer.trims if trim.kind is ItemKind.REASONING and trim.message_index == 1]
-    assert [Action.CLIPPED] * 2 == [trim.action for trim in trims]
-    assert said(0)["content"][0] == json.loads(engine.original(trims[0].stash_id) or b"")
-    assert b"I wonder 0." == engine.original(trims[1].stash_id)
-    found = engine.search("wonder 0")
+    trims = [trim for trim in answer.trims if trim.kind is ItemKind.REASONING and trim.action is Action.CLIPPED][:2]
+    number = trims[0].message_index // 2
+    assert said(number)["content"][0] == json.loads(engine.original(trims[0].stash_id) or b"")
+    assert f"I wonder {number}.".encode() == engine.original(trims[1].stash_id)
+    found = engine.search(f"wonder {number}")
     assert trims[1].stash_id in [snippet.item.stash_id for snippet in found.snippets]
-    assert not engine.search("sig0sig0sig0").snippets
+    assert not engine.search(f"sig{number}" * 3).snippets
     assert not {trim.stash_id for trim in trims} & {entry.stash_id for entry in answer.stash_entries}
 
 

@@ -117,18 +117,27 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
                 f". The results of the oldest iterations stay, up to {_share(policy.oldest_share)} of the limit, as "
                 "their prefix is cached, unless more than the middle of both marks would be left"
             )
+        if policy.age_stage is AgeStage.PRESSURE and policy.fit_keep_light:
+            steps[-1] += (
+                f". The newest arguments and text stay, up to {_share(policy.fit_keep_light)} of the limit, unless "
+                "more than the middle of both marks would be left"
+            )
         steps.append(
             f"if what clipping has left takes more than {_share(policy.fit_residue_high)} of the limit, the oldest "
             f"iterations are dropped whole, until it takes {_share(policy.fit_residue_low)}; one stays that counts them"
         )
     elide = f"the largest tool results are elided, {_share(policy.fit_head_share)} of what is kept being head"
+    if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE:
+        elide += ", only down to the middle of both marks, as they are the newest"
     steps.insert(0 if policy.fit_stage is FitStage.LARGEST_FIRST else len(steps), elide)
     for number, step in enumerate(steps, 1):
         yield f"  {number}. {step}{';' if number < len(steps) else '.'}"
     yield (
         f"If that leaves more than {_share(policy.fit_high)}, all but the newest iteration is clipped, then dropped, "
-        "then the newest results are clipped. What no step may touch (the system prompt, the opening, the newest "
-        "assistant message, pinned messages, users' own text) can still be too much: fits=false says so."
+        "then the newest results are clipped. Users' own text stays, with two exceptions: where it takes more than a "
+        "quarter of the limit, the longest texts are elided; where the prompt would still exceed the limit, the oldest "
+        "texts are dropped. What no step may touch (the system prompt, the opening, the newest assistant message, the "
+        "newest text of a user, pinned messages) can still be too much: fits=false says so."
     )
 
 
@@ -179,6 +188,12 @@ def inert(policy: Policy) -> Mapping[str, str]:
         prices = ("price_cached", "price_written")
         names = {_NO_SHARE: prices, _NO_DISCOUNT: ("fit_keep_oldest",)}.get(why, ("fit_keep_oldest", *prices))
         found |= dict.fromkeys(names, why)
+    if policy.fit_stage is FitStage.OFF:
+        found["fit_keep_light"] = "fit_stage is off"
+    elif policy.age_stage is not AgeStage.PRESSURE:
+        found["fit_keep_light"] = f"age_stage is {policy.age_stage}"
+    if policy.fit_stage is FitStage.OFF and not ages(policy):
+        found["age_arguments"] = "nothing is clipped"
     kinds = [f"age_keep_{kind}" for kind in Ageing]
     if not ages(policy):
         why = "age_stage is off"

@@ -149,7 +149,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
         if item.kind is ItemKind.IMAGE:
             edits[item.path] = text_in_place(value_at(raw, item.path), text or "")
         elif item.kind is ItemKind.ARGUMENTS:
-            edits[item.path] = b'""' if item.text[:1] == '"' else b"{}"
+            edits[item.path] = (text or ('""' if item.text[:1] == '"' else "{}")).encode()
         else:
             edits[item.path] = orjson.dumps(text or "")
             if item.raw_json:  # elided JSON is text, and its output must have that type

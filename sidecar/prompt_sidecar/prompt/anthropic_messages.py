@@ -150,7 +150,7 @@ def _value(raw: bytes, item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
         return text_in_place(value_at(raw, item.path), text or "")
     if item.kind is ItemKind.ARGUMENTS:
-        return b"{}"
+        return (text or "{}").encode()
     return orjson.dumps(text or "")
 
 
@@ -232,6 +232,7 @@ _UNBOUND: Final = tolerant(
         original=original_at,
         tool=tool,
         system=block_member("system", add_system),
+        alternating=True,  # Anthropic itself joins messages of one role, but gateways of its format may refuse them
         call_tokens=CALL_TOKENS,
         tool_fields=("tools",),
         reserve_fields=("max_tokens",),

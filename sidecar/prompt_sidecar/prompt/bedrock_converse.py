@@ -121,7 +121,7 @@ def _value(item: Item, text: Replacement) -> bytes:
     if item.kind is ItemKind.IMAGE:
         return orjson.dumps({"text": text or ""})
     if item.kind is ItemKind.ARGUMENTS:
-        return b"{}"
+        return (text or "{}").encode()
     return result_value(text or "", whole=item.raw_json and type(item.path[-2]) is int)
 
 
@@ -178,6 +178,7 @@ _UNBOUND: Final = tolerant(
         original=original_at,
         tool=tool,
         system=block_member("system", add_system),
+        alternating=True,
         call_tokens=CALL_TOKENS,
         tool_fields=("toolConfig.tools",),
         reserve_fields=("inferenceConfig.maxTokens",),

@@ -166,6 +166,8 @@ class Format:
     """The members that ask the provider to drop thinking that is not valid after the prompt; None: there are none."""
     call_tokens: int = CALL_TOKENS
     """Framing tokens of a call, and of a result."""
+    alternating: bool = False
+    """Whether messages of the user and of the model must alternate."""
     reasoning_messages: bool = False
     """Whether reasoning is a message of its own, which is dropped to remove it."""
 

@@ -176,7 +176,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
 
 def _value(item: Item, text: str) -> bytes:
     if item.kind is ItemKind.ARGUMENTS:
-        return b"{}"
+        return (text or "{}").encode()
     if item.kind is ItemKind.IMAGE:
         return orjson.dumps({"text": text} if item.result < 0 else _as_plain(orjson.loads(item.text), text))
     if item.path[-2] in _INLINE:

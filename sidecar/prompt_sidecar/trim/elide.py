@@ -11,6 +11,8 @@ registry; they hold no instruction and name no tool.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +24,12 @@ _CLIPPED: Final = {
     ItemKind.SNAPSHOT: "page clipped for brevity",
     ItemKind.REASONING: "reasoning removed",
 }
+LEAF_CHARACTERS: Final = 120
+"""A string in old arguments that is no longer stays: a path or a command is, the text of a file is not."""
+ARGUMENTS_CHARACTERS: Final = 1_024
+"""What clipped arguments may take; longer ones, such as a list of a thousand short names, become empty."""
+_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL)
+"""A string in JSON; with the group it is an object's key."""
 _NEAR: Final = 8
 """A line end is near if it is within an eighth of what is kept on that side, so at most 12 % of a side is lost."""
 
@@ -46,6 +54,47 @@ def placeholder(kind: ItemKind, stash_id: str, size: int) -> str | None:
         return None
     label = f"id={stash_id}, " if stash_id else ""
     return f"[{_CLIPPED.get(kind, 'content clipped')} — {label}{size:,} bytes]"
+
+
+def clipped_arguments(text: str, stash_id: str, *, free_text: bool) -> str | None:
+    """A call's arguments with a label in place of each long string; None: they become empty arguments.
+
+    What is short stays: the paths, names and commands by which a model knows what it has done. The result is JSON of
+    the same shape, in which keys, numbers and spaces are as they were, and clipping it again changes nothing. Arguments
+    that are no JSON, or that are longer than `ARGUMENTS_CHARACTERS` even so, become empty. Linear in the text.
+
+    Args:
+        text: the arguments: JSON, or a custom tool's free text.
+        stash_id: the id that the labels show; empty: none.
+        free_text: whether they are free text, which is one string.
+    """
+    if free_text:
+        return _leaf(text, stash_id)
+    try:
+        json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+    def shown(found: re.Match[str]) -> str:
+        token = found[0]
+        if found[1] is not None or len(token) <= LEAF_CHARACTERS:  # a key, or short
+            return token
+        leaf = json.loads(token)
+        return token if len(leaf) <= LEAF_CHARACTERS else f'"{_leaf(leaf, stash_id)}"'
+
+    shaped = _STRING.sub(shown, text)
+    return shaped if len(shaped) <= ARGUMENTS_CHARACTERS else None
+
+
+def _refuse(name: str) -> None:
+    """Refuse NaN and Infinity, which Python's parser accepts and JSON does not have."""
+    raise ValueError(name)
+
+
+def _leaf(text: str, stash_id: str) -> str:
+    if len(text) <= LEAF_CHARACTERS:
+        return text
+    return placeholder(ItemKind.TEXT, stash_id, len(text.encode(errors="surrogatepass"))) or ""
 
 
 def carrier(label: str, dropped: int) -> str:

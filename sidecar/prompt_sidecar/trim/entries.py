@@ -117,6 +117,8 @@ class Entry:
     which is clipped: the number of dropped iterations."""
     again: int = 0
     """For a result that is clipped to a pointer: the iteration that returned it again."""
+    leaves: bool = False
+    """For clipped arguments: whether the short strings in them were kept."""
     opaque: int = 0
     """The part of `full_tokens` that is encrypted text; only items that are removed whole have any."""
 
@@ -157,6 +159,8 @@ class Record:
     """See `Message.identified`."""
     names: tuple[str, ...] = ()
     """Names that the model used in it; see `prompt_sidecar.trim.names`."""
+    words: bool = False
+    """Whether it holds a user's own text after the opening, neither a page snapshot nor feedback; set by the ledger."""
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 

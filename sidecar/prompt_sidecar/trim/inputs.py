@@ -26,5 +26,7 @@ class Inputs:
     """Whether reasoning is a message of its own."""
     own_in_history: bool = False
     """Whether registry and placeholder are inside the history; otherwise they precede it or are absent."""
+    alternating: bool = False
+    """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0
     """Factor for tokens of encrypted text: their calibration factor over that of all other tokens."""

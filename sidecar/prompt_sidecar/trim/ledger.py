@@ -49,6 +49,11 @@ def weighed(opaque: int, factor: float) -> int:
     return round(opaque * (factor - 1.0))
 
 
+def _is_words(entry: Entry) -> bool:
+    """Whether an item of a user's message after the opening is the user's own text."""
+    return entry.kind is ItemKind.TEXT and entry.feedback is None
+
+
 class Ledger:
     """A run's records, entries and decisions. Not thread-safe; a run holds it under its lock."""
 
@@ -66,6 +71,10 @@ class Ledger:
         """User messages with text that is neither snapshot nor feedback."""
         self.largest: list[tuple[int, int, int, Entry]] = []
         """Heap of results by tokens, largest first; an element is stale once its entry's tokens have changed."""
+        self.longest: list[tuple[int, int, int, Entry]] = []
+        """Heap of users' own texts after the opening by tokens, longest first; elements become stale likewise."""
+        self.words = 0
+        """Tokens of users' own texts after the opening."""
         self._kept_whole: list[Entry] = []
         """Results that are kept whole as the oldest: taken out of the heap so that no batch visits them again."""
         self.drop_done = 0
@@ -104,6 +113,12 @@ class Ledger:
         has them; -1: none. What the model says from there on in the same prompt came of another one."""
         self.moved = False
         """Whether a rewind changed the position or the count of our own text."""
+        self.newest_words = -1
+        """The newest message with a user's own text after the opening; -1: there is none."""
+        self.words_done = 0
+        """Number of groups that dropping users' own texts, the last resort, has processed."""
+        self._spoken = Sums()
+        """For each record with a user's own text after the opening its tokens, 0 for the others."""
         self._live = Sums()
         """Tokens of each record, 0 once dropped."""
         self._next_live: dict[int, int] = {}
@@ -184,6 +199,41 @@ class Ledger:
                 self.reasoning.append(entry)
             elif not record.pinned:
                 self._queue(record, entry)
+        self._take_words(record)
+        self._spoken.append(record.tokens if record.words else 0)
+
+    def _take_words(self, record: Record) -> None:
+        """Determine whether a message holds a user's own text after the opening, and count it."""
+        record.words = False
+        if record.role is not Role.USER or record.group < 0:
+            return
+        for entry in record.entries:
+            if _is_words(entry):
+                record.words = True
+                self.newest_words = entry.message
+                self.words += 0 if record.dropped else entry.tokens
+                if entry.holdable and not (entry.fixed or record.pinned):
+                    self.offer_words(entry)
+
+    def offer_words(self, entry: Entry) -> None:
+        """Add a user's text to the heap, with its current tokens."""
+        heappush(self.longest, (-entry.tokens, entry.message, entry.item, entry))
+
+    def pop_longest(self) -> Entry | None:
+        """Remove a user's longest text from the heap and return it, the oldest of equals; None if there is none."""
+        while self.longest:
+            tokens, _, _, entry = heappop(self.longest)
+            record = self.records[entry.message]
+            if -tokens == entry.tokens and not (record.pinned or record.dropped):
+                return entry
+        return None
+
+    def count_words(self) -> None:
+        """Count users' own texts again."""
+        self.longest, self.words, self.newest_words = [], 0, -1
+        for record in self.records:
+            self._take_words(record)
+        self._spoken = Sums(record.tokens if record.words and not record.dropped else 0 for record in self.records)
 
     def _number_feedback(self, record: Record) -> None:
         """Assign user texts to stretches of feedback; any other user text ends a stretch."""
@@ -244,6 +294,8 @@ class Ledger:
         entry.decided = self.iteration
         entry.first = entry.first or entry.decided
         record.tokens -= saved
+        if record.words and _is_words(entry):
+            self.words -= saved
         self.change_total(entry.message, -saved)
         self.mark(entry.message)
 
@@ -282,10 +334,16 @@ class Ledger:
         """Add `change` to the tokens of a record that is not dropped."""
         self.total += change
         self._live.add(index, change)
+        if self.records[index].words:
+            self._spoken.add(index, change)
 
     def tokens_between(self, first: int, last: int) -> int:
         """Current tokens of the records from index `first` up to, not including, `last`."""
         return self._live.before(last) - self._live.before(first)
+
+    def spoken_between(self, first: int, last: int) -> int:
+        """The part of `tokens_between` in messages with a user's own text, which stay without their iteration."""
+        return self._spoken.before(last) - self._spoken.before(first)
 
     def next_live(self, index: int) -> int:
         """The first record from `index` on that is not dropped; the ledger's length if there is none."""
@@ -312,9 +370,12 @@ class Ledger:
         self.dirty.add(index)
         self.changed_from = min(self.changed_from, index)
 
-    def drop(self, group: int, reason: Reason = Reason.RESIDUE) -> bool:
-        """Drop a group's messages except system messages; return whether any was dropped."""
-        any_dropped, counted = False, False
+    def drop(self, group: int, reason: Reason = Reason.RESIDUE, *, words: bool = False) -> bool:
+        """Drop a group's messages except the system's and, unless `words`, those with a user's own text.
+
+        Returns whether any was dropped.
+        """
+        any_dropped, counted, before = False, False, False
         for index in self.members(group):
             record = self.records[index]
             if record.dropped and record.dropped_for in ALONE:
@@ -322,11 +383,13 @@ class Ledger:
                 record.dropped_for, record.dropped_in = reason, self.iteration
                 counted = True
                 self.mark(index)
-            if record.dropped or record.role in (Role.SYSTEM, Role.OTHER):
+            elif record.dropped:
+                before = True
+            if record.dropped or record.role in (Role.SYSTEM, Role.OTHER) or (record.words and not words):
                 continue
             any_dropped = True
             self.drop_record(index, self.iteration, reason)
-        if any_dropped or counted:
+        if (any_dropped or counted) and not before:
             self._count_dropped_group(group)
         return any_dropped
 
@@ -334,6 +397,8 @@ class Ledger:
         """Drop one message."""
         record = self.records[index]
         record.dropped = True
+        if record.words:
+            self.words -= sum(entry.tokens for entry in record.entries if _is_words(entry))
         record.dropped_in = iteration
         record.dropped_for = reason
         self.change_total(index, -record.tokens)
@@ -408,6 +473,7 @@ class Ledger:
         self.gather_stretches()
         self.repeated = [each for each in self.repeated if each[0].message < length and each[1] < self.iteration]
         self.drop_done = min(self.drop_done, len(self.groups))
+        self.words_done = min(self.words_done, len(self.groups))
         self.held = min(self.held, len(self.groups))
         if self.carrier is not None and self.carrier.message >= length:
             self.carrier, self.carrier_tokens = None, 0
@@ -431,6 +497,7 @@ class Ledger:
         self.media = sum(record.media for record in self.records)
         self.count_dropped_groups()
         self.rebuild_largest()
+        self.count_words()
         self.moved |= self._own_places() != before
 
     def _decided_later(self) -> bool:
@@ -531,6 +598,7 @@ class Ledger:
                 for entry in record.entries:
                     if entry.kind is not ItemKind.REASONING:
                         self._queue(record, entry)
+        self.count_words()
 
     def take_repeated(self) -> list[tuple[Entry, int]]:
         """Results that were returned again since the last call, each with the iteration of the newer copy."""
@@ -564,3 +632,4 @@ class Ledger:
                     record.dropped = False
                     self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))
+        self.words_done = min(self.words_done, max(first, 0))

@@ -7,6 +7,8 @@ docs/when-to-cut.md measures what this saves.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from typing import Final
 
 from prompt_sidecar.trim.entries import HEAVY, LIGHT, QUEUE_OF
@@ -15,6 +17,8 @@ from prompt_sidecar.trim.policy import Policy
 
 BETWEEN: Final = 0.1
 """Least share of the limit that is left for what is neither oldest nor newest."""
+BESIDE: Final = 40
+"""Tokens, roughly, that clipping leaves of an iteration besides arguments and text: a call, and a result's label."""
 
 
 def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
@@ -48,3 +52,24 @@ def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:
             break
         groups += 1
     ledger.hold(groups)
+
+
+def newest_light(ledger: Ledger, room: float) -> int:
+    """Return the first message whose arguments and text stay: those of the newest messages, up to `room` tokens.
+
+    They are what the model did and said. Its next actions refer to them more than to results of the same age, and they
+    are small. While they stay their iteration is not dropped, so what else is left of it counts too.
+    """
+    queues = [ledger.queues[kind] for kind in LIGHT]
+    left = heapq.merge(
+        *(itertools.islice(reversed(queue.entries), len(queue.entries) - queue.done) for queue in queues),
+        key=lambda entry: entry.message,
+        reverse=True,
+    )
+    first = len(ledger)
+    for message, entries in itertools.groupby(left, key=lambda entry: entry.message):
+        room -= BESIDE + sum(entry.tokens for entry in entries)
+        if room < 0:
+            break
+        first = message
+    return first

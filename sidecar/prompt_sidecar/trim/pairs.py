@@ -7,8 +7,18 @@ orphan; so a group is dropped only together with all groups up to the newest one
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from prompt_sidecar.trim.entries import Group, Record
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A unit as far as it is known: its first group, the first that was not examined yet, its last so far."""
+
+    first: int = 0
+    seen: int = 0
+    end: int = -1
 
 
 class Pairs:
@@ -19,10 +29,8 @@ class Pairs:
         self._groups = groups
         self._open_calls: dict[str, list[int]] = {}
         """For each call id the groups of its unanswered calls, oldest first."""
-        self._unit = 0
-        self._unit_seen = 0
-        self._unit_end = -1
-        """The last argument of `unit_end`, the first group that it has not examined yet, and its result so far."""
+        self._units = (_Unit(), _Unit())
+        """The unit that was last asked for, with users' words kept and without."""
 
     def add(self, record: Record) -> None:
         """Match the calls and answers of a message at the end of the history."""
@@ -39,26 +47,29 @@ class Pairs:
                 continue
             self._groups[group].unanswered -= 1
             self._groups[group].reach = max(self._groups[group].reach, record.group)
-            if self._unit <= group < self._unit_seen:
-                self._unit_end = max(self._unit_end, record.group)
+            for unit in self._units:
+                if unit.first <= group < unit.seen:
+                    unit.end = max(unit.end, record.group)
             self._groups[record.group].back = min(self._groups[record.group].back, group)
 
     def rebuild(self, records: Iterable[Record]) -> None:
         """Match the calls and answers of all messages again."""
-        self._open_calls, self._unit_end = {}, -1
+        self._open_calls, self._units = {}, (_Unit(), _Unit())
         for index, group in enumerate(self._groups):
             group.reach, group.back, group.unanswered = index, index, 0
         for record in records:
             self.add(record)
 
-    def unit_end(self, group: int) -> int:
+    def unit_end(self, group: int, *, words: bool = False) -> int:
         """The last group that must be dropped together with `group` and those between.
 
-        A repeated call for the same group continues where the last one ended, as a unit may span the whole history.
+        A repeated call for the same group continues where the last one ended, as a unit may span the whole history;
+        with `words` it continues apart, as users' words are dropped by a pointer of their own.
         """
-        if self._unit != group or self._unit_end < group:
-            self._unit, self._unit_seen, self._unit_end = group, group, group
-        while self._unit_seen <= self._unit_end:
-            self._unit_end = max(self._unit_end, self._groups[self._unit_seen].reach)
-            self._unit_seen += 1
-        return self._unit_end
+        unit = self._units[words]
+        if unit.first != group or unit.end < group:
+            unit.first, unit.seen, unit.end = group, group, group
+        while unit.seen <= unit.end:
+            unit.end = max(unit.end, self._groups[unit.seen].reach)
+            unit.seen += 1
+        return unit.end

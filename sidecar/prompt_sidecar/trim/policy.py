@@ -54,6 +54,14 @@ class ReasoningBinding(StrEnum):
     UNBOUND = "unbound"
 
 
+class Arguments(StrEnum):
+    """What a tool call's arguments become when they are clipped."""
+
+    LEAVES = "leaves"
+    """Long strings in them become labels; short ones, such as paths, names and commands, stay."""
+    EMPTY = "empty"
+
+
 AS_GENERAL: Final = -1
 """For `age_keep_*`: the kind of item has no number of its own."""
 
@@ -135,6 +143,14 @@ class Policy:
         "What clipping leaves of an old iteration still tells the model that it took that step. 10 suits browser "
         "agents, whose old steps tell nothing.",
     )
+    age_arguments: Arguments = setting(
+        Arguments.LEAVES,
+        choice(*Arguments),
+        "What a tool call's arguments become when they are clipped: the same with a label in place of each string of "
+        "more than 120 characters (leaves), or empty.",
+        "Paths, names and commands are short, and the model's next actions refer to them; what makes arguments large "
+        "is the text of files.",
+    )
     age_repeats: bool = setting(
         False,
         switch(),
@@ -201,6 +217,14 @@ class Policy:
         "input (1 - price_cached / price_written); less where the newest need the room.",
         "The prefix up to there stays cached from cut to cut, and agents read first what the task is about. It is the "
         "least share that paid on recorded runs; the rest goes to the newest results, and with 0 all of it.",
+    )
+    fit_keep_light: float = setting(
+        0.05,
+        _SHARE,
+        "Share of the limit that the newest arguments and text of the model may take and stay whole, however old their "
+        "iterations are.",
+        "What the model did and said is referred to longer than results of the same age, and is smaller. More shows "
+        "more of it and less of the newest results; see docs/when-to-cut.md.",
     )
     price_cached: float = setting(
         0.1,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prompt_sidecar.errors import InvalidPolicy
-from prompt_sidecar.trim.policy import KNOBS, AgeStage, FitStage, Policy
+from prompt_sidecar.trim.policy import KNOBS, AgeStage, Arguments, FitStage, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         "every call changes the prompt where an item has just grown old, so the provider reads everything after it "
         "again. If a model binds its thinking to its prompt, none of it is kept from call to call.",
         age_stage=(AgeStage.ALWAYS, "Old observations go as soon as they are old: that is what this preset is for."),
+        age_arguments=(Arguments.EMPTY, "The smallest prompt: the name of the tool stays."),
         age_repeats=(
             True,
             "The prefix changes at every call anyway; a pointer to the newer of two equal results costs nothing more.",
@@ -92,6 +93,7 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
         fit_high=(0.90, "It trims at every call at its limit: a tenth is left, as in the rule that it follows."),
         fit_low=(0.90, "No further down than needed: as much as possible stays verbatim."),
         fit_keep_oldest=(0.0, "Results are elided by size, wherever they stand."),
+        fit_keep_light=(0.0, "Results have given what they can before arguments and text are clipped."),
         fit_residue_high=(0.10, "Iterations are dropped late: large results have given before them."),
         fit_residue_low=(0.02, _RARE_DROPS),
     ),

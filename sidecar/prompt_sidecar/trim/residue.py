@@ -50,7 +50,13 @@ class Residue:
     """The residue in one evaluation, and how much of it was dropped."""
 
     def __init__(
-        self, ledger: Ledger, policy: Policy, limit: int, carry: Callable[[Sequence[Entry], Reason], Entry | None]
+        self,
+        ledger: Ledger,
+        policy: Policy,
+        limit: int,
+        carry: Callable[[Sequence[Entry], Reason], Entry | None],
+        *,
+        alternating: bool = False,
     ) -> None:
         """Start an evaluation.
 
@@ -60,11 +66,13 @@ class Residue:
             limit: the prompt's limit in tokens.
             carry: clips the items of an iteration that would be dropped, for that reason, and returns the carrier among
                 them; if it returns None, the iteration is dropped and our placeholder message counts it.
+            alternating: whether messages of the user and of the model must alternate.
         """
         self._ledger = ledger
         self._policy = policy
         self._limit = limit
         self._carry = carry
+        self._alternating = alternating
         self._passed = 0
         """Number of fully clipped groups whose tokens this batch has added up."""
         self._tokens = 0
@@ -90,7 +98,8 @@ class Residue:
                 passed = min(passed, ledger.records[queue.head.message].group)
         added = max(ledger.drop_done, self._passed)
         if added < passed:
-            self._tokens += ledger.tokens_between(ledger.groups[added].start, ledger.members(passed - 1).stop)
+            first, last = ledger.groups[added].start, ledger.members(passed - 1).stop
+            self._tokens += ledger.tokens_between(first, last) - ledger.spoken_between(first, last)
         self._passed = max(self._passed, passed)
         if self._tokens <= self._policy.fit_residue_high * limit:
             return
@@ -123,8 +132,27 @@ class Residue:
                 self.changed |= ledger.drop(group, reason)
         return True
 
-    def _droppable(self, first: int, end: int) -> bool:
-        """Whether groups that can only be dropped together may be dropped."""
+    def drop_next_words(self) -> bool:
+        """Drop the next group with what a user said in it, if allowed; return False when the newest words are reached.
+
+        The last resort: a prompt over the limit would be refused.
+        """
+        ledger = self._ledger
+        first = ledger.words_done
+        newest = ledger.records[ledger.newest_words].group if ledger.newest_words >= 0 else 0
+        bound = min(len(ledger.groups) - 1, newest)
+        end = ledger.pairs.unit_end(first, words=True) if first < bound else bound
+        if end >= bound:
+            return False
+        ledger.words_done = end + 1
+        ledger.drop_done = max(ledger.drop_done, end + 1)
+        if self._droppable(first, end, words=True):
+            for group in range(first, end + 1):
+                self.changed |= ledger.drop(group, Reason.FIT, words=True)
+        return True
+
+    def _droppable(self, first: int, end: int, *, words: bool = False) -> bool:
+        """Whether groups that can only be dropped together may be dropped; `words`: with what a user said in them."""
         groups = self._ledger.groups[first : end + 1]
         # Reasoning may be absent before the user's last text but not after it: without that text everything before it
         # would seem to belong to the current turn.
@@ -133,6 +161,11 @@ class Residue:
             return False
         # A group that answers a call before `first` answers one that was kept: a dropped group has no open calls.
         if any(group.pinned or group.unanswered or group.back < first for group in groups):
+            return False
+        # A user's own text stays, and with it its iteration where its message also answers calls or where messages of
+        # the user and of the model must alternate.
+        members = (ledger.records[index] for index in range(groups[0].start, ledger.members(end).stop))
+        if not words and any(record.words and (record.answers or self._alternating) for record in members):
             return False
         return all(entry.holdable for entry in self._entries(first, end))
 

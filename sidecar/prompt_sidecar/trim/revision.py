@@ -29,7 +29,7 @@ from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of a revision's content; version 1 had no version byte."""
 DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
 """All directives that a run can have, none included; a revision refers to one by its index."""
@@ -58,6 +58,7 @@ class EntryState(msgspec.Struct, frozen=True, array_like=True):
     advertised: bool
     counts: list[int]
     again: int
+    leaves: bool
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
@@ -81,10 +82,11 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     marks: list[tuple[int, int, int]]
     """Message, item, and the agent's annotation of it as an index into `_MARKS`."""
     mid_block: int
-    stuck: int = 0
-    names: list[tuple[int, int]] = []
+    stuck: int
+    words_done: int
+    names: list[tuple[int, int]]
     """Names listed under the registry, as places: a message, and which of its names."""
-    named: int = 0
+    named: int
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -134,6 +136,7 @@ def pack_state(ledger: Ledger) -> bytes:
             entry.advertised,
             entry.counts,
             entry.again,
+            entry.leaves,
         )
         for record in ledger.records
         if record.touched
@@ -169,6 +172,7 @@ def pack_state(ledger: Ledger) -> bytes:
         ],
         ledger.mid_block,
         ledger.stuck,
+        ledger.words_done,
         ledger.names,
         ledger.named,
     )
@@ -217,6 +221,7 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         entry.advertised = was.advertised
         entry.counts = tuple(was.counts)
         entry.again = was.again
+        entry.leaves = was.leaves
     for first, end, iteration, reason in state.dropped:
         for index in range(first, end):
             ledger.drop_record(index, iteration, _REASONS[reason])
@@ -236,10 +241,12 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches
     ledger.stuck = state.stuck
+    ledger.words_done = state.words_done
     ledger.named = state.named
     # What is a name may differ from one version to another; a wrong one is a name of the same message.
     ledger.names = [(message, name) for message, name in state.names if name < len(ledger.records[message].names)]
     ledger.evaluated = len(ledger)
     ledger.rebuild_largest()
+    ledger.count_words()
     ledger.gather_stretches()
     return True

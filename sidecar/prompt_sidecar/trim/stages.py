@@ -12,15 +12,18 @@ and above the high-water mark these steps are taken in order, each only as far a
        the low-water mark: arguments and text       low-water mark
        before results; the last is elided if
        that is enough. Results of the oldest
-       iterations are kept (`oldest`)
+       iterations, and arguments and text of
+       the newest, are kept (`oldest`)
     2  drop the oldest iterations if their labels     as 1 and 2 of cache_first
        take too much
-    3  elide the largest of the rest, down to       -
-       the low-water mark: stopping at the high
-       one would make the next prompt a batch
-       point again
-    4  both, if the prompt still exceeds the limit: clip all but the newest iteration, drop the labels of the
-       others, clip the newest results
+    3  elide the largest of the rest, which are     -
+       the newest, down to the middle of the
+       marks: stopping at the high one would
+       make the next prompt a batch point again
+    4  both, if the prompt still exceeds the high-water mark: clip all but the newest iteration, drop the labels
+       of the others, clip the newest results
+    5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
+       oldest first, except the newest
 
 Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. With
 `age_stage` ALWAYS (`lean`) every evaluation clips all old items, however much of the limit is used, and takes step 2.
@@ -36,7 +39,8 @@ Reasoning is removed before anything else, where the provider lets it be absent 
                   whose prompts the sidecar did not return is removed too (`Record.foreign`)
 
 The opening (except page snapshots after the task), the newest assistant block, pinned messages and users' own text are
-never changed; an item that the stash could not store is not trimmed.
+never changed, with two exceptions: users' texts are dropped in step 5, and the longest of them are elided where they
+exceed a quarter of the limit. An item that the stash could not store is not trimmed.
 
 Every step only moves forward along the history or down a heap, except for one restart when the oldest results are
 released; so the work of all evaluations together is linear in the history, not quadratic.
@@ -49,15 +53,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from prompt_sidecar.prompt.format import ReasoningRule
-from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from prompt_sidecar.trim.inputs import Inputs as Inputs  # noqa: PLC0414 - callers import it from here too
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import list_names
-from prompt_sidecar.trim.oldest import hold_oldest
+from prompt_sidecar.trim.oldest import hold_oldest, newest_light
 from prompt_sidecar.trim.own_text import DROPPED_TOKENS
-from prompt_sidecar.trim.policy import AgeStage, FitStage
+from prompt_sidecar.trim.policy import AgeStage, Arguments, FitStage
 from prompt_sidecar.trim.reasoning import Reasoning
 from prompt_sidecar.trim.residue import Residue, count_dropped
 
@@ -72,6 +76,9 @@ REGISTRY_PAYS: Final = 0.05
 cached across cuts instead, which is worth more than a complete list."""
 COUNT_TOKENS: Final = 10
 """Room for the count in the carrier's label; a number of seven digits takes no more."""
+WORDS_SHARE: Final = 0.25
+"""Share of the limit that users' own texts after the opening may take. In recorded runs they take a few per cent;
+beyond a quarter somebody has pasted logs, and the longest are elided as results are."""
 NOTHING: Final = -1.0
 """A token target that is never met, so that all old items are clipped."""
 _NOT_AHEAD: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.SNAPSHOT})
@@ -95,6 +102,10 @@ class Texts(Protocol):
         """The text as it is decided now; empty if nothing is left of it."""
         ...
 
+    def arguments(self, entry: Entry, label: str) -> str | None:
+        """What arguments become that keep their short strings; None: they become empty."""
+        ...
+
 
 class Evaluation:
     """One evaluation of the fold: the stages on a ledger, with the inputs of one call."""
@@ -115,8 +126,10 @@ class Evaluation:
         self._count_many = count_many or (lambda texts: [count(text) for text in texts])
         self._clipped_tokens: dict[tuple[int, int], int] = {}
         """Tokens of placeholders that were counted ahead, by message and item."""
+        self._light_from = len(ledger)
+        """The message from which on arguments and text are not clipped, however old."""
         self._changed = False
-        self._residue = Residue(ledger, inputs.policy, inputs.limit, self._carry)
+        self._residue = Residue(ledger, inputs.policy, inputs.limit, self._carry, alternating=inputs.alternating)
         self._reasoning = Reasoning(ledger, inputs, lambda: self.used, self._placeholder, count)
 
     @property
@@ -142,7 +155,7 @@ class Evaluation:
         ledger.evaluated = len(ledger)
         count_dropped(ledger, self._count)  # a rewind may have restored some
         self._changed = self._residue.changed = self._reasoning.changed = False
-        ledger.changed_from = len(ledger)
+        ledger.changed_from = self._light_from = len(ledger)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
         places = self._reasoning.own_places() if bound else (0, 0, 0)
         if bound:
@@ -295,6 +308,9 @@ class Evaluation:
     def _fit(self, high: float) -> None:
         policy, ledger = self._policy, self._ledger
         low = policy.fit_low * self._inputs.limit
+        middle = (low + high) / 2
+        if policy.age_stage is AgeStage.PRESSURE:
+            self._light_from = newest_light(ledger, policy.fit_keep_light * self._inputs.limit)
         self._before_cut()
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._reasoning.remove_closed(low)
@@ -302,14 +318,16 @@ class Evaluation:
         if policy.age_stage is not AgeStage.OFF:
             hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
+            self._shorten_words()
             self._residue.begin()
             self._reasoning.remove_closed(low, self._cut_place())
             self._clip_old(low, drop=True)
-            if self.used > (low + high) / 2 and ledger.release():  # rather than clip newer results
-                self._residue.begin()
-                self._clip_old(low, drop=True)
+            for give_up in (self._give_up_light, ledger.release):  # rather than clip newer results
+                if self.used > middle and give_up():
+                    self._residue.begin()
+                    self._clip_old(low, drop=True)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
-            self._elide_largest(low)
+            self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low)
         if self.used > high:
             ledger.release()
             self._clip_old(high, keep=1)
@@ -319,6 +337,13 @@ class Evaluation:
             if self.used > high:
                 self._residue.drop_carrier()
             self._clip_newest(high)
+            while self.used > self._inputs.limit and self._residue.drop_next_words():
+                pass
+
+    def _give_up_light(self) -> bool:
+        """Stop keeping the newest arguments and text; return whether any were kept."""
+        light, self._light_from = self._light_from, len(self._ledger)
+        return light < len(self._ledger)
 
     def _clip_old(self, target: float, keep: int | None = None, *, drop: bool = False) -> None:
         """Clip items of old groups, oldest first, light before heavy, until the target is met.
@@ -338,6 +363,23 @@ class Evaluation:
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
                     self._residue.drop()
+
+    def _shorten_words(self) -> None:
+        """Elide the longest of users' own texts where all together exceed their share, except in the newest message."""
+        ledger, left = self._ledger, WORDS_SHARE * self._inputs.limit
+        newest: list[Entry] = []
+        while ledger.words > left:
+            entry = ledger.pop_longest()
+            if entry is None or entry.tokens <= ELIDE_FLOOR:
+                break
+            if entry.message >= ledger.closed:
+                newest.append(entry)
+                continue
+            wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - int(ledger.words - left)))
+            if self._elide(entry, wanted):
+                ledger.offer_words(entry)
+        for entry in newest:
+            ledger.offer_words(entry)
 
     def _shorten(self, entry: Entry, target: float) -> bool:
         """Elide a result that is larger than what is still to be freed; return whether that met the target.
@@ -360,6 +402,8 @@ class Evaluation:
             queue = ledger.queues[kind]
             head = queue.head
             if head is None or (head.message, head.item) >= oldest:
+                continue
+            if keep is None and kind in LIGHT and head.message >= self._light_from:
                 continue
             newest = len(ledger.groups) - max(self._policy.keep(kind) if keep is None else keep, least)
             if ledger.records[head.message].group < newest:
@@ -421,6 +465,7 @@ class Evaluation:
         tokens = EMPTY_ARGUMENTS_TOKENS if text is None else self._count(text) if known is None else known
         if entry.tokens - tokens < least:
             return
+        entry.leaves = entry.kind is ItemKind.ARGUMENTS and self._policy.age_arguments is Arguments.LEAVES
         self._decide(entry, Action.CLIPPED, None, tokens, reason)
         self._changed |= reason is not Reason.CAP
 
@@ -434,6 +479,8 @@ class Evaluation:
         if entry.kind is ItemKind.SNAPSHOT:
             text = self._texts.ends(entry)[0].decode(errors="replace")
             return elide.clipped_snapshot(text, self._label(entry), entry.size)
+        if entry.kind is ItemKind.ARGUMENTS and self._policy.age_arguments is Arguments.LEAVES:
+            return self._texts.arguments(entry, self._label(entry))
         return elide.placeholder(entry.kind, self._label(entry), entry.size)
 
     def _count_ahead(self, queue: Queue) -> None:
@@ -454,11 +501,10 @@ class Evaluation:
     def _carry(self, entries: Sequence[Entry], reason: Reason) -> Entry | None:
         """Clip an iteration's items, and choose the one whose label will count the dropped iterations.
 
-        None if none is suitable, or if the iteration holds a user's text, which is never clipped.
+        None if none is suitable.
         """
         records = self._ledger.records
-        if any(entry.kind is ItemKind.TEXT and records[entry.message].role is not Role.ASSISTANT for entry in entries):
-            return None
+        entries = [entry for entry in entries if not records[entry.message].words or entry.kind is not ItemKind.TEXT]
         for entry in entries:
             if not entry.fixed and entry.kind is not ItemKind.REASONING:
                 self._clip(entry, reason)

@@ -281,6 +281,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         reasoning=policy.reasoning_rule(format_.reasoning, edited),
         reasoning_messages=format_.reasoning_messages,
         own_in_history=format_.placement.lists is Stands.INSIDE,
+        alternating=format_.alternating,
         opaque_factor=factors.opaque / factors.text,
     )
     return inputs, room

@@ -152,7 +152,14 @@ class Sources:
         item = _items_of(self._ledger.records[entry.message], message)[entry.item]
         if item is None:
             return ""
-        return item.text if entry.action is None else self._text(entry, item.text) or ""
+        return item.text if entry.action is None else self._text(entry, item) or ""
+
+    def arguments(self, entry: Entry, label: str) -> str | None:
+        """What arguments become that keep their short strings; None: they become empty."""
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent"
+        return elide.clipped_arguments(item.text, label, free_text=item.free_text)
 
     def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
         """What of a record must be in the stash before it is returned trimmed, and is not yet.
@@ -197,7 +204,7 @@ class Sources:
             item = items[entry.item]
             if entry.action is None or item is None or (with_reasoning and entry.kind is ItemKind.REASONING):
                 continue
-            text = self._text(entry, item.text)
+            text = self._text(entry, item)
             empty = "" if item.free_text else "{}"
             shown = empty if text is None else text
             alike = item.kind is entry.kind or (item.kind, entry.kind) == (ItemKind.TEXT, ItemKind.SNAPSHOT)
@@ -205,8 +212,8 @@ class Sources:
                 replacements[item] = text
         return self._format.write(sent, replacements) if replacements else sent
 
-    def _text(self, entry: Entry, text: str) -> Replacement:
-        """What an item becomes; `text` is what it is in the message at hand, whole or clipped already."""
+    def _text(self, entry: Entry, item: Item) -> Replacement:
+        """What an item becomes; `item` is as it is in the message at hand, whole or clipped already."""
         label = entry.stash_id if entry.advertised else ""
         if entry.action is Action.COLLAPSED:
             return elide.collapsed(entry.counts) if entry.counts else elide.COLLAPSED
@@ -216,7 +223,9 @@ class Sources:
             if entry.again:
                 return elide.repeated(label, entry.size, entry.again)
             if entry.kind is ItemKind.SNAPSHOT:
-                return elide.clipped_snapshot(text, label, entry.size)
+                return elide.clipped_snapshot(item.text, label, entry.size)
+            if entry.leaves:
+                return elide.clipped_arguments(item.text, label, free_text=item.free_text)
             shown = elide.placeholder(entry.kind, label, entry.size)
             return elide.carrier(shown, entry.counts[0]) if shown and entry.counts else shown
         head, tail = self.ends(entry)

@@ -103,6 +103,30 @@ AGE_STAGE_ALWAYS: AgeStage.ValueType  # 3
 """At every call."""
 Global___AgeStage: _TypeAlias = AgeStage  # noqa: Y015
 
+class _AgeArguments:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AgeArgumentsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AgeArguments.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    AGE_ARGUMENTS_UNSPECIFIED: _AgeArguments.ValueType  # 0
+    """As configured."""
+    AGE_ARGUMENTS_LEAVES: _AgeArguments.ValueType  # 1
+    """The same with a label in place of each string of more than 120 characters."""
+    AGE_ARGUMENTS_EMPTY: _AgeArguments.ValueType  # 2
+    """Empty arguments."""
+
+class AgeArguments(_AgeArguments, metaclass=_AgeArgumentsEnumTypeWrapper):
+    """What a tool call's arguments become when they are clipped."""
+
+AGE_ARGUMENTS_UNSPECIFIED: AgeArguments.ValueType  # 0
+"""As configured."""
+AGE_ARGUMENTS_LEAVES: AgeArguments.ValueType  # 1
+"""The same with a label in place of each string of more than 120 characters."""
+AGE_ARGUMENTS_EMPTY: AgeArguments.ValueType  # 2
+"""Empty arguments."""
+Global___AgeArguments: _TypeAlias = AgeArguments  # noqa: Y015
+
 class _ReasoningBinding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -193,6 +217,8 @@ class Policy(_message.Message):
     REASONING_BINDING_FIELD_NUMBER: _builtins.int
     REASONING_DROP_INVALID_FIELD_NUMBER: _builtins.int
     TRIM_BESIDE_PROVIDER_FIELD_NUMBER: _builtins.int
+    AGE_ARGUMENTS_FIELD_NUMBER: _builtins.int
+    FIT_KEEP_LIGHT_FIELD_NUMBER: _builtins.int
     preset: Global___Preset.ValueType
     """The preset that the other fields start from."""
     cap_text_bytes: _builtins.int
@@ -261,6 +287,12 @@ class Policy(_message.Message):
     """
     trim_beside_provider: _builtins.bool
     """Whether a prompt is trimmed though its body asks the provider to trim it too. Not set: it is only capped."""
+    age_arguments: Global___AgeArguments.ValueType
+    """What a tool call's arguments become when they are clipped."""
+    fit_keep_light: _builtins.float
+    """Share of the limit that the newest arguments and text of the model may take and stay whole, however old their
+    iterations are: 0 to 1.
+    """
     @_builtins.property
     def feedback_validation(self) -> Global___Prefixes:
         """How users' texts begin that are validation feedback."""
@@ -308,10 +340,12 @@ class Policy(_message.Message):
         reasoning_binding: Global___ReasoningBinding.ValueType = ...,
         reasoning_drop_invalid: _builtins.bool | None = ...,
         trim_beside_provider: _builtins.bool | None = ...,
+        age_arguments: Global___AgeArguments.ValueType = ...,
+        fit_keep_light: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "own_text_max_tokens", b"own_text_max_tokens", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_binding", b"reasoning_binding", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations", "_age_keep_arguments", b"_age_keep_arguments", "_age_keep_feedback", b"_age_keep_feedback", "_age_keep_images", b"_age_keep_images", "_age_keep_iterations", b"_age_keep_iterations", "_age_keep_results", b"_age_keep_results", "_age_keep_snapshots", b"_age_keep_snapshots", "_age_keep_text", b"_age_keep_text", "_age_repeats", b"_age_repeats", "_cap_head_share", b"_cap_head_share", "_cap_media_bytes", b"_cap_media_bytes", "_cap_text_bytes", b"_cap_text_bytes", "_fit_head_share", b"_fit_head_share", "_fit_high", b"_fit_high", "_fit_keep_light", b"_fit_keep_light", "_fit_keep_oldest", b"_fit_keep_oldest", "_fit_low", b"_fit_low", "_fit_residue_high", b"_fit_residue_high", "_fit_residue_low", b"_fit_residue_low", "_note_max_tokens", b"_note_max_tokens", "_own_text_max_tokens", b"_own_text_max_tokens", "_price_cached", b"_price_cached", "_price_written", b"_price_written", "_reasoning_drop_invalid", b"_reasoning_drop_invalid", "_registry_share", b"_registry_share", "_trim_beside_provider", b"_trim_beside_provider", "age_arguments", b"age_arguments", "age_hard_cap_iterations", b"age_hard_cap_iterations", "age_keep_arguments", b"age_keep_arguments", "age_keep_feedback", b"age_keep_feedback", "age_keep_images", b"age_keep_images", "age_keep_iterations", b"age_keep_iterations", "age_keep_results", b"age_keep_results", "age_keep_snapshots", b"age_keep_snapshots", "age_keep_text", b"age_keep_text", "age_repeats", b"age_repeats", "age_stage", b"age_stage", "cap_head_share", b"cap_head_share", "cap_media_bytes", b"cap_media_bytes", "cap_text_bytes", b"cap_text_bytes", "feedback_error", b"feedback_error", "feedback_repetition", b"feedback_repetition", "feedback_validation", b"feedback_validation", "fit_head_share", b"fit_head_share", "fit_high", b"fit_high", "fit_keep_light", b"fit_keep_light", "fit_keep_oldest", b"fit_keep_oldest", "fit_low", b"fit_low", "fit_residue_high", b"fit_residue_high", "fit_residue_low", b"fit_residue_low", "note_max_tokens", b"note_max_tokens", "note_place", b"note_place", "own_text_max_tokens", b"own_text_max_tokens", "preset", b"preset", "price_cached", b"price_cached", "price_written", b"price_written", "reasoning_binding", b"reasoning_binding", "reasoning_drop_invalid", b"reasoning_drop_invalid", "registry_share", b"registry_share", "trim_beside_provider", b"trim_beside_provider"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["age_hard_cap_iterations"]  # noqa: Y015
     _WhichOneofArgType__age_hard_cap_iterations: _TypeAlias = _typing.Literal["_age_hard_cap_iterations", b"_age_hard_cap_iterations"]  # noqa: Y015
@@ -341,6 +375,8 @@ class Policy(_message.Message):
     _WhichOneofArgType__fit_head_share: _TypeAlias = _typing.Literal["_fit_head_share", b"_fit_head_share"]  # noqa: Y015
     _WhichOneofReturnType__fit_high: _TypeAlias = _typing.Literal["fit_high"]  # noqa: Y015
     _WhichOneofArgType__fit_high: _TypeAlias = _typing.Literal["_fit_high", b"_fit_high"]  # noqa: Y015
+    _WhichOneofReturnType__fit_keep_light: _TypeAlias = _typing.Literal["fit_keep_light"]  # noqa: Y015
+    _WhichOneofArgType__fit_keep_light: _TypeAlias = _typing.Literal["_fit_keep_light", b"_fit_keep_light"]  # noqa: Y015
     _WhichOneofReturnType__fit_keep_oldest: _TypeAlias = _typing.Literal["fit_keep_oldest"]  # noqa: Y015
     _WhichOneofArgType__fit_keep_oldest: _TypeAlias = _typing.Literal["_fit_keep_oldest", b"_fit_keep_oldest"]  # noqa: Y015
     _WhichOneofReturnType__fit_low: _TypeAlias = _typing.Literal["fit_low"]  # noqa: Y015
@@ -391,6 +427,8 @@ class Policy(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_head_share) -> _WhichOneofReturnType__fit_head_share | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_high) -> _WhichOneofReturnType__fit_high | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_keep_light) -> _WhichOneofReturnType__fit_keep_light | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__fit_keep_oldest) -> _WhichOneofReturnType__fit_keep_oldest | None: ...
     @_typing.overload

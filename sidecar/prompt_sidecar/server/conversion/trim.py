@@ -38,7 +38,14 @@ from prompt_sidecar.v1 import policy_pb2, trim_pb2
 CLIENT_BYTES = 4 * 1024 * 1024
 """Bytes that a gRPC client receives unless it is configured otherwise."""
 
-_NOT_OVERRIDES = frozenset({"preset", "note_place", "age_stage"})
+_CHOICES = {
+    "note_place": policy_pb2.NotePlace,
+    "age_stage": policy_pb2.AgeStage,
+    "age_arguments": policy_pb2.AgeArguments,
+    "reasoning_binding": policy_pb2.ReasoningBinding,
+}
+"""The policy's fields that are enums, besides the preset."""
+_NOT_OVERRIDES = frozenset({"preset", *_CHOICES})
 
 _KIND = enum_numbers(trim_pb2.ItemKind, "ITEM_KIND_", ItemKind)
 _ACTION = enum_numbers(trim_pb2.TrimAction, "TRIM_ACTION_", Action)
@@ -220,17 +227,9 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
         for field, value in policy.ListFields()
         if field.name not in _NOT_OVERRIDES
     }
-    if policy.note_place:
-        overrides["note_place"] = enum_name(policy_pb2.NotePlace, policy.note_place, "NOTE_PLACE_", "policy.note_place")
-    if policy.reasoning_binding:
-        overrides["reasoning_binding"] = enum_name(
-            policy_pb2.ReasoningBinding,
-            policy.reasoning_binding,
-            "REASONING_BINDING_",
-            "policy.reasoning_binding",
-        )
-    if policy.age_stage:
-        overrides["age_stage"] = enum_name(policy_pb2.AgeStage, policy.age_stage, "AGE_STAGE_", "policy.age_stage")
+    for name, enum in _CHOICES.items():
+        if number := getattr(policy, name):
+            overrides[name] = enum_name(enum, number, f"{name.upper()}_", f"policy.{name}")
     return preset, overrides
 
 
