@@ -7,12 +7,18 @@ history as the SDK's own objects, which the SDK accepts as they are.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from prompt_sidecar.client.arguments import Format, Usage
+
+_LABEL: Final = re.compile(
+    r"\[(?:content|page|screenshot) (?:clipped|elided)[a-z0-9, ]* (?:—|\\u2014) id=[a-hjkmnp-tv-z0-9]{10}, "
+)
+"""A label as `prompt_sidecar.trim.elide` writes it, in JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,14 @@ class ModelCall:
     native: Any
     """The SDK's own object."""
     dialect: Dialect
+
+    @property
+    def copied_label(self) -> bool:
+        """Whether the arguments hold a label that the sidecar put in place of text, with its id.
+
+        Models copy what they see: a tool that is run with such arguments would write the label where the text belongs.
+        """
+        return _LABEL.search(self.arguments) is not None
 
     def result(self, content: str, *, is_error: bool = False) -> dict[str, Any]:
         """Return the tool's answer as an entry of this provider's history."""
