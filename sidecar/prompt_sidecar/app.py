@@ -180,7 +180,7 @@ def _reload(sidecar: Sidecar) -> None:
     try:
         told = sidecar.server.reload()
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
-        _log.error("SIGHUP: %s; what was read before stays in force", frames(error))
+        _log.error("SIGHUP: %s; what was read before stays in use", frames(error))
         return
     _log.info("SIGHUP: %s", "; ".join(told) or "neither tokens nor TLS files were read: none are set, or see above")
 

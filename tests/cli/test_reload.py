@@ -49,7 +49,7 @@ def test_tokens_are_read_again(tmp_path: Path) -> None:
         _hang_up(served, "SIGHUP: tokens: carol added; alice removed; bob changed")
         assert ("UNAUTHENTICATED", "OK") == (_code(channel, ALICE), _code(channel, CAROL))
         tokens.write_text("carol:short\n")
-        _hang_up(served, "ERROR .*shorter than 16 characters; what was read before stays in force")
+        _hang_up(served, "ERROR .*shorter than 16 characters; what was read before stays in use")
         assert "OK" == _code(channel, CAROL)
         tokens.unlink()
         _hang_up(served, "ERROR .*No such file")
@@ -104,7 +104,7 @@ def _trusts(folder: Path, name: str, address: str, client: str = "") -> str:
 
 
 def test_certificates_and_authorities_are_read_again(certificates: Path) -> None:
-    """New connections get the new certificate; with a key of another one the old pair stays in force."""
+    """New connections get the new certificate; with a key of another one the old pair stays in use."""
     files = {ending: str(certificates / f"server.{ending}") for ending in ("key", "pem")}
     authority = certificates / "clients.pem"
     shutil.copy(certificates / "old.pem", authority)
@@ -116,7 +116,7 @@ def test_certificates_and_authorities_are_read_again(certificates: Path) -> None
         _use(certificates, "new")
         shutil.copy(certificates / "new.key", certificates / "kept")
         shutil.copy(certificates / "old.key", files["key"])
-        _hang_up(served, "ERROR .*server.tls_key .*stays in force")
+        _hang_up(served, "ERROR .*server.tls_key .*stays in use")
         assert "OK" == _trusts(certificates, "old", address, "old")
         shutil.copy(certificates / "kept", files["key"])
         shutil.copy(certificates / "new.pem", authority)

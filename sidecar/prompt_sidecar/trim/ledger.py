@@ -439,11 +439,8 @@ class Ledger:
                     if entry.action is not None or record.dropped:
                         yield record, entry
 
-    def rewind(self, length: int) -> None:
-        """Forget the history from record `length` on; decisions about the rest are kept."""
-        if length >= len(self.records):
-            return
-        before = self._own_places()
+    def _forget_records(self, length: int) -> None:
+        """Forget records from `length` on, and what is counted of them."""
         for record in self.records[length:]:
             self.full_opaque -= record.full_opaque
             self.identified -= record.identified
@@ -453,6 +450,13 @@ class Ledger:
                 if self.by_id.get(entry.stash_id) is entry:
                     del self.by_id[entry.stash_id]
         del self.records[length:]
+
+    def rewind(self, length: int) -> None:
+        """Forget the history from record `length` on; decisions about the rest are kept."""
+        if length >= len(self.records):
+            return
+        before = self._own_places()
+        self._forget_records(length)
         while self.groups and self.groups[-1].start >= length:
             self.groups.pop()
         self.stale = length if self._decided_later() else -1
