@@ -68,7 +68,7 @@ def render_found(
 
     Args:
         snippets: the quoted snippets, best first.
-        in_prompt: what matches and is not quoted, as it stands in the prompt; a line each, at the end.
+        in_prompt: matching items that the prompt shows whole and that are not quoted; a line each, at the end.
         total: items that match, shown or not.
         message: one sentence of ours, with no text of a prompt; empty: how many of `total` are shown.
         nonce: gives a few random ASCII letters or digits at each call; six digits cost two tokens.
