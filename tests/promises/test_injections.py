@@ -26,6 +26,7 @@ from prompt_sidecar.recall.found import MOST_SNIPPETS, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe
 from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
+from prompt_sidecar.trim.elide import clipped_arguments
 from prompt_sidecar.trim.ids import run_key
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAMES_HEADER
 from prompt_sidecar.v1 import conversation_pb2 as pb
@@ -134,7 +135,9 @@ NAMES = re.compile(rf"(?<={re.escape(NAMES_HEADER)}\n).*")
 WORDS_OF = 4
 """Words of a payload's prose in a row that cannot stand in a list of names by chance, however it is split."""
 MARKER = re.compile(r"\[content elided to fit context window — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
-PLACEHOLDER = re.compile(r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes\]")
+PLACEHOLDER = re.compile(
+    r"\[content clipped — id=(?P<id>[a-z0-9]{10}), [\d,]+ bytes(?:; [\d,]+ other iterations? dropped)?\]"
+)
 
 
 def own_words(answer: TrimAnswer) -> list[str]:
@@ -153,10 +156,16 @@ def returned(of: Played, answer: TrimAnswer) -> list[str]:
 
 
 def is_label(text: str, ids: frozenset[str], sent: frozenset[str]) -> bool:
-    """Whether a text is a placeholder of ours, or two ends of a text that was sent around a marker of ours."""
+    """Whether a text is a placeholder of ours, or what was sent with some of ours in it.
+
+    That is two ends of a text around a marker, or arguments with placeholders in place of long strings.
+    """
     clipped = PLACEHOLDER.fullmatch(text)
     if clipped is not None:
         return clipped["id"] in ids
+    for found in PLACEHOLDER.finditer(text) if text[:1] in ("{", "[") else ():
+        if any(clipped_arguments(whole, found["id"], free_text=False) == text for whole in sent):
+            return found["id"] in ids
     for found in MARKER.finditer(text):
         heads = {text[: found.start()], text[: found.start()].removesuffix("\n")}
         tails = {text[found.end() :], text[found.end() :].removeprefix("\n")}

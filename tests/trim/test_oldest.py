@@ -9,7 +9,7 @@ from hypothesis import given
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Entry, Reason
-from prompt_sidecar.trim.oldest import BESIDE, newest_light
+from prompt_sidecar.trim.oldest import REMAINDER, newest_light
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
 from tests.trim.histories import Fold, decisions, evaluated, few, histories, limits, plain
@@ -144,7 +144,7 @@ def test_newest_light(room: int) -> None:
     expected, left = len(fold.ledger), room
     for record in reversed(fold.ledger.records):
         if record.calls:
-            left -= BESIDE + sum(entry.tokens for entry in record.entries)
+            left -= REMAINDER + sum(entry.tokens for entry in record.entries)
             if left < 0:
                 break
             expected = record.entries[0].message

@@ -150,10 +150,10 @@ def test_a_side_call_with_a_part_of_the_history() -> None:
     """A bare slice of a run that stores nothing is trimmed with the run's decisions."""
     engine = Engine(limit=LIMIT, policy=ROOM | {"fit_low": 0.3})
     whole = engine.trim(RESPONSES, body(items(12), **UNSTORED))
-    shown = [item for item in returned(whole)["input"] if item.get("role") != "developer"][-18:]
-    part = engine.trim(RESPONSES, json.dumps(items(12)[-18:]).encode(), side_call=True)
+    shown = [item for item in returned(whole)["input"] if item.get("role") != "developer"][-27:]
+    part = engine.trim(RESPONSES, json.dumps(items(12)[-27:]).encode(), side_call=True)
     assert shown == returned(part)
-    assert shown != items(12)[-18:]
+    assert shown != items(12)[-27:]
 
 
 def test_only_what_follows_a_revision() -> None:

@@ -17,7 +17,7 @@ from prompt_sidecar.trim.policy import Policy
 
 BETWEEN: Final = 0.1
 """Least share of the limit that is left for what is neither oldest nor newest."""
-BESIDE: Final = 40
+REMAINDER: Final = 40
 """Tokens, roughly, that clipping leaves of an iteration besides arguments and text: a call, and a result's label."""
 
 
@@ -68,7 +68,7 @@ def newest_light(ledger: Ledger, room: float) -> int:
     )
     first = len(ledger)
     for message, entries in itertools.groupby(left, key=lambda entry: entry.message):
-        room -= BESIDE + sum(entry.tokens for entry in entries)
+        room -= REMAINDER + sum(entry.tokens for entry in entries)
         if room < 0:
             break
         first = message
