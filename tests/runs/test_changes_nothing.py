@@ -91,7 +91,7 @@ def test_side_call(format: str) -> None:
     _, answer = grown(format)
     known = history(format, 12)
     returned = {json.dumps(message) for message in slices(answer.body)}
-    asked = [*known[5:13], {"role": "user", "content": "Is this right?"}]
+    asked = [*known[5:19], {"role": "user", "content": "Is this right?"}]
     side = engine.trim(format, body(format, asked), side_call=True)
     same_from_here(format, spared, engine)
     shown = slices(side.body)

@@ -10,7 +10,8 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.prompt.items import ItemKind, Role
-from prompt_sidecar.recall.found import SearchOutcome, SearchQuery
+from prompt_sidecar.recall.found import Found, SearchOutcome, SearchQuery
+from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome
 from tests.promises.engine import CALLER, RUN_ID
 from tests.runs.making import (
@@ -32,17 +33,25 @@ TO_LIVE = Limits().time_to_live
 
 @formats
 def test_every_result_is_found_and_fetched_whole(format: str) -> None:
-    """Each result of the run is found by its words and fetched by the id of its snippet, trimmed or not."""
+    """Each result of the run is found by its words and fetched by its id: by a snippet, or named as in the prompt."""
     engine, answer = grown(format, 12)
     trimmed = {trim.stash_id for trim in answer.trims}
     found_trimmed = 0
     for number in range(12):
         found = engine.search(f"value_{number} unused name", roles=frozenset({Role.TOOL}))
-        first = found.snippets[0]
-        assert (SearchOutcome.FOUND, number + 1, "read") == (found.outcome, first.item.iteration, first.item.tool)
-        assert result_text(number).encode() == engine.original(first.item.stash_id)
-        found_trimmed += first.item.stash_id in trimmed
+        item = best(found, number + 1)
+        assert (SearchOutcome.FOUND, "read") == (found.outcome, item.tool)
+        assert result_text(number).encode() == engine.original(item.stash_id)
+        assert (item.stash_id in trimmed) == (found.snippets[0].item is item)
+        found_trimmed += item.stash_id in trimmed
     assert 0 < found_trimmed < 12
+
+
+def best(found: Found, iteration: int) -> HistoryItem:
+    """The item of that iteration, which stands first: among the snippets, or among what is in the prompt."""
+    firsts = [*found.snippets[:1], *found.in_prompt[:1]]
+    (item,) = (first.item for first in firsts if first.item.iteration == iteration)
+    return item
 
 
 @formats
@@ -104,8 +113,8 @@ def test_a_rewritten_history_stays_searchable(format: str) -> None:
     other = history(format, 6)
     other[-2:] = history(format, 7)[-2:]
     engine.trim(format, body(format, other))
-    assert result_text(5).encode() == engine.original(engine.search("value_5 unused").snippets[0].item.stash_id)
-    assert result_text(6).encode() == engine.original(engine.search("value_6 unused").snippets[0].item.stash_id)
+    assert result_text(5).encode() == engine.original(best(engine.search("value_5 unused"), 6).stash_id)
+    assert result_text(6).encode() == engine.original(best(engine.search("value_6 unused"), 7).stash_id)
 
 
 @formats
