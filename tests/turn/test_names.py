@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.facts.trim_calls import OwnTextKind, TrimAnswer
+from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
 from prompt_sidecar.trim.own_text import NAMES_HEADER
 from tests.runs.making import FORMATS, OPENAI_CHAT, Engine, body, history, slices
 
@@ -99,3 +100,12 @@ def test_no_registry_no_names(format: str) -> None:
     answer = engine.trim(format, body(format, history(format, ITERATIONS)))
     assert answer.trims
     assert not names(answer)
+
+
+def test_a_message_of_many_names_is_counted_once() -> None:
+    """That the bound on the names of one message was reached is told with the message, and not again."""
+    engine = Engine(limit=LIMIT, policy=POLICY)
+    many = " ".join(f"name_{number}" for number in range(NAMES_OF_MESSAGE))
+    messages = [*history(OPENAI_CHAT, 1), {"role": "assistant", "content": many}, {"role": "user", "content": "Go on."}]
+    told = [engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages)).news.names_cut for _ in range(2)]
+    assert [1, 0] == told
