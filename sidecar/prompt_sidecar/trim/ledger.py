@@ -481,10 +481,8 @@ class Ledger:
         self.held = min(self.held, len(self.groups))
         if self.carrier is not None and self.carrier.message >= length:
             self.carrier, self.carrier_tokens = None, 0
-        self.evaluated = min(self.evaluated, length)
-        self.batch_end = min(self.batch_end, length)
-        self.names = [place for place in self.names if place[0] < length]
-        self.named = min(self.named, length)
+        self.evaluated, self.batch_end = min(self.evaluated, length), min(self.batch_end, length)
+        self._forget_names(length)
         self.batch_group = min(self.batch_group, len(self.groups) - 1)
         self.dirty = {index for index in self.dirty if index < length}
         self.pairs.rebuild(self.records)
@@ -503,6 +501,10 @@ class Ledger:
         self.rebuild_largest()
         self.count_words()
         self.moved |= self._own_places() != before
+
+    def _forget_names(self, length: int) -> None:
+        self.names = [place for place in self.names if place[0] < length]
+        self.named = min(self.named, length)
 
     def _decided_later(self) -> bool:
         """Whether something was decided after the iteration that the history ends in."""
