@@ -5,7 +5,7 @@ identifier or a number that it has used before. So below the registry stand such
 is room, those left out that the prompt still shows.
 
     message recorded ──► names that the model used in it (`names_used`)             once for each message
-    batch point      ──► those that no shown text holds any more (`hidden_names`)   where the registry is written anew
+    batch point      ──► those that no shown text holds any more (`hidden_names`)   where the registry is rewritten
 
 A model repeats what tools say, so this is a way for a tool's words into our own text. It is kept to what forms no
 sentence: a name is a run of letters, digits and `_./-`, 4 to 40 of them, with a digit or one of these signs; it is no
@@ -62,7 +62,7 @@ PROSE: Final = frozenset(_PROSE.split())
 
 _READ: Final = frozenset({ItemKind.TEXT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.SNAPSHOT})
 _RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
-"""What stands between spaces, quotation marks and brackets: wide enough that an address is one run."""
+"""What is between spaces, quotation marks and brackets: wide enough that an address is one run."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _SHOWN: Final = re.compile(r"[A-Za-z0-9_./-]{4,}")
 _SIGN: Final = re.compile(r"[0-9_./-]")
@@ -180,7 +180,7 @@ def _like_prose(name: str) -> bool:
 
 
 def list_names(ledger: Ledger, texts: Shown) -> None:
-    """Choose the names to list anew, if the history has grown by `GROWTH` since they were chosen.
+    """Choose the names to list again, if the history has grown by `GROWTH` since they were chosen.
 
     A choice looks at all that is shown, so that all choices of a run together cost in proportion to its history.
     """
@@ -215,7 +215,7 @@ def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
 
 
 def _covered_by(name: str) -> Iterator[str]:
-    """The name, and what of a path stands in it: its last two parts, and the last."""
+    """The name, and what of a path is in it: its last two parts, and the last."""
     yield name
     parts = name.split("/")
     if len(parts) > 1:
