@@ -49,8 +49,8 @@ def test_every_result_is_found_and_fetched_whole(format: str) -> None:
 
 def best(found: Found, iteration: int) -> HistoryItem:
     """The item of that iteration, which stands first: among the snippets, or among what is in the prompt."""
-    firsts = [*found.snippets[:1], *found.in_prompt[:1]]
-    (item,) = (first.item for first in firsts if first.item.iteration == iteration)
+    firsts = [*(one.item for one in found.snippets[:1]), *(one.item for one in found.in_prompt[:1])]
+    (item,) = (first for first in firsts if first.iteration == iteration)
     return item
 
 
