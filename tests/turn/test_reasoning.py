@@ -293,6 +293,21 @@ def test_one_turn_keeps_its_thinking() -> None:
         assert Reason.REASONING not in {trim.reason for trim in answer.trims}
 
 
+def test_a_turn_that_goes_on_again_has_its_thinking() -> None:
+    """An agent may go back to a turn that was finished, and has lost its thinking: the provider requires it there."""
+    engine, messages = Engine(limit=LIMIT), history(30, words_at=(8, 16))
+    for length in prompts(messages):
+        answer, _ = trim(engine, messages[:length], model=UNBOUND)
+    removed = {trim.message_index for trim in answer.trims if trim.reason is Reason.REASONING}
+    back = max(at for at in prompts(messages) if at - 2 in removed)  # answers to calls end the prompt
+    answer, sent = trim(engine, messages[:back], model=UNBOUND)
+    words = max(at for at, message in enumerate(sent["messages"]) if isinstance(message["content"], str)
+                and message["role"] == "user")  # fmt: skip
+    going_on = [message for message in sent["messages"][words:] if message["role"] == "assistant"]
+    assert going_on
+    assert all(thinking_of(message) for message in going_on)
+
+
 def test_originals_and_search() -> None:
     """A block comes back as JSON with its signature; its text is found by search; neither id is shown to the model."""
     engine, messages = Engine(limit=LIMIT), history(25)

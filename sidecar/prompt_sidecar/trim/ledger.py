@@ -102,6 +102,8 @@ class Ledger:
         self.closings: list[int] = []
         """Indices of user messages that end the turn before them. A user turn that also answers calls continues the
         turn of those calls, so its messages are not listed."""
+        self.reopened = False
+        """Whether a rewind has made a finished turn the one that is going on."""
         self._answering = False
         """Whether the user turn at the end of the history answers calls."""
         self.identified = 0
@@ -321,6 +323,29 @@ class Ledger:
         if drop and not record.dropped:
             self.drop_record(entry.message, self.iteration, Reason.REASONING)
 
+    def restore_reasoning(self) -> None:
+        """Undo the removal of reasoning after the user's last text, oldest first in `reasoning` again."""
+        restored = []
+        for index in range(self.closed, len(self.records)):
+            record = self.records[index]
+            for entry in record.entries:
+                if entry.kind is not ItemKind.REASONING or entry.action is not Action.CLIPPED:
+                    continue
+                if record.dropped and record.dropped_for is Reason.REASONING:
+                    record.dropped = False
+                    self.change_total(index, record.tokens)
+                    self.opaque += record.opaque
+                if not record.dropped:
+                    self.change_total(index, entry.full_tokens - entry.tokens)
+                    self.opaque += entry.opaque
+                record.tokens += entry.full_tokens - entry.tokens
+                record.opaque += entry.opaque
+                entry.action, entry.reason, entry.tokens = None, None, entry.full_tokens
+                entry.decided, entry.first, entry.earlier = 0, 0, ()
+                self.mark(index)
+                restored.append(entry)
+        self.reasoning.extendleft(reversed(restored))
+
     def weight(self, opaque_factor: float) -> int:
         """Current tokens of all records. `opaque_factor`: factor of encrypted text over that of other text."""
         return self.total + weighed(self.opaque, opaque_factor)
@@ -468,6 +493,7 @@ class Ledger:
             self.reasoning.pop()
         while self.closings and self.closings[-1] >= length:
             self.closings.pop()
+            self.reopened = True
         self._answering = False
         for record in reversed(self.records):
             if record.role is not Role.USER or self._answering:

@@ -102,6 +102,15 @@ class Reasoning:
                     self._remove(entry)
                     self.changed = True
 
+    def restore_open(self) -> None:
+        """Restore the reasoning of a turn that a rewind has reopened: the provider requires that of an unfinished turn.
+
+        Not where reasoning is bound to its prompt: it was removed because it was no longer valid.
+        """
+        self._ledger.reopened = False
+        if self._inputs.reasoning is ReasoningRule.CLOSED_TURNS:
+            self._ledger.restore_reasoning()
+
     def remove_from(self, first: int) -> bool:
         """Remove all reasoning from message `first` on; return whether there was any.
 

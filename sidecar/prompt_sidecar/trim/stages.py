@@ -156,6 +156,8 @@ class Evaluation:
         count_dropped(ledger, self._count)  # a rewind may have restored some
         self._changed = self._residue.changed = self._reasoning.changed = False
         ledger.changed_from = self._light_from = len(ledger)
+        if ledger.reopened:
+            self._reasoning.restore_open()
         bound = self._inputs.reasoning is ReasoningRule.BOUND
         places = self._reasoning.own_places() if bound else (0, 0, 0)
         if bound:
