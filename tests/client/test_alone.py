@@ -25,7 +25,7 @@ PATIENCE = 300.0
 """Seconds for an installation or a program; both take less than ten."""
 EXPECTED = {
     "fits": True,
-    "action": "elided",
+    "action": "clipped",
     "policy": False,
     "outcome": "hit",
     "found": "found",

@@ -36,7 +36,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "policy.fit_low is 0.9; it may be at most policy.fit_high",
     ),
-    ({"policy": "lean"}, TypeError, "policy is a str; it must be a mapping of age_hard_cap"),
+    ({"policy": "lean"}, TypeError, "policy is a str; it must be a mapping of age_arguments"),
     ({"policy": {"feedback_error": "ERR"}}, TypeError, "feedback_error is a str; it must be a list"),
     ({"annotations": {"3": "pinned"}}, TypeError, "message_index is '3'; it must be a whole number from 0"),
     ({"annotations": [{"message_index": -1, "kind": "pinned"}]}, ValueError, "message_index is -1"),

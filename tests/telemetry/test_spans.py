@@ -102,7 +102,7 @@ def test_a_batch_of_trims_is_an_event() -> None:
         "prompt_sidecar.batch.items": len(first.trims),
         "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in first.trims),
         "prompt_sidecar.batch.batch_point": True,
-        "prompt_sidecar.batch.reasons": ("fit", "residue"),
+        "prompt_sidecar.batch.reasons": ("fit",),
         "prompt_sidecar.stash.ids": tuple(trim.stash_id for trim in first.trims),
     } == dict(event.attributes or {})
 
