@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Entry, Record
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
-from prompt_sidecar.trim.stages import Evaluation, Inputs
+from prompt_sidecar.trim.stages import Evaluation
 
 few = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 """Examples of tests whose histories are costly to draw."""

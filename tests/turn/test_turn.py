@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.prompt.body import Split
 from tests.runs.making import FORMATS, LIMIT, Engine, body, history
 
 
@@ -35,3 +36,23 @@ def test_a_call_that_was_answered_is_freed_at_once(format: str) -> None:
             assert alive() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_the_body_of_a_prompt_is_freed_with_the_next(format: str) -> None:
+    """A run keeps its last body only; in a cycle each would stay until the collector comes."""
+    engine = Engine(limit=LIMIT)
+    gc.collect()
+    before = bodies()
+    gc.disable()
+    try:
+        for iterations in range(3, 15):
+            engine.trim(format, body(format, history(format, iterations)))
+        assert bodies() - before <= 1
+    finally:
+        gc.enable()
+
+
+def bodies() -> int:
+    """Number of bodies that are alive."""
+    return sum(type(each) is Split for each in gc.get_objects())

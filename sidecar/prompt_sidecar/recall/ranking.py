@@ -3,8 +3,8 @@
 Theory. Items whose stash id or call id the query names come first, the newest before the others. After them come items
 by their best passage: BM25 ranks all, and the best few dozen are ranked again by the proximity of terms
 (`prompt_sidecar.recall.rerank`). Equal items are ordered by recency, as an agent most likely means what it saw last.
-Items that the model has before its eyes, whole, come after all others: who asks most likely misses something. They go
-behind before the second look, so that it is spent on what is hidden.
+Items that the returned prompt shows whole come after all others: a search most likely looks for what is not shown. They
+are moved before the second ranking, so that it is spent on hidden items.
 
 Items are only ranked as needed: for five items of twenty thousand about a hundred are.
 """

@@ -28,8 +28,8 @@ from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore
 from prompt_sidecar.runs.stopwatch import Stopwatch
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import Room, Told
-from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.answer import answer_of
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.opening import Opened, Work

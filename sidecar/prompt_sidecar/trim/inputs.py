@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from prompt_sidecar.prompt.format import ReasoningRule
+from prompt_sidecar.trim.ledger import Ledger
+from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from prompt_sidecar.trim.policy import Policy
+
+COUNT_TOKENS: Final = 10
+"""Room for the count in the carrier's label; a number of seven digits takes no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +36,13 @@ class Inputs:
     """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0
     """Factor for tokens of encrypted text: their calibration factor over that of all other tokens."""
+
+
+def used(ledger: Ledger, inputs: Inputs) -> int:
+    """Tokens of the prompt as decided so far."""
+    own = inputs.reserve
+    if ledger.counted_by_placeholder and inputs.recall:  # it is written even with no reserve for own text
+        own = max(own, DROPPED_TOKENS)
+    if ledger.carrier is not None:  # its count is written last and must not exceed a mark then
+        own += max(0, COUNT_TOKENS - ledger.carrier_tokens)
+    return inputs.overhead + own + ledger.weight(inputs.opaque_factor)

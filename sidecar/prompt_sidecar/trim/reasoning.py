@@ -6,35 +6,19 @@ from collections.abc import Callable
 
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Entry
-from prompt_sidecar.trim.inputs import Inputs
+from prompt_sidecar.trim.inputs import Inputs, used
 from prompt_sidecar.trim.ledger import Ledger
 
 
 class Reasoning:
     """The reasoning in one evaluation, and whether any was removed."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        inputs: Inputs,
-        used: Callable[[], int],
-        placeholder: Callable[[Entry], str | None],
-        count: Callable[[str], int],
-    ) -> None:
-        """Start an evaluation.
-
-        Args:
-            ledger: the decisions.
-            inputs: the inputs of the evaluation.
-            used: tokens of the prompt as decided so far.
-            placeholder: the label that replaces reasoning where it is all that its message holds.
-            count: counts tokens.
-        """
+    def __init__(self, ledger: Ledger, inputs: Inputs, count: Callable[[str], int]) -> None:
+        """Start an evaluation; `count` counts a text's tokens."""
         self._ledger = ledger
         self._inputs = inputs
-        self._used = used
-        self._placeholder = placeholder
         self._count = count
         self.changed = False
         """Whether reasoning of finished turns was removed since the caller last cleared this."""
@@ -93,7 +77,7 @@ class Reasoning:
         ledger, inputs = self._ledger, self._inputs
         if inputs.reasoning is not ReasoningRule.CLOSED_TURNS or (inputs.reasoning_messages and ledger.identified):
             return
-        while ledger.reasoning and ledger.reasoning[0].message < ledger.closed and self._used() > target:
+        while ledger.reasoning and ledger.reasoning[0].message < ledger.closed and used(ledger, inputs) > target:
             message = ledger.reasoning[0].message
             while ledger.reasoning and ledger.reasoning[0].message == message:
                 entry = ledger.reasoning.popleft()
@@ -127,5 +111,5 @@ class Reasoning:
         record = self._ledger.records[entry.message]
         drop = self._inputs.reasoning_messages and record.only_reasoning
         labelled = record.only_reasoning and not drop and entry is record.entries[0]
-        label = self._placeholder(entry) if labelled else None
+        label = elide.placeholder(entry.kind, "", entry.size) if labelled else None
         self._ledger.remove_reasoning(entry, self._count(label) if label else 0, drop=drop)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Ageing, Entry, Reason
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.trim.policy import Policy
 
 
 def drop_again(ledger: Ledger, indices: Sequence[int], count: Callable[[str], int]) -> None:
@@ -46,33 +46,19 @@ def _carry_tokens(ledger: Ledger, entry: Entry, tokens: int) -> None:
     ledger.mark(entry.message)
 
 
+Carry = Callable[[Sequence[Entry], Reason], Entry | None]
+"""Clips the items of an iteration that would be dropped, for that reason, and returns the carrier among them; if it
+returns None, the iteration is dropped and our placeholder message counts it. It is passed with each call: kept, it
+would make a cycle with the evaluation, and the texts of each prompt would wait for the garbage collector."""
+
+
 class Residue:
     """The residue in one evaluation, and how much of it was dropped."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        policy: Policy,
-        limit: int,
-        carry: Callable[[Sequence[Entry], Reason], Entry | None],
-        *,
-        alternating: bool = False,
-    ) -> None:
-        """Start an evaluation.
-
-        Args:
-            ledger: the decisions.
-            policy: the policy in force.
-            limit: the prompt's limit in tokens.
-            carry: clips the items of an iteration that would be dropped, for that reason, and returns the carrier among
-                them; if it returns None, the iteration is dropped and our placeholder message counts it.
-            alternating: whether messages of the user and of the model must alternate.
-        """
+    def __init__(self, ledger: Ledger, inputs: Inputs) -> None:
         self._ledger = ledger
-        self._policy = policy
-        self._limit = limit
-        self._carry = carry
-        self._alternating = alternating
+        self._policy, self._limit = inputs.policy, inputs.limit
+        self._alternating = inputs.alternating
         self._passed = 0
         """Number of fully clipped groups whose tokens this batch has added up."""
         self._tokens = 0
@@ -80,12 +66,12 @@ class Residue:
         self.changed = False
         """Whether anything was dropped since the caller last cleared this."""
 
-    def begin(self) -> None:
+    def begin(self, carry: Carry) -> None:
         """Begin a batch: add up again, as the limit may have changed."""
         self._passed, self._tokens = 0, 0
-        self.drop()
+        self.drop(carry)
 
-    def drop(self) -> None:
+    def drop(self, carry: Carry) -> None:
         """Drop the oldest iterations while the residue exceeds its share of the limit.
 
         Called after each clip of a batch; each group is added once.
@@ -105,14 +91,14 @@ class Residue:
             return
         while ledger.drop_done < passed and self._tokens > self._policy.fit_residue_low * limit:
             before = ledger.total
-            if not self.drop_next(passed, Reason.RESIDUE):
+            if not self.drop_next(passed, Reason.RESIDUE, carry):
                 break
             self._tokens -= before - ledger.total
 
-    def drop_next(self, bound: int, reason: Reason, *, carry: bool = True) -> bool:
+    def drop_next(self, bound: int, reason: Reason, carry: Carry | None = None) -> bool:
         """Drop the next group and those that answer its calls, if allowed; return False when `bound` is reached.
 
-        `carry`: whether it may be kept as the carrier instead.
+        `carry`: given if it may be kept as the carrier instead.
         """
         ledger = self._ledger
         first = ledger.drop_done
@@ -124,8 +110,8 @@ class Residue:
         ledger.drop_done = end + 1
         if not self._droppable(first, end):
             return True
-        if carry and ledger.carrier is None:
-            ledger.carrier = self._carry(self._entries(first, end), reason)
+        if carry is not None and ledger.carrier is None:
+            ledger.carrier = carry(self._entries(first, end), reason)
             self.changed |= ledger.carrier is not None
         if ledger.carrier is None or not first <= ledger.records[ledger.carrier.message].group <= end:
             for group in range(first, end + 1):

@@ -56,11 +56,10 @@ from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
-from prompt_sidecar.trim.inputs import Inputs as Inputs  # noqa: PLC0414 - callers import it from here too
+from prompt_sidecar.trim.inputs import Inputs, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import list_names
 from prompt_sidecar.trim.oldest import hold_oldest, newest_light
-from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from prompt_sidecar.trim.policy import AgeStage, Arguments, FitStage
 from prompt_sidecar.trim.reasoning import Reasoning
 from prompt_sidecar.trim.residue import Residue, count_dropped
@@ -74,8 +73,6 @@ ELIDE_PASSES: Final = 4
 REGISTRY_PAYS: Final = 0.05
 """Share of the limit that rewriting a registry before the history may invalidate in the cache. A longer prefix stays
 cached across cuts instead, which is worth more than a complete list."""
-COUNT_TOKENS: Final = 10
-"""Room for the count in the carrier's label; a number of seven digits takes no more."""
 WORDS_SHARE: Final = 0.25
 """Share of the limit that users' own texts after the opening may take. In recorded runs they take a few per cent;
 beyond a quarter somebody has pasted logs, and the longest are elided as results are."""
@@ -129,18 +126,13 @@ class Evaluation:
         self._light_from = len(ledger)
         """The message from which on arguments and text are not clipped, however old."""
         self._changed = False
-        self._residue = Residue(ledger, inputs.policy, inputs.limit, self._carry, alternating=inputs.alternating)
-        self._reasoning = Reasoning(ledger, inputs, lambda: self.used, self._placeholder, count)
+        self._residue = Residue(ledger, inputs)
+        self._reasoning = Reasoning(ledger, inputs, count)
 
     @property
     def used(self) -> int:
         """Tokens of the prompt as decided so far."""
-        ledger, own = self._ledger, self._inputs.reserve
-        if ledger.counted_by_placeholder and self._inputs.recall:  # it is written even with no reserve for own text
-            own = max(own, DROPPED_TOKENS)
-        if ledger.carrier is not None:  # its count is written last and must not exceed a mark then
-            own += max(0, COUNT_TOKENS - ledger.carrier_tokens)
-        return self._inputs.overhead + own + ledger.weight(self._inputs.opaque_factor)
+        return used(self._ledger, self._inputs)
 
     def run(self) -> None:
         """Evaluate the current history.
@@ -267,14 +259,14 @@ class Evaluation:
         self._clip_old(NOTHING)
         self._settle_old()
         if self._policy.fit_stage is not FitStage.OFF:
-            self._residue.begin()  # otherwise the labels would add up to the high-water mark
+            self._residue.begin(self._carry)  # otherwise the labels would add up to the high-water mark
 
     def _settle_old(self) -> None:
         """Collapse old feedback and drop iterations beyond the hard cap, as every batch point does."""
         self._collapse_feedback()
         cap = self._policy.age_hard_cap_iterations
         if cap:
-            while self._residue.drop_next(len(self._ledger.groups) - cap, Reason.AGE):
+            while self._residue.drop_next(len(self._ledger.groups) - cap, Reason.AGE, self._carry):
                 pass
 
     def _collapse_feedback(self) -> None:
@@ -321,12 +313,12 @@ class Evaluation:
             hold_oldest(ledger, policy, self._inputs.limit, self._inputs.overhead + self._inputs.reserve)
             self._settle_old()
             self._shorten_words()
-            self._residue.begin()
+            self._residue.begin(self._carry)
             self._reasoning.remove_closed(low, self._cut_place())
             self._clip_old(low, drop=True)
             for give_up in (self._give_up_light, ledger.release):  # rather than clip newer results
                 if self.used > middle and give_up():
-                    self._residue.begin()
+                    self._residue.begin(self._carry)
                     self._clip_old(low, drop=True)
         if policy.fit_stage is FitStage.OLDEST_FIRST:
             self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low)
@@ -334,7 +326,7 @@ class Evaluation:
             ledger.release()
             self._clip_old(high, keep=1)
             newest = len(ledger.groups) - 1
-            while self.used > high and self._residue.drop_next(newest, Reason.FIT, carry=False):
+            while self.used > high and self._residue.drop_next(newest, Reason.FIT):
                 pass
             if self.used > high:
                 self._residue.drop_carrier()
@@ -364,7 +356,7 @@ class Evaluation:
                 queue.done += 1
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
-                    self._residue.drop()
+                    self._residue.drop(self._carry)
 
     def _shorten_words(self) -> None:
         """Elide the longest of users' own texts where all together exceed their share, except in the newest message."""

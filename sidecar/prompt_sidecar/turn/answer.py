@@ -26,9 +26,9 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.policy import FitStage
 from prompt_sidecar.trim.repeated_calls import MOST_LISTED
-from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.frame import Framed
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.opening import Opened, Work

@@ -27,10 +27,10 @@ from prompt_sidecar.prompt.thinking import binds_thinking
 from prompt_sidecar.tokens import encoding_for, known_window
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
 from prompt_sidecar.trim.revision import Revision, run_digest, unseal
-from prompt_sidecar.trim.stages import Inputs
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.received import Draft, Read, Reading, read
 

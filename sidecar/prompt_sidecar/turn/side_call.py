@@ -26,7 +26,7 @@ from prompt_sidecar.prompt.format import Format, ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Reason
-from prompt_sidecar.trim.stages import Inputs
+from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.turn.answer import pointer_base
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.opening import Opened
