@@ -11,6 +11,8 @@ TESTS ?=
 EVAL ?=
 # Words added to evidence's command line, such as EVIDENCE="--quick"; EVIDENCE=--help tells all.
 EVIDENCE ?=
+# Words added to guard-eval's command line, such as GUARD_EVAL="--alone"; GUARD_EVAL=--help tells all.
+GUARD_EVAL ?=
 # Words added to the fuzzer's command line, such as FUZZ="--minutes 10 --seed 7"; FUZZ=--help tells all.
 FUZZ ?=
 # Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
@@ -42,6 +44,10 @@ demo: $(READY) ## See it work: a scripted agent sends a long run through a real 
 test: $(READY) ## Run the tests, one worker a core
 	@$(BIN)/python -m pytest -n auto $(TESTS)
 
+.PHONY: integrations
+integrations: $(READY) ## Install the frameworks that tests/integrations meets, each in an environment of its own
+	@$(BIN)/python -m tests.integrations.environments
+
 .PHONY: fuzz
 fuzz: $(READY) ## Send odd input of every format to every RPC for some minutes: none may give INTERNAL
 	@$(BIN)/python -m tests.programs.fuzz $(FUZZ)
@@ -54,6 +60,10 @@ bench: $(READY) ## Measure the time of a call, by phase, beside the floor
 conformance: $(READY) ## Trim recorded requests under every preset, and judge what comes back by each provider's rules
 	@$(BIN)/python -m tests.programs.conformance
 
+.PHONY: guard-eval
+guard-eval: $(READY) ## Measure what the guard's rules find, miss, and find for nothing; the first time it installs a peer
+	@$(BIN)/python -m tests.programs.guard_eval $(GUARD_EVAL)
+
 .PHONY: bench-peers
 bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them
 	@$(BIN)/python -m tests.programs.peers
@@ -61,6 +71,10 @@ bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the
 .PHONY: evidence
 evidence: $(READY) ## Measure what trimming recorded runs leaves of the text that the next action used
 	@$(BIN)/python -m tests.programs.evidence $(EVIDENCE)
+
+.PHONY: report
+report: $(READY) ## Make a report over the recorded runs, and its picture for docs/; needs Chromium
+	@$(BIN)/python -m tests.programs.report
 
 .PHONY: eval
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
@@ -112,7 +126,8 @@ fmt: $(READY) ## Format the code and the protos, and mend what the linter can
 	@$(BIN)/buf format protos -w
 
 .PHONY: protos
-protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 anew from protos/
+protos: $(READY) ## Write the stubs in sidecar/prompt_sidecar/v1 and .../envoy/v1 anew from protos/
+	@rm -f sidecar/prompt_sidecar/envoy/v1/*_pb2.py sidecar/prompt_sidecar/envoy/v1/*_pb2.pyi
 	@rm -f sidecar/prompt_sidecar/v1/*_pb2.py sidecar/prompt_sidecar/v1/*_pb2.pyi sidecar/prompt_sidecar/v1/*_pb2_grpc.py sidecar/prompt_sidecar/v1/*_pb2_grpc.pyi
 	@.ci/stubs . $(BIN)/python
 
@@ -133,11 +148,12 @@ docs: $(READY) ## Build the site of docs/ into dist/docs, with the reference mad
 # The image takes the versions that the checks and tests have met.
 .PHONY: pins
 pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the checks and for the image
-	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file .ci/requirements.txt
-	@$(COMPILE) pyproject.toml --extra server --extra fast --constraint .ci/requirements.txt \
+	@$(COMPILE) pyproject.toml --extra server --extra fast --extra http --extra report --extra store --group dev --upgrade --output-file .ci/requirements.txt
+	@$(COMPILE) pyproject.toml --extra server --extra fast --extra http --extra store --constraint .ci/requirements.txt \
 		--output-file deploy/requirements/server.txt
 	@$(COMPILE) --group wheel --constraint .ci/requirements.txt --output-file deploy/requirements/build.txt
-	@git --no-pager diff --stat -- .ci/requirements.txt deploy/requirements
+	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done
+	@git --no-pager diff --stat -- .ci/requirements.txt deploy/requirements tests/integrations/requirements
 
 .PHONY: clean
 clean: ## Remove what make made

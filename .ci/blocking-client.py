@@ -16,7 +16,13 @@ import unasync
 CLIENT = Path("sidecar/prompt_sidecar/client")
 SOURCE = CLIENT / "asynchronous" / "client.py"
 GENERATED = CLIENT / "blocking" / "client.py"
-NAMES = {"AsyncChannels": "Channels", "AsyncClient": "Client", "AsyncRun": "Run", "asynchronous": "blocking"}
+NAMES = {
+    "AsyncChannels": "Channels",
+    "AsyncClient": "Client",
+    "AsyncRun": "Run",
+    "AsyncStreamed": "Streamed",
+    "asynchronous": "blocking",
+}
 RUFF = Path(sysconfig.get_path("scripts")) / "ruff"
 
 

@@ -30,10 +30,18 @@ def runtime() -> dict[str, Requirement]:
     return client() | _named(PROJECT["project"]["optional-dependencies"]["server"])
 
 
-def extras() -> dict[str, Requirement]:
-    """Return what a user may add to the server, by name."""
+def extras(*only: str) -> dict[str, Requirement]:
+    """Return what a user may add to the server, by name: of these extras, or of all."""
     more = PROJECT["project"]["optional-dependencies"].items()
-    return _named([entry for extra, entries in more if extra != "server" for entry in entries])
+    return _named(
+        [entry for extra, entries in more if extra in only or not only for entry in entries if extra != "server"]
+    )
+
+
+def apart() -> dict[str, Requirement]:
+    """Return what is tested in environments of its own, by name: frameworks that agree with nobody about versions."""
+    files = sorted((ROOT / "tests" / "integrations" / "requirements").glob("*.in"))
+    return _named(line for file in files for line in file.read_text(encoding="utf-8").splitlines())
 
 
 def _named(entries: Iterable[str]) -> dict[str, Requirement]:
@@ -70,6 +78,8 @@ def undeclared(folder: str, declared: set[str]) -> set[tuple[str, str]]:
         top = module.split(".")[0]
         # Names that several distributions share: the one that holds the module is meant.
         shared = {"google": "googleapis-common-protos" if module.startswith("google.rpc") else "protobuf"}
+        # Not installed here, and named otherwise than their distribution.
+        shared |= {"agents": "openai-agents", "pydantic_ai": "pydantic-ai-slim"}
         owners = {shared[top]} if top in shared else {canonicalize_name(n) for n in distributions.get(top, [top])}
         if top not in ours and not owners & declared:
             found.add((module, path))
@@ -88,7 +98,7 @@ def test_the_client_imports_only_what_it_declares() -> None:
 
 def test_the_tests_import_only_what_is_declared() -> None:
     """As for the sidecar, with the development groups added."""
-    assert set() == undeclared("tests", set(runtime()) | set(development()))
+    assert set() == undeclared("tests", set(runtime()) | set(development()) | set(extras()) | set(apart()))
 
 
 def test_the_dashboards_import_only_what_is_declared() -> None:
@@ -97,8 +107,16 @@ def test_the_dashboards_import_only_what_is_declared() -> None:
 
 
 def test_extras_are_what_the_checks_meet() -> None:
-    """An extra that the development groups do not install is tried by no test."""
-    assert extras() == {name: requirement for name, requirement in development().items() if name in extras()}
+    """An extra that neither the development groups nor an environment of its own installs is tried by no test."""
+    here = {name: requirement for name, requirement in development().items() if name in extras()}
+    pins = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("integrations/requirements/*.txt")
+    )
+    there = {name: pin for name, pin in re.findall(r"(?m)^([\w.-]+)==(\S+)", pins) if name in extras()}
+
+    assert set(extras()) == set(here) | set(there)
+    assert {} == {name: made for name, made in here.items() if name not in there and made != extras()[name]}
+    assert [] == [name for name, pin in there.items() if not extras()[name].specifier.contains(pin)]
 
 
 def test_every_requirement_has_a_lower_bound() -> None:
@@ -148,3 +166,11 @@ def test_every_proto_has_its_stubs_and_every_stub_its_proto() -> None:
     assert expected == {
         path.name for path in (ROOT / "sidecar" / "prompt_sidecar" / "v1").glob("*_pb2*.py*") if path.is_file()
     }
+
+
+def test_the_messages_of_envoy_have_their_stubs() -> None:
+    """They have no service of ours, so there are messages and types only."""
+    protos = {path.stem for path in (ROOT / "protos" / "prompt_sidecar" / "envoy" / "v1").glob("*.proto")}
+    stubs = (ROOT / "sidecar" / "prompt_sidecar" / "envoy" / "v1").glob("*_pb2*.py*")
+
+    assert {proto + suffix for proto in protos for suffix in ("_pb2.py", "_pb2.pyi")} == {path.name for path in stubs}
