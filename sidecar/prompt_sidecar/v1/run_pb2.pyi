@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from prompt_sidecar.v1 import guard_pb2 as _guard_pb2
 from prompt_sidecar.v1 import task_pb2 as _task_pb2
 from prompt_sidecar.v1 import trim_pb2 as _trim_pb2
 from prompt_sidecar.v1 import usage_pb2 as _usage_pb2
@@ -142,6 +143,9 @@ class RunFigures(_message.Message):
     REPEATED_CALLS_FIELD_NUMBER: _builtins.int
     REPEATED_TOKENS_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    CEILINGS_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -160,6 +164,12 @@ class RunFigures(_message.Message):
     """Results in the history that were the same as an earlier one of the same call."""
     repeated_tokens: _builtins.int
     """Their tokens, untrimmed."""
+    cost: _builtins.float
+    """Price of the run's prompts and answers, in the currency of the configured prices; not set where the model has none."""
+    observed_only: _builtins.bool
+    """The sidecar is set to observe: the run's prompts were returned as they were sent, and the figures say what would have
+    been done.
+    """
     @_builtins.property
     def started(self) -> _timestamp_pb2.Timestamp:
         """When it was first seen."""
@@ -196,6 +206,10 @@ class RunFigures(_message.Message):
     def usage(self) -> _usage_pb2.UsageFigures:
         """The provider's reported figures."""
 
+    @_builtins.property
+    def ceilings(self) -> _containers.RepeatedCompositeFieldContainer[_guard_pb2.CeilingUse]:
+        """The ceilings that hold for the run and its caller, and what is used of them."""
+
     def __init__(
         self,
         *,
@@ -217,12 +231,17 @@ class RunFigures(_message.Message):
         repeated_calls: _builtins.int = ...,
         repeated_tokens: _builtins.int = ...,
         usage: _usage_pb2.UsageFigures | None = ...,
+        ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
+        cost: _builtins.float | None = ...,
+        observed_only: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "calls", b"calls", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
+    _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
 

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from prompt_sidecar.v1 import guard_pb2 as prompt__sidecar_dot_v1_dot_guard__pb2
 from prompt_sidecar.v1 import retrieve_pb2 as prompt__sidecar_dot_v1_dot_retrieve__pb2
 from prompt_sidecar.v1 import run_pb2 as prompt__sidecar_dot_v1_dot_run__pb2
 from prompt_sidecar.v1 import search_pb2 as prompt__sidecar_dot_v1_dot_search__pb2
@@ -31,7 +32,7 @@ from prompt_sidecar.v1 import trim_pb2 as prompt__sidecar_dot_v1_dot_trim__pb2
 from prompt_sidecar.v1 import usage_pb2 as prompt__sidecar_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fprompt_sidecar/v1/service.proto\x12\x11prompt_sidecar.v1\x1a prompt_sidecar/v1/retrieve.proto\x1a\x1bprompt_sidecar/v1/run.proto\x1a\x1eprompt_sidecar/v1/search.proto\x1a\x1cprompt_sidecar/v1/task.proto\x1a\x1cprompt_sidecar/v1/tool.proto\x1a\x1cprompt_sidecar/v1/trim.proto\x1a\x1dprompt_sidecar/v1/usage.proto2\xf3\x07\n\x0eSidecarService\x12Y\n\nTrimPrompt\x12$.prompt_sidecar.v1.TrimPromptRequest\x1a%.prompt_sidecar.v1.TrimPromptResponse\x12h\n\x0fRetrieveContent\x12).prompt_sidecar.v1.RetrieveContentRequest\x1a*.prompt_sidecar.v1.RetrieveContentResponse\x12\x62\n\rSearchHistory\x12\'.prompt_sidecar.v1.SearchHistoryRequest\x1a(.prompt_sidecar.v1.SearchHistoryResponse\x12\\\n\x0b\x43reateTasks\x12%.prompt_sidecar.v1.CreateTasksRequest\x1a&.prompt_sidecar.v1.CreateTasksResponse\x12Y\n\nUpdateTask\x12$.prompt_sidecar.v1.UpdateTaskRequest\x1a%.prompt_sidecar.v1.UpdateTaskResponse\x12V\n\tListTasks\x12#.prompt_sidecar.v1.ListTasksRequest\x1a$.prompt_sidecar.v1.ListTasksResponse\x12V\n\tListTools\x12#.prompt_sidecar.v1.ListToolsRequest\x1a$.prompt_sidecar.v1.ListToolsResponse\x12S\n\x08\x43\x61llTool\x12\".prompt_sidecar.v1.CallToolRequest\x1a#.prompt_sidecar.v1.CallToolResponse\x12\\\n\x0bReportUsage\x12%.prompt_sidecar.v1.ReportUsageRequest\x1a&.prompt_sidecar.v1.ReportUsageResponse\x12M\n\x06GetRun\x12 .prompt_sidecar.v1.GetRunRequest\x1a!.prompt_sidecar.v1.GetRunResponse\x12M\n\x06\x45ndRun\x12 .prompt_sidecar.v1.EndRunRequest\x1a!.prompt_sidecar.v1.EndRunResponseB]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fprompt_sidecar/v1/service.proto\x12\x11prompt_sidecar.v1\x1a\x1dprompt_sidecar/v1/guard.proto\x1a prompt_sidecar/v1/retrieve.proto\x1a\x1bprompt_sidecar/v1/run.proto\x1a\x1eprompt_sidecar/v1/search.proto\x1a\x1cprompt_sidecar/v1/task.proto\x1a\x1cprompt_sidecar/v1/tool.proto\x1a\x1cprompt_sidecar/v1/trim.proto\x1a\x1dprompt_sidecar/v1/usage.proto2\xda\x08\n\x0eSidecarService\x12Y\n\nTrimPrompt\x12$.prompt_sidecar.v1.TrimPromptRequest\x1a%.prompt_sidecar.v1.TrimPromptResponse\x12h\n\x0fRetrieveContent\x12).prompt_sidecar.v1.RetrieveContentRequest\x1a*.prompt_sidecar.v1.RetrieveContentResponse\x12\x62\n\rSearchHistory\x12\'.prompt_sidecar.v1.SearchHistoryRequest\x1a(.prompt_sidecar.v1.SearchHistoryResponse\x12\\\n\x0b\x43reateTasks\x12%.prompt_sidecar.v1.CreateTasksRequest\x1a&.prompt_sidecar.v1.CreateTasksResponse\x12Y\n\nUpdateTask\x12$.prompt_sidecar.v1.UpdateTaskRequest\x1a%.prompt_sidecar.v1.UpdateTaskResponse\x12V\n\tListTasks\x12#.prompt_sidecar.v1.ListTasksRequest\x1a$.prompt_sidecar.v1.ListTasksResponse\x12V\n\tListTools\x12#.prompt_sidecar.v1.ListToolsRequest\x1a$.prompt_sidecar.v1.ListToolsResponse\x12S\n\x08\x43\x61llTool\x12\".prompt_sidecar.v1.CallToolRequest\x1a#.prompt_sidecar.v1.CallToolResponse\x12\\\n\x0bReportUsage\x12%.prompt_sidecar.v1.ReportUsageRequest\x1a&.prompt_sidecar.v1.ReportUsageResponse\x12\x65\n\x0eRestoreSecrets\x12(.prompt_sidecar.v1.RestoreSecretsRequest\x1a).prompt_sidecar.v1.RestoreSecretsResponse\x12M\n\x06GetRun\x12 .prompt_sidecar.v1.GetRunRequest\x1a!.prompt_sidecar.v1.GetRunResponse\x12M\n\x06\x45ndRun\x12 .prompt_sidecar.v1.EndRunRequest\x1a!.prompt_sidecar.v1.EndRunResponseB]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +40,6 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'prompt_sidecar.v1.service_p
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_SIDECARSERVICE']._serialized_start=271
-  _globals['_SIDECARSERVICE']._serialized_end=1282
+  _globals['_SIDECARSERVICE']._serialized_start=302
+  _globals['_SIDECARSERVICE']._serialized_end=1416
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from prompt_sidecar.v1 import guard_pb2 as prompt__sidecar_dot_v1_dot_guard__pb2
 from prompt_sidecar.v1 import retrieve_pb2 as prompt__sidecar_dot_v1_dot_retrieve__pb2
 from prompt_sidecar.v1 import run_pb2 as prompt__sidecar_dot_v1_dot_run__pb2
 from prompt_sidecar.v1 import search_pb2 as prompt__sidecar_dot_v1_dot_search__pb2
@@ -89,6 +90,11 @@ class SidecarServiceStub:
                 request_serializer=prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.SerializeToString,
                 response_deserializer=prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.FromString,
                 _registered_method=True)
+        self.RestoreSecrets = channel.unary_unary(
+                '/prompt_sidecar.v1.SidecarService/RestoreSecrets',
+                request_serializer=prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsRequest.SerializeToString,
+                response_deserializer=prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsResponse.FromString,
+                _registered_method=True)
         self.GetRun = channel.unary_unary(
                 '/prompt_sidecar.v1.SidecarService/GetRun',
                 request_serializer=prompt__sidecar_dot_v1_dot_run__pb2.GetRunRequest.SerializeToString,
@@ -172,6 +178,13 @@ class SidecarServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RestoreSecrets(self, request, context):
+        """Puts values in place of masks in the arguments of tool calls that the agent is about to execute.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetRun(self, request, context):
         """Tells a run's figures.
         """
@@ -233,6 +246,11 @@ def add_SidecarServiceServicer_to_server(servicer, server):
                     servicer.ReportUsage,
                     request_deserializer=prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.FromString,
                     response_serializer=prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.SerializeToString,
+            ),
+            'RestoreSecrets': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreSecrets,
+                    request_deserializer=prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsRequest.FromString,
+                    response_serializer=prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsResponse.SerializeToString,
             ),
             'GetRun': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRun,
@@ -492,6 +510,33 @@ class SidecarService:
             '/prompt_sidecar.v1.SidecarService/ReportUsage',
             prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageRequest.SerializeToString,
             prompt__sidecar_dot_v1_dot_usage__pb2.ReportUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreSecrets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/prompt_sidecar.v1.SidecarService/RestoreSecrets',
+            prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsRequest.SerializeToString,
+            prompt__sidecar_dot_v1_dot_guard__pb2.RestoreSecretsResponse.FromString,
             options,
             channel_credentials,
             insecure,

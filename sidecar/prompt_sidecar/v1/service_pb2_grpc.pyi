@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from prompt_sidecar.v1 import guard_pb2 as _guard_pb2
 from prompt_sidecar.v1 import retrieve_pb2 as _retrieve_pb2
 from prompt_sidecar.v1 import run_pb2 as _run_pb2
 from prompt_sidecar.v1 import search_pb2 as _search_pb2
@@ -63,6 +64,8 @@ class SidecarServiceStub:
     """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
     the limit.
     """
+    RestoreSecrets: _grpc.UnaryUnaryMultiCallable[_guard_pb2.RestoreSecretsRequest, _guard_pb2.RestoreSecretsResponse]
+    """Puts values in place of masks in the arguments of tool calls that the agent is about to execute."""
     GetRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]
     """Tells a run's figures."""
     EndRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]
@@ -97,6 +100,8 @@ class SidecarServiceAsyncStub(SidecarServiceStub):
     """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
     the limit.
     """
+    RestoreSecrets: _aio.UnaryUnaryMultiCallable[_guard_pb2.RestoreSecretsRequest, _guard_pb2.RestoreSecretsResponse]  # type: ignore[assignment]
+    """Puts values in place of masks in the arguments of tool calls that the agent is about to execute."""
     GetRun: _aio.UnaryUnaryMultiCallable[_run_pb2.GetRunRequest, _run_pb2.GetRunResponse]  # type: ignore[assignment]
     """Tells a run's figures."""
     EndRun: _aio.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]  # type: ignore[assignment]
@@ -182,6 +187,14 @@ class SidecarServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reports what the provider counted for a prompt, or that it refused it as too long. Corrects the estimates and teaches
         the limit.
         """
+
+    @_abc_1.abstractmethod
+    def RestoreSecrets(
+        self,
+        request: _guard_pb2.RestoreSecretsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_guard_pb2.RestoreSecretsResponse, _abc.Awaitable[_guard_pb2.RestoreSecretsResponse]]:
+        """Puts values in place of masks in the arguments of tool calls that the agent is about to execute."""
 
     @_abc_1.abstractmethod
     def GetRun(

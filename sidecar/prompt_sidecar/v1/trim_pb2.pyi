@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from prompt_sidecar.v1 import conversation_pb2 as _conversation_pb2
+from prompt_sidecar.v1 import guard_pb2 as _guard_pb2
 from prompt_sidecar.v1 import policy_pb2 as _policy_pb2
 import builtins as _builtins
 import sys
@@ -1056,6 +1057,9 @@ class TrimPromptResponse(_message.Message):
     REPEATED_CALLS_FIELD_NUMBER: _builtins.int
     THINKING_INVALID_FROM_FIELD_NUMBER: _builtins.int
     PROVIDER_EDITS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    CEILINGS_FIELD_NUMBER: _builtins.int
+    OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -1077,6 +1081,10 @@ class TrimPromptResponse(_message.Message):
     system messages not counted, of the first message from which on thinking is not valid in the agent's own untrimmed
     prompt, since it was produced under the returned one. An agent that sends that prompt all the same removes the
     thinking from there on. Not set: all of it is valid.
+    """
+    observed_only: _builtins.bool
+    """The sidecar is set to observe: the returned prompt is the one that was sent, and the rest says what would have been
+    done.
     """
     @_builtins.property
     def conversation(self) -> _conversation_pb2.Conversation:
@@ -1124,6 +1132,16 @@ class TrimPromptResponse(_message.Message):
         the policy sets trim_beside_provider.
         """
 
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[_guard_pb2.Finding]:
+        """What the guard found in the messages that are new with this prompt, and in the system prompt and the tools' schemas
+        where these are new.
+        """
+
+    @_builtins.property
+    def ceilings(self) -> _containers.RepeatedCompositeFieldContainer[_guard_pb2.CeilingUse]:
+        """The ceilings that hold for the run and its caller, and what is used of them."""
+
     def __init__(
         self,
         *,
@@ -1147,10 +1165,13 @@ class TrimPromptResponse(_message.Message):
         repeated_calls: _abc.Iterable[Global___RepeatedCall] | None = ...,
         thinking_invalid_from: _builtins.int | None = ...,
         provider_edits: _abc.Iterable[Global___ProviderEdit.ValueType] | None = ...,
+        findings: _abc.Iterable[_guard_pb2.Finding] | None = ...,
+        ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
+        observed_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__thinking_invalid_from: _TypeAlias = _typing.Literal["thinking_invalid_from"]  # noqa: Y015
     _WhichOneofArgType__thinking_invalid_from: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from"]  # noqa: Y015
