@@ -9,12 +9,17 @@
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be exceeded
     │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out during the call; nothing is lost
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
+    ├── GuardRefused            FAILED_PRECONDITION  a secret would leave that cannot be masked
+    ├── CeilingReached          FAILED_PRECONDITION  a ceiling that refuses would be passed; nothing was recorded
+    │   ├── RunCeiling          FAILED_PRECONDITION  one of the run
+    │   └── CallerCeiling       FAILED_PRECONDITION  one of the caller
     ├── RunUnknown              NOT_FOUND            this process has not seen the run
     ├── Unauthenticated         UNAUTHENTICATED      no credential, or an unknown one
     ├── DeadlinePassed          DEADLINE_EXCEEDED    the caller's deadline passed during the call
     ├── MessageLate             DEADLINE_EXCEEDED    the call's message did not arrive in time
     ├── CallCancelled           CANCELLED            the caller cancelled the call
     ├── NotServed               UNIMPLEMENTED        there is no such method
+    ├── StoreUnavailable        UNAVAILABLE          the shared store gave no answer in time, and the call needs it
     └── Stopping                UNAVAILABLE          the server is draining; nothing of the call was done
 
 A message says what was wrong and what would be accepted. It never holds text of a prompt.
@@ -89,6 +94,39 @@ class RevisionUnknown(SidecarError):
     reason = "REVISION_UNKNOWN"
 
 
+class GuardRefused(SidecarError):
+    """A prompt holds what must not leave and cannot be masked. Nothing of it was recorded, and it must not be sent."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "GUARD_REFUSED"
+
+
+class CeilingReached(SidecarError):
+    """The prompt would pass a ceiling that refuses. Nothing of it was recorded; the message has limit and use."""
+
+    status = "FAILED_PRECONDITION"
+    reason = "CEILING_REACHED"
+
+    def __init__(self, message: str, *, scope: str = "", kind: str = "") -> None:
+        super().__init__(message)
+        self.scope = scope
+        """Whose use it bounds, as in the metric."""
+        self.kind = kind
+        """What it bounds, as in the metric."""
+
+
+class RunCeiling(CeilingReached):
+    """The run would pass one of its ceilings."""
+
+    reason = "RUN_CEILING"
+
+
+class CallerCeiling(CeilingReached):
+    """The caller would pass one of its ceilings."""
+
+    reason = "CALLER_CEILING"
+
+
 class RunUnknown(SidecarError):
     """This process has not seen the run, or has forgotten it: send its prompt again."""
 
@@ -129,6 +167,13 @@ class NotServed(SidecarError):
 
     status = "UNIMPLEMENTED"
     reason = "NOT_SERVED"
+
+
+class StoreUnavailable(SidecarError):
+    """The shared store gave no answer in time, and this process alone cannot answer. The call may be retried."""
+
+    status = "UNAVAILABLE"
+    reason = "STORE_UNAVAILABLE"
 
 
 class Stopping(SidecarError):

@@ -73,6 +73,8 @@ class Setting:
     """Why the default is what it is; empty where there is nothing to choose, as for a path."""
     advanced: bool
     """Whether the default suits nearly everybody; documents show such settings apart."""
+    required: bool = False
+    """Whether it has no default, as in a table that is written for its sake."""
 
     @property
     def shown_default(self) -> str:
@@ -83,6 +85,44 @@ class Setting:
 def setting(default: object, kind: Kind, what: str, why: str = "", *, advanced: bool = False) -> Any:
     """Return a dataclass field that declares a setting."""
     return field(default=default, metadata={"setting": Setting(default, kind, what, why, advanced)})
+
+
+def required(kind: Kind, what: str) -> Any:
+    """Return a dataclass field that declares a setting which each table of its shape must set."""
+    return field(metadata={"setting": Setting(None, kind, what, "", advanced=False, required=True)})
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The declaration of tables of which a settings file may hold several, all of one shape."""
+
+    settings: Mapping[str, Setting]
+    """What each may hold, by key; a key with a dot is of a table inside."""
+    what: str
+    example: str
+    """One of them in TOML, for documents."""
+    named: bool
+    """Whether each has a name, as `[prices."gpt-5"]`, or they are a list, as `[[guard.rules]]`."""
+    most: int
+    """Tables that a file may hold."""
+    make: Callable[[Mapping[str, Any]], Any]
+    """Makes what the setting holds of one table's values; may raise ValueError, which says what is wrong with them."""
+    made_of_others: bool = False
+    """Whether its keys are names of settings that are declared elsewhere."""
+
+
+def tables(struct: type[Any], what: str, example: str, *, named: bool, most: int) -> Any:
+    """Return a dataclass field that declares tables, each of which is read into a dataclass.
+
+    The field holds a mapping where the tables have names, otherwise a tuple.
+    """
+    made = Tables(declared(struct), what, example, named, most, lambda values: struct(**values))
+    return field(default_factory=dict if named else tuple, metadata={"tables": made})
+
+
+def declared_tables(struct: type[Any]) -> Mapping[str, Tables]:
+    """Return the tables that a dataclass declares, by the names of their fields."""
+    return {each.name: each.metadata["tables"] for each in fields(struct) if "tables" in each.metadata}
 
 
 def declared(struct: type[Any]) -> Mapping[str, Setting]:

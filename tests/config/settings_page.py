@@ -10,19 +10,25 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from prompt_sidecar.config.reference import sections
+from prompt_sidecar.config.settings import TABLES
 from prompt_sidecar.values import Setting
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 TITLES = {
-    "": "Key",
+    "": "General",
     "server": "Server",
+    "http": "HTTP door",
+    "envoy": "Envoy",
     "log": "Log",
     "tokens": "Tokens",
     "limits": "Limits",
     "recall": "Recall",
     "search": "Search",
+    "guard": "Guard",
+    "store": "Store",
     "telemetry": "Telemetry",
+    "ceilings": "Ceilings",
     "policy": "Policy",
 }
 ELSEWHERE = "policy"
@@ -50,7 +56,8 @@ def _table(settings: Mapping[str, Setting]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for name, each in settings.items():
         accepted = each.kind.accepted.replace("|", r"\|")
-        yield f"| `{name}` | {each.what} | `{each.shown_default}` | {accepted} | {each.why} |"
+        default = "" if each.required else f"`{each.shown_default}`"
+        yield f"| `{name}` | {each.what} | {default} | {accepted} | {each.why} |"
 
 
 def _settings() -> Iterator[str]:
@@ -60,7 +67,17 @@ def _settings() -> Iterator[str]:
             yield from rows({f"{table}.{key}" if table else key: each for key, each in settings.items()})
 
 
-BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"settings": _settings}
+def _several() -> Iterator[str]:
+    for place, several in enumerate(TABLES.values()):
+        yield from ([""] if place else [])
+        yield f"## {several.example.splitlines()[0]}"
+        yield from ("", several.what, "")
+        if not several.made_of_others:
+            yield from (*rows(several.settings), "")
+        yield from ("```toml", *several.example.splitlines(), "```")
+
+
+BLOCKS: Mapping[str, Callable[[], Iterator[str]]] = {"settings": _settings, "several": _several}
 
 
 if __name__ == "__main__":

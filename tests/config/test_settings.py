@@ -11,6 +11,7 @@ import pytest
 
 from prompt_sidecar.config.settings import (
     SETTINGS,
+    TABLES,
     LogSettings,
     Settings,
     SettingsError,
@@ -18,10 +19,15 @@ from prompt_sidecar.config.settings import (
     load,
     table,
 )
+from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Price
+from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.recall.found import MOST_SNIPPET_TOKENS, MOST_SNIPPETS, MOST_TOTAL_TOKENS, SearchLimits
 from prompt_sidecar.recall.retrieve import MAX_PAGE_TOKENS
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
@@ -51,16 +57,23 @@ def test_every_field_is_a_setting() -> None:
     """A field of an options class without a declaration, or a class that Settings does not hold, fails here."""
     structs: dict[str, type[Any]] = {
         "server": ServerOptions,
+        "http": HttpOptions,
+        "envoy": EnvoyOptions,
         "log": LogSettings,
         "tokens": TokenSettings,
         "limits": Limits,
         "recall": RecallLimits,
         "search": SearchLimits,
+        "guard": GuardOptions,
+        "store": StoreOptions,
         "telemetry": TelemetryOptions,
+        "ceilings": Ceilings,
         "policy": Policy,
     }
-    expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)}
-    assert expected | {"key", "policy.preset"} == set(SETTINGS)
+    expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)} - set(
+        TABLES
+    )
+    assert expected | {"key", "mode", "policy.preset"} == set(SETTINGS)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -156,6 +169,8 @@ def test_switches_and_lists_reach_the_policy(tmp_path: Path) -> None:
         ("PROMPT_SIDECAR_POLICY__AGE_KEEP_TEXT", "-2", ("from -1 to 1,000",)),
         ("PROMPT_SIDECAR_POLICY__FEEDBACK_ERROR", '["Error:"', ("at most 16 texts of 1 to 200", "or one text alone")),
         ("PROMPT_SIDECAR_POLICY__FEEDBACK_EROR", "x", ("did you mean PROMPT_SIDECAR_POLICY__FEEDBACK_ERROR?",)),
+        ("PROMPT_SIDECAR_GUARD__MODE", "on", ("audit, enforce",)),
+        ("PROMPT_SIDECAR_GUARD__ACTIONS", "email=hide", ("off, observe, mask, defang",)),
         ("PROMPT_SIDECAR_LOG__FORMAT", "xml", ("text, json",)),
         ("PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE", "1 week", ("60m",)),
         ("PROMPT_SIDECAR_LIMITS__PAGE_TOKENS", "4000", ("did you mean PROMPT_SIDECAR_RECALL__PAGE_TOKENS?",)),
@@ -210,6 +225,9 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
         ({"LIMITS__MEMORY_BYTES": "63MiB"}, "at most limits.memory_bytes"),
         ({"SEARCH__SNIPPET_TOKENS": "1501"}, "at most search.total_tokens, 1500"),
         ({"SEARCH__TOTAL_TOKENS": "299"}, "at most search.total_tokens, 299"),
+        ({"GUARD__ACTIONS": "e_mail=mask"}, "did you mean email?"),
+        ({"GUARD__ACTIONS": "chat_template=mask"}, "mask is for secrets and personal"),
+        ({"GUARD__ACTIONS": "secrets=defang"}, "defang is for lookalikes"),
         ({"POLICY__FIT_LOW": "0.995"}, "policy.fit_low"),
     ],
 )
@@ -251,3 +269,87 @@ def test_variables_of_kubernetes_are_no_settings() -> None:
     }
     assert Settings() == load(injected)
     assert 1 == len(_problems({"PROMPT_SIDECAR_PORTS": "1"}))
+
+
+_SEVERAL = """
+[ceilings]
+run_cost = 5
+run_model_calls = 9
+
+[prices."gpt-5"]
+input = 1.25
+output = 10
+
+[prices."*"]
+input = 1
+output = 3
+cached = 0.1
+
+[callers."token:x"]
+policy.preset = "lean"
+ceilings.run_cost = 2
+
+[callers.unix.ceilings]
+run_model_calls = 3
+run_model_calls_action = "refuse"
+"""
+
+
+def test_tables_that_come_several_times(tmp_path: Path) -> None:
+    """Prices and callers have names of their own, with dots and colons; what they hold is read and shown."""
+    settings = load({}, config=_file(tmp_path, _SEVERAL))
+    assert {"gpt-5": Price(1.25, 10.0), "*": Price(1.0, 3.0, 0.1)} == settings.prices
+    assert {"policy.preset": "lean", "ceilings.run_cost": 2.0} == settings.callers["token:x"]
+    shown = {name: value for name, value, _ in table(settings)}
+    assert "0.1" == shown['prices."*".cached']
+    assert '"lean"' == shown['callers."token:x".policy.preset']
+    assert (
+        settings.prices
+        == load({}, config=_file(tmp_path, "\n".join(f"{n} = {v}" for n, v in shown.items() if n != "key"))).prices
+    )
+
+
+def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> None:
+    """What a caller's table does not hold is as for all; a caller without one has what all have."""
+    settings = load({"PROMPT_SIDECAR_POLICY__FIT_HIGH": "0.8"}, config=_file(tmp_path, _SEVERAL))
+    assert settings == settings.of_caller("token:y")
+    one, other = settings.of_caller("token:x"), settings.of_caller("unix")
+    assert (2.0, 9, CeilingAction.OBSERVE) == (
+        one.ceilings.run_cost,
+        one.ceilings.run_model_calls,
+        one.ceilings.run_model_calls_action,
+    )
+    assert (5.0, 3, CeilingAction.REFUSE) == (
+        other.ceilings.run_cost,
+        other.ceilings.run_model_calls,
+        other.ceilings.run_model_calls_action,
+    )
+    assert preset("lean").override({"fit_high": 0.8}) == one.policy
+    assert settings.policy == other.policy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[prices."gpt-5"]\ninput = 1\n', ('prices."gpt-5"', "has no output")),
+        ('[prices."gpt-5"]\ninput = 1\noutput = 1\ncache = 1\n', ('prices."gpt-5".cache', "did you mean cached?")),
+        ('[prices."gpt-5"]\ninput = "much"\noutput = 1\n', ('prices."gpt-5".input', "a number from 0")),
+        ("[prices]\ninput = 1\n", ("prices", 'tables such as [prices."gpt-5"]')),
+        ("prices = 1\n", ("prices", 'tables such as [prices."gpt-5"]')),
+        ('[callers."token:x"]\nserver.listen = ""\n', ('callers."token:x".server.listen', "not a setting there")),
+        ('[callers."token:x"]\nceilings.callers = 2\n', ('callers."token:x".ceilings.callers',)),
+        ('[callers."token:x"]\nceilings.run_csot = 2\n', ("did you mean ceilings.run_cost?",)),
+        (
+            '[callers."token:x"]\nceilings.run_cost = 2\n',
+            ('callers."token:x".ceilings.run_cost', "no model has a price"),
+        ),
+        ('[callers."token:x"]\npolicy.fit_high = 0.1\n', ('callers."token:x".policy.fit_low', "above")),
+        ("[ceilings]\ncaller_cost = 2\n", ("ceilings.caller_cost", "no model has a price")),
+        ('mode = "off"\n', ("mode", "one of active, observe")),
+    ],
+)
+def test_faulty_tables_that_come_several_times(tmp_path: Path, text: str, words: tuple[str, ...]) -> None:
+    """A key that is not known, a value that is not accepted and one that is missing are named with their table."""
+    (problem,) = _problems(config=_file(tmp_path, text))
+    for word in words:
+        assert word in problem

@@ -9,12 +9,16 @@ from functools import cache
 from typing import Any
 
 from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.runs.archive import Archive
+from prompt_sidecar.runs.metering import Rules
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
 from prompt_sidecar.tokens.vocabulary import load
@@ -23,6 +27,8 @@ from prompt_sidecar.trim.presets import preset
 KEY = b"a key that is configured, thirty-two bytes and more"
 CALLER = "promises"
 RUN_ID = "run-1"
+FIRST_WAIT = 30.0
+"""Seconds that a first prompt waits for an archive: long, as only a fault makes it wait."""
 LARGEST_PAGE = 200_000
 """Tokens: the largest page that may be asked for."""
 
@@ -60,6 +66,10 @@ class Engine:
     clock: Clock = field(default_factory=Clock)
     search_limits: SearchLimits = field(default_factory=SearchLimits)
     recall_limits: RecallLimits = field(default_factory=RecallLimits)
+    guard: GuardOptions = field(default_factory=GuardOptions)
+    rules: Rules | None = None
+    """What holds for whom; None: no ceilings."""
+    archive: Archive | None = None
     runs: Runs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +81,10 @@ class Engine:
             clock=self.clock,
             search=self.search_limits,
             recall=self.recall_limits,
+            guard=self.guard,
+            rules=self.rules,
+            archive=self.archive,
+            first_wait=FIRST_WAIT,
         )
 
     def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:
@@ -113,6 +127,11 @@ class Engine:
     def call(self, name: str, arguments: Mapping[str, object], request_id: str = "") -> ToolAnswer:
         """Call one of the model's tools."""
         return self.runs.call_tool(ToolCall(CALLER, self.run_id, name, json.dumps(arguments), request_id), _never)
+
+    def restore(self, tool: str, arguments: bytes) -> RestoredArguments:
+        """Fill a tool call's arguments with the values of its masks."""
+        call = RestoreCall(CALLER, self.run_id, [ToolArguments(tool, arguments)])
+        return self.runs.restore(call)[0]
 
     def figures(self) -> RunFigures:
         """Return the run's figures."""

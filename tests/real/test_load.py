@@ -26,6 +26,9 @@ from tests.programs.observe.prometheus import Prometheus, QueryFailed
 from tests.real.needing import need
 from tests.real.selectors import selectors
 
+NOT_LOADED: Final = ("prompt_sidecar_envoy_duration", "prompt_sidecar_guard_restored")
+"""Metrics that have no data here: the agents use gRPC, no Envoy is in front, and none has masks to restore."""
+
 SCRAPE_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 30.0
 POINTS: Final = 30
@@ -109,6 +112,8 @@ def _targets(moment: Moment, prometheus: Prometheus) -> Iterator[tuple[Dashboard
 def _empty_panels(prometheus: Prometheus, moment: Moment) -> Iterator[str]:
     """Queries of panels that fail, give nothing, or give what is no number."""
     for dashboard, panel, target, query in _targets(moment, prometheus):
+        if any(name in query for name in NOT_LOADED):
+            continue
         try:
             if target.instant:
                 found = prometheus.instant(query, moment.end)

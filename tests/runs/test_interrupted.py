@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.guard import masking
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.runs import drafts
 from prompt_sidecar.turn import received, turn
 from tests.promises.engine import Engine
@@ -85,6 +88,15 @@ def longer(format: str, iterations: int) -> bytes:
         messages.insert(9, {"role": "tool", "tool_call_id": "call_1", "content": "late " * 300})
         messages += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "Once more."}] * 3
     return body(format, messages)
+
+
+def with_values(count: int) -> bytes:
+    """A prompt of short messages, with values in every seventh."""
+    messages = [{"role": "user", "content": f"number {number}"} for number in range(count)]
+    for number in range(3, count, 7):
+        key = "AKIA" + "".join("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[(number * k * k + k) % 32] for k in range(3, 19))
+        messages[number]["content"] += f" id={key}; write to jane{number}@shop.example.org"
+    return body(OPENAI_CHAT, messages)
 
 
 @few
@@ -162,6 +174,75 @@ def test_nothing_is_read_twice() -> None:
     assert whole(engine) < whole(Engine(limit=LIMIT)) // 3
 
 
+GUARDS = (
+    GuardOptions(actions=("secrets=off", "personal=off", "lookalikes=off")),
+    GuardOptions(),
+    GuardOptions(mode="enforce"),
+)
+guards = pytest.mark.parametrize("guard", GUARDS, ids=("off", "audit", "enforce"))
+
+
+def guarded(engine: Engine, raw: bytes, check: Callable[[], None]) -> tuple[object, ...]:
+    """What a call answers, and what it says of the values in the prompt."""
+    answer = trim(engine, OPENAI_CHAT, raw, check)
+    return *returned(answer), sorted(map(repr, answer.findings)), engine.runs.totals().vault
+
+
+@guards
+@pytest.mark.parametrize("within", ["prompt", "guard"])
+def test_nothing_is_guarded_twice(guard: GuardOptions, within: str) -> None:
+    """The same with values in the prompt: neither are its strings walked nor its texts searched again."""
+    raw = with_values(400)
+    expected = guarded(Engine(limit=LIMIT, guard=guard), raw, never)
+    engine, whole = Engine(limit=LIMIT, guard=guard), Engine(limit=LIMIT, guard=guard)
+    with pytest.raises(DeadlinePassed):
+        trim(engine, OPENAI_CHAT, raw, Late(350))
+    rest = steps(lambda: trim(engine, OPENAI_CHAT, raw, never), within)
+    if within == "prompt" or guard is not GUARDS[0]:
+        assert rest < steps(lambda: trim(whole, OPENAI_CHAT, raw, never), within) // 3
+    again = Engine(limit=LIMIT, guard=guard)
+    with pytest.raises(DeadlinePassed):
+        trim(again, OPENAI_CHAT, raw, Late(350))
+    assert expected == guarded(again, raw, never)
+
+
+@guards
+def test_every_place_with_values(guard: GuardOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever look a call ends, also while the guard searches: the same prompt, the same findings and values."""
+    monkeypatch.setattr(masking, "TOGETHER", TOGETHER)
+    monkeypatch.setattr(masking, "TOGETHER_BYTES", 400)
+    raw, grown = with_values(24), with_values(40)
+    for before in (None, raw):
+        spared = Engine(limit=LIMIT, guard=guard)
+        count = Late(1 << 30)
+        if before is not None:
+            guarded(spared, before, never)
+        expected = guarded(spared, grown, count)
+        for at in range(1, count.looks + 1):
+            engine = Engine(limit=LIMIT, guard=guard)
+            if before is not None:
+                guarded(engine, before, never)
+            with pytest.raises(CallCancelled):
+                trim(engine, OPENAI_CHAT, grown, Late(at, CallCancelled))
+            assert expected == guarded(engine, grown, never)
+
+
+def test_searching_comes_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search of a prompt that takes far longer than the deadline goes on where the last call ended."""
+    monkeypatch.setattr(masking, "TOGETHER", TOGETHER)
+    raw = with_values(400)
+    engine = Engine(limit=LIMIT, guard=GUARDS[2])
+    monkeypatch.setattr("prompt_sidecar.turn.received.TOGETHER", 1)
+    for _ in range(400):
+        try:
+            answer = guarded(engine, raw, Late(6))
+        except DeadlinePassed:
+            continue
+        assert guarded(Engine(limit=LIMIT, guard=GUARDS[2]), raw, never) == answer
+        return
+    raise AssertionError("no retry came to an end")
+
+
 def test_an_originals_promise() -> None:
     """What a call that ended has recorded can be had once its retry has come."""
     raw = longer(ANTHROPIC_MESSAGES, 16)
@@ -215,3 +296,15 @@ def test_drafts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for run_id in ("one", "two"):
         assert trim(engines, OPENAI_CHAT, raw, never, run_id=run_id).fits
     assert 0 == engines.runs.totals().draft_bytes
+
+
+def test_a_draft_goes_with_its_run() -> None:
+    """Of a run that was ended after a call that had to end nothing is kept."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])
+    engine = Engine(limit=LIMIT)
+    with pytest.raises(DeadlinePassed):
+        trim(engine, OPENAI_CHAT, raw, Late(40))
+    assert engine.runs.totals().draft_bytes
+    engine.runs.end("promises", "run-1")
+    gc.collect()  # the raised error holds the run by its frames
+    assert 0 == engine.runs.totals().draft_bytes

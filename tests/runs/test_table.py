@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 
 from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import RetrieveCall
+from prompt_sidecar.facts.task_calls import TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolCall
 from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.runs.service import Runs
 from tests.promises.resend import without_own_text
 from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, facts, grown, ids, send
 
@@ -158,3 +164,41 @@ def test_constant_inputs_need_no_memory(format: str) -> None:
     fresh = send(Engine(limit=LIMIT, policy=ROOM), format, 12)
     assert (answer.body, answer.trims, answer.tokens) == (fresh.body, fresh.trims, fresh.tokens)
     assert facts(answer).own_text == facts(fresh).own_text
+
+
+def ending(engine: Engine) -> Callable[[], None]:
+    """A check of a call that waits for a run's lock, which this holds: the run is ended while it waits."""
+    run = engine.runs._table.known("promises", "run-1")  # noqa: SLF001 - to hold it
+    assert run is not None
+    run.lock.acquire()
+
+    def end() -> None:
+        if run.lock.locked() and not run.ended:
+            run.lock.release()
+            engine.runs.end("promises", "run-1")
+
+    return end
+
+
+def test_tasks_of_a_tool_call_that_waited_while_the_run_was_ended() -> None:
+    """They are in the run that begins then, not lost with the one that was ended."""
+    engine = Engine(limit=LIMIT)
+    send(engine, OPENAI_CHAT, 3)
+    call = ToolCall("promises", "run-1", "create_tasks", json.dumps({"tasks": ["look"]}))
+    engine.runs.call_tool(call, ending(engine))
+    assert ["look"] == [task.text for task in engine.runs.list_tasks("promises", "run-1")]
+
+
+def test_calls_that_waited_while_the_run_was_ended() -> None:
+    """They get the same answer as calls that come after the end."""
+    update = UpdateTaskCall(caller="promises", run_id="run-1", id=1, status=TaskStatus.COMPLETED)
+    calls: list[Callable[[Runs, Callable[[], None]], object]] = [
+        lambda runs, check: runs.update_task(update, check),
+        lambda runs, check: runs.list_tasks("promises", "run-1", check),
+        lambda runs, check: runs.figures("promises", "run-1", check),
+    ]
+    for call in calls:
+        engine = Engine(limit=LIMIT)
+        send(engine, OPENAI_CHAT, 3)
+        with pytest.raises(RunUnknown):
+            call(engine.runs, ending(engine))

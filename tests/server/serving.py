@@ -15,6 +15,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.metering import Rules
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
@@ -72,9 +73,16 @@ def counter() -> Counter:
     return Counter({name: load(name) for name in ENCODINGS})
 
 
-def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None) -> Runs:
+def runs(clock: Callable[[], float] = time.time, limits: Limits | None = None, rules: Rules | None = None) -> Runs:
     """A core with the default policy, and the default limits if none are given."""
-    return Runs(counter=counter(), policy=preset("cache_first"), limits=limits or Limits(), key=b"k" * 32, clock=clock)
+    return Runs(
+        counter=counter(),
+        policy=preset("cache_first"),
+        limits=limits or Limits(),
+        key=b"k" * 32,
+        clock=clock,
+        rules=rules,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +99,15 @@ class Serving:
 
 @contextlib.contextmanager
 def serving(
-    options: ServerOptions | None = None, observer: Observer | None = None, limits: Limits | None = None
+    options: ServerOptions | None = None,
+    observer: Observer | None = None,
+    limits: Limits | None = None,
+    rules: Rules | None = None,
 ) -> Iterator[Serving]:
     """Serve on a free port, or as `options` say; `observer` is told of the calls."""
     gate = Gate()
     server = Server(options or ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
-    core = runs(gate, limits)
+    core = runs(gate, limits, rules)
     server.start(core)
     address = server.addresses[0]
     try:

@@ -13,10 +13,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from prompt_sidecar.server.callers import TokensError, read_tokens
-from prompt_sidecar.server.identity import StartError
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.tokens import TokensError, read_tokens
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
 from tests.server.serving import PATIENCE, failure, request, runs, serving
 

@@ -19,9 +19,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from prompt_sidecar.config.settings import SettingsError, load
-from prompt_sidecar.server.identity import StartError
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 

@@ -53,7 +53,7 @@ def test_one_run_after_another(few_streams: Serving) -> None:
         sent.context_window = 4_000
         sent.response_mode = trim_pb2.RESPONSE_MODE_EDITS
         sent.dry_run = number % 2 == 0
-        few_streams.stub.TrimPrompt(sent, timeout=PATIENCE)
+        assert few_streams.stub.TrimPrompt(sent, timeout=PATIENCE).iteration > 1
 
 
 def test_refused_calls(few_streams: Serving) -> None:

@@ -13,7 +13,7 @@ from prompt_sidecar.telemetry.observer import counters
 
 SIDECAR = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
 NAME = re.compile(r'"([a-z_]+\.[a-z_]+|accept_bytes)"')
-COUNTED = re.compile(r"bound=|bounds\.add\(|bound\(")
+COUNTED = re.compile(r"bound=|= Bounds\(|bounds\.add\(|bound\(")
 REACHED = re.compile(r"reached\(\"|_cut_off\(\w+, \"|^(?:\w+_)?BOUND(?:: Final)? = \"")
 """Bounds of connections, where there is no call to tell them, and names that stand in a constant."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -117,3 +118,16 @@ def test_a_scrape_that_is_answered_is_not_cut_off_for_a_new_one(opened: list[soc
     assert asking.recv(15).startswith(b"HTTP/1.0 200")
     held.close()
     served.exposition.close()
+
+
+def test_other_paths_are_not_found() -> None:
+    """A probe of another path on the metrics port must not look like a healthy service."""
+    served = Served()
+    try:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"http://127.0.0.1:{served.exposition.port}/healthz", timeout=PATIENCE)
+        assert b"asked" in served.scrape()
+    finally:
+        served.exposition.close()
+
+    assert 404 == refused.value.code

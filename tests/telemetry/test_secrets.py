@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from prompt_sidecar.server.logs import configure
+from prompt_sidecar.serving.logs import configure
 from prompt_sidecar.telemetry.spans import current_ids
 from prompt_sidecar.telemetry.tallies import Tallies
 from prompt_sidecar.v1 import (

@@ -18,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.runs.metering import Rules
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.catalog import Kind, Metric
@@ -73,7 +74,10 @@ class Watched:
 
 @contextlib.contextmanager
 def watched(
-    options: TelemetryOptions | None = None, server: ServerOptions | None = None, limits: Limits | None = None
+    options: TelemetryOptions | None = None,
+    server: ServerOptions | None = None,
+    limits: Limits | None = None,
+    rules: Rules | None = None,
 ) -> Iterator[Watched]:
     """Serve and watch, everything on free ports."""
     inner = CollectorRegistry()
@@ -89,7 +93,7 @@ def watched(
         exposition=exposition,
     )
     try:
-        with serving(server, running.observer, limits) as served:
+        with serving(server, running.observer, limits, rules) as served:
             yield Watched(served, exposition.port, exporter)
     finally:
         running.stop()

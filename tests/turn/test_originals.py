@@ -27,7 +27,7 @@ from tests.runs.making import (
 )
 
 formats = pytest.mark.parametrize("format", FORMATS)
-SMALL = Limits(run_stash_bytes=1_000)
+SMALL = Limits(run_stash_bytes=1_000, original_bytes=1_000)
 
 
 def restorable(engine: Engine, trims: list[str]) -> list[str]:
@@ -63,7 +63,7 @@ def thinking(size: int) -> list[Any]:
 
 def test_a_message_that_cannot_be_stored_is_not_dropped() -> None:
     """A message is stored whole when it is dropped; if it is too large for that, it stays."""
-    engine = Engine(limit=LIMIT, policy=ROOM, limits=Limits(run_stash_bytes=5_000))
+    engine = Engine(limit=LIMIT, policy=ROOM, limits=Limits(run_stash_bytes=5_000, original_bytes=5_000))
     answer = engine.trim(ANTHROPIC_MESSAGES, body(ANTHROPIC_MESSAGES, thinking(1_500)))
     assert [] == restorable(engine, ids(answer))
     assert [] == [trim for trim in answer.trims if trim.action is Action.DROPPED]
@@ -76,7 +76,7 @@ def test_an_input_whose_raw_json_cannot_be_stored_is_not_clipped() -> None:
         if message["role"] == "assistant":
             message["content"][1]["input"] = {"text": "й" * 400}
     raw = json.dumps({"messages": messages}).encode()
-    engine = Engine(limit=LIMIT, policy=ROOM, limits=Limits(run_stash_bytes=2_000))
+    engine = Engine(limit=LIMIT, policy=ROOM, limits=Limits(run_stash_bytes=2_000, original_bytes=2_000))
     answer = engine.trim(ANTHROPIC_MESSAGES, raw)
     assert [] == restorable(engine, ids(answer))
 
@@ -153,6 +153,18 @@ def test_evicted(format: str) -> None:
     assert Outcome.NOT_FOUND == engine.retrieve("aaaaaaaaaa").outcome
     again = send(engine, format, 20)
     assert answer.trims == again.trims
+
+
+@formats
+def test_a_smaller_budget_trims_the_same(format: str) -> None:
+    """limits.original_bytes says what may be taken: pods with less memory decide the same, and evict more."""
+    engine, answer = grown(format, 20)
+    poor, same = grown(format, 20, limits=Limits(stash_bytes=500, run_stash_bytes=500, memory_bytes=2_000))
+
+    assert answer.trims == same.trims
+    assert {Outcome.HIT} == {engine.retrieve(stash_id).outcome for stash_id in ids(answer)}
+    assert Outcome.EVICTED in {poor.retrieve(stash_id).outcome for stash_id in ids(same)}
+    assert poor.runs.figures("promises", "run-1").stash.held_bytes <= 500
 
 
 @formats

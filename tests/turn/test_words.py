@@ -144,14 +144,15 @@ def test_another_process_and_an_adopted_prompt(format: str, beside: bool) -> Non
 @pytest.mark.parametrize("format", SHAPES)
 def test_the_last_resort(format: str) -> None:
     """Where words alone are too much the oldest go, so that the provider takes the prompt; they can be fetched."""
-    engine = Engine(limit=1_200)
+    engine = Engine(limit=300)
     answer = engine.trim(format, body(format, 2 * ITERATIONS))
+    assert answer.fits
     assert answer.body is not None
     assert [] == CASES[format].defects(json.loads(answer.body))
     stay = [number for number in spoken(2 * ITERATIONS) if said(number).encode() in answer.body]
-    if answer.fits:
-        assert stay == spoken(2 * ITERATIONS)[-len(stay) :]
+    assert 0 < len(stay) < len(spoken(2 * ITERATIONS))
+    assert stay == spoken(2 * ITERATIONS)[-len(stay) :]
     assert spoken(2 * ITERATIONS)[-1] in stay
     gone = [trim for trim in answer.trims if trim.action is Action.DROPPED]
     originals = [engine.original(trim.stash_id) or b"" for trim in gone]
-    assert not set(spoken(2 * ITERATIONS)) - set(stay) or any(b"Rule 2: mind" in original for original in originals)
+    assert any(b"Rule 2: mind" in original for original in originals)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prompt_sidecar.config.settings import SETTINGS
+from prompt_sidecar.config.settings import SETTINGS, TABLES
 from prompt_sidecar.trim.policy import KNOBS
 from prompt_sidecar.values import Setting
 
@@ -31,8 +31,13 @@ def _group(name: str, about: str, *prefixes: str) -> Group:
 GROUPS: Final[Sequence[Group]] = (
     _group("Cap", "one tool result, when it is first seen", "cap_"),
     _group("Age", "items of old iterations", "age_"),
-    _group("Feedback", "what the agent tells the model about its last step; old feedback collapses", "feedback_"),
-    _group("Fit", "the whole prompt, near its limit", "fit_", "trim_"),
+    _group(
+        "Feedback",
+        "what the agent tells the model about its last step, and reminds it of; both go when they are old",
+        "feedback_",
+        "reminder_",
+    ),
+    _group("Fit", "the whole prompt, near its limit", "fit_", "trim_", "never_"),
     _group("Prices", "what the provider's cache is worth", "price_"),
     _group("Own text", "what the sidecar adds", "own_text_", "note_", "registry_"),
     _group("Reasoning", "what the model thought before it answered", "reasoning_"),
@@ -67,6 +72,10 @@ def example() -> str:
                 f"# Advanced settings of [{table}]: their defaults suit nearly everybody.",
                 *_explained(advanced),
             ]
+    for several in TABLES.values():
+        lines += ["", *(f"# {line}" for line in textwrap.wrap(several.what, _WIDTH))]
+        lines += [] if several.made_of_others else _keys(several.settings)
+        lines += ["# Such as:", *(f"#   {line}" for line in several.example.splitlines())]
     return "\n".join(lines) + "\n"
 
 
@@ -76,3 +85,11 @@ def _explained(settings: Mapping[str, Setting]) -> Iterator[str]:
         yield ""
         yield from (f"# {line}" for paragraph in words for line in textwrap.wrap(paragraph, _WIDTH))
         yield f"# {key} = {each.shown_default}"
+
+
+def _keys(settings: Mapping[str, Setting]) -> Iterator[str]:
+    """What tables of which there may be several hold."""
+    for key, each in settings.items():
+        default = "it must be set" if each.required else f"default {each.shown_default}"
+        words = f"{key}: {each.what} Accepted: {each.kind.accepted}; {default}."
+        yield from (f"# {line}" for line in textwrap.wrap(words, _WIDTH))

@@ -5,6 +5,9 @@ environment `PROMPT_SIDECAR_SERVER__LISTEN`, on the command line `--set server.l
 file, environment, flag. A source that names no setting, or gives one a value that it does not accept, stops the start
 with a message that says so; all such faults are reported at once.
 
+Some tables may come several times, all of one shape: `[prices."MODEL"]`, `[callers."NAME"]`. They are read from the
+file only. A table of a caller holds settings of other tables, which for that caller override what they hold.
+
 Each setting is declared where it is obeyed, by a field of the dataclasses that `Settings` is made of.
 """
 
@@ -16,25 +19,43 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, get_type_hints
+from urllib.parse import urlsplit
 
+from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.guard.ceilings import Ceilings, Price
+from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.refusals import LINES
+from prompt_sidecar.serving.refusals import LINES
+from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.trim.policy import KNOBS, Policy
 from prompt_sidecar.trim.presets import DEFAULT_PRESET, PRESETS, preset
-from prompt_sidecar.values import Setting, choice, declared, is_loopback, secret, setting, whole
+from prompt_sidecar.values import (
+    Setting,
+    Tables,
+    choice,
+    declared,
+    declared_tables,
+    is_loopback,
+    secret,
+    setting,
+    tables,
+    whole,
+)
 
 PREFIX: Final = "PROMPT_SIDECAR_"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
-_NOT_SETTINGS = frozenset({CONFIG_VARIABLE, PREFIX + "DATA"})
-"""Variables with the prefix that are no settings: the file's own, and the one that the tests find their data with."""
+_NOT_SETTINGS = frozenset({CONFIG_VARIABLE, *(PREFIX + name for name in ("DATA", "RUN", "TARGET", "TOKEN"))})
+"""Variables with the prefix that are no settings: the file's own, the one that the tests find their data with, and
+those of the MCP process."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes sets these in every pod next to a Service that is named prompt-sidecar."""
 
@@ -85,13 +106,34 @@ class Settings:
         "Secret from which stash ids and revisions are made, the same for all replicas. Empty: random for the process, "
         "so that ids change over a restart.",
     )
+    mode: str = setting(
+        "active",
+        choice("active", "observe"),
+        "active, or observe: every prompt is returned as it was sent, and its answer says what would have been done.",
+        "Who installs the sidecar wants its work; observe shows it before it is relied on.",
+    )
     server: ServerOptions = field(default_factory=ServerOptions)
+    http: HttpOptions = field(default_factory=HttpOptions)
+    envoy: EnvoyOptions = field(default_factory=EnvoyOptions)
     log: LogSettings = field(default_factory=LogSettings)
     tokens: TokenSettings = field(default_factory=TokenSettings)
     limits: Limits = field(default_factory=Limits)
     recall: RecallLimits = field(default_factory=RecallLimits)
     search: SearchLimits = field(default_factory=SearchLimits)
+    guard: GuardOptions = field(default_factory=GuardOptions)
+    store: StoreOptions = field(default_factory=StoreOptions)
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
+    ceilings: Ceilings = field(default_factory=Ceilings)
+    prices: Mapping[str, Price] = tables(
+        Price,
+        "Prices of a model, in a currency of your own, for ceilings on cost and the figures of runs. A name fits "
+        'all models whose names begin with it; the longest that fits is taken, and "*" fits all others.',
+        '[prices."gpt-5"]\ninput = 1.25\noutput = 10.0\ncached = 0.125',
+        named=True,
+        most=1_000,
+    )
+    callers: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Settings that are other ones for a caller, by caller and name."""
     preset: str = setting(
         DEFAULT_PRESET,
         choice(*PRESETS),
@@ -108,6 +150,22 @@ class Settings:
         """The configured policy: the preset with its overrides."""
         return preset(self.preset).override(self.policy_overrides)
 
+    def of_caller(self, caller: str) -> Settings:
+        """The settings that hold for a caller: those of `[callers."…"]` in place of the others.
+
+        Raises:
+            InvalidPolicy: the caller's policy contradicts itself.
+        """
+        own = self.callers.get(caller)
+        if not own:
+            return self
+        changed = {name: replace(getattr(self, name), **_within(own, f"{name}.")) for name in _TABLES}
+        policy = _within(own, "policy.")
+        named = str(policy.pop("preset", self.preset))
+        settings = replace(self, preset=named, policy_overrides={**self.policy_overrides, **policy}, **changed)
+        settings.policy  # noqa: B018 - reading it checks it
+        return settings
+
 
 _TABLES: Final[Mapping[str, type[Any]]] = {
     name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and is_dataclass(kind)
@@ -116,11 +174,33 @@ _TABLES: Final[Mapping[str, type[Any]]] = {
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "key": declared(Settings)["key"],
+    "mode": declared(Settings)["mode"],
     **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared(struct).items()},
     "policy.preset": declared(Settings)["preset"],
     **{f"policy.{name}": knob for name, knob in KNOBS.items()},
 }
 """Every setting by its name. The default of a policy's field is that of the default preset."""
+
+OF_CALLERS: Final = ("policy.", "ceilings.", "guard.")
+"""Tables whose settings may be other ones for a caller."""
+NOT_OF_CALLERS: Final = frozenset({"ceilings.callers", "guard.vault_bytes", "guard.run_vault_bytes"})
+"""Settings in these tables that are for all callers together."""
+TABLES: Final[Mapping[str, Tables]] = {
+    **declared_tables(Settings),
+    **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared_tables(struct).items()},
+    "callers": Tables(
+        {name: each for name, each in SETTINGS.items() if name.startswith(OF_CALLERS) and name not in NOT_OF_CALLERS},
+        "Settings of [policy], [ceilings] and [guard] that are other ones for a caller. Its name is the one that the "
+        "sidecar gives it: token:NAME of server.tokens_file, mtls:SUBJECT, unix, or local.",
+        '[callers."token:nightly"]\nceilings.run_model_calls = 200\nceilings.run_model_calls_action = "refuse"\n'
+        'policy.preset = "lean"',
+        named=True,
+        most=10_000,
+        make=dict,
+        made_of_others=True,
+    ),
+}
+"""The tables that may come several times, by name."""
 
 
 def variable(name: str) -> str:
@@ -145,38 +225,117 @@ def load(
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     path = config if config is not None else environment.get(CONFIG_VARIABLE, "")
-    given = [*_from_file(path, problems)] if path else []
+    tree = _tree(path, problems) if path else {}
+    several = _several(tree, path, sources, problems)
+    given = [*_from_tree(tree, path, problems)]
     given += [*_from_environment(environment, problems), *_from_flags(flags or {}, problems)]
     for name, shown, value in given:
-        kind = SETTINGS[name].kind
-        try:
-            values[name] = kind.read(value)
-            sources[name] = shown
-        except ValueError:
-            said = "is not usable" if kind.secret else f"is {json.dumps(value, default=str)}"
-            problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
-    settings = _build(values, sources, problems)
+        _read(name, SETTINGS[name], (shown, value), values, sources, problems)
+    settings = _build(values, several, sources, problems)
     if problems:
         raise SettingsError(problems)
     return settings
 
 
-def _from_file(path: str, problems: list[str]) -> Iterator[tuple[str, str, object]]:
-    """Yield name, place and value of each setting in the file."""
+def _read(  # noqa: PLR0917 - what is read, and where it goes
+    name: str,
+    declared: Setting,
+    given: tuple[str, object],
+    values: dict[str, object],
+    sources: dict[str, str],
+    problems: list[str],
+) -> None:
+    """Read one value, given as its place and what was found there."""
+    kind, (shown, value) = declared.kind, given
     try:
-        tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        values[name] = kind.read(value)
+        sources[name] = shown
+    except ValueError:
+        said = "is not usable" if kind.secret else f"is {json.dumps(value, default=str)}"
+        problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
+
+
+def _tree(path: str, problems: list[str]) -> dict[str, object]:
+    """What the file holds."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         problems.append(f"the settings file {path} cannot be read: {error.strerror}")
-        return
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         where = error if isinstance(error, tomllib.TOMLDecodeError) else "it is not UTF-8"
         problems.append(f"the settings file {path} is not TOML: {where}")
-        return
+    return {}
+
+
+def _from_tree(tree: Mapping[str, object], path: str, problems: list[str]) -> Iterator[tuple[str, str, object]]:
+    """Yield name, place and value of each setting in the file."""
     for name, value in _leaves(tree, ""):
         if name in SETTINGS:
             yield name, f"{name} in {path}", value
         else:
             problems.append(f"{name} in {path} is not a setting{nearest(name)}")
+
+
+def _several(
+    tree: dict[str, object], path: str, sources: dict[str, str], problems: list[str]
+) -> Mapping[str, Mapping[str, object] | Sequence[object]]:
+    """Take the tables that may come several times out of the tree; return what each is read into."""
+    found: dict[str, Mapping[str, object] | Sequence[object]] = {}
+    for name, kind in TABLES.items():
+        given = _taken(tree, name)
+        if given is None:
+            continue
+        if kind.named and isinstance(given, dict):
+            listed = [(f"{name}.{json.dumps(label, ensure_ascii=False)}", label, each) for label, each in given.items()]
+        elif not kind.named and isinstance(given, list):
+            listed = [(f"{name}[{index}]", str(index), each) for index, each in enumerate(given)]
+        else:
+            listed = []
+        if not listed or not all(isinstance(each, dict) for _, _, each in listed):
+            problems.append(f"{name} in {path} must be tables such as {kind.example.splitlines()[0]}")
+            continue
+        if len(listed) > kind.most:
+            problems.append(f"{name} in {path} has {len(listed):,} tables; it may have at most {kind.most:,}")
+            continue
+        made = {label: _one(kind, shown, each, path, sources, problems) for shown, label, each in listed}
+        usable = {label: each for label, each in made.items() if each is not None}
+        found[name] = usable if kind.named else tuple(usable.values())
+    return found
+
+
+def _one(  # noqa: PLR0917 - what is read, and where it goes
+    kind: Tables, shown: str, given: Mapping[str, object], path: str, sources: dict[str, str], problems: list[str]
+) -> object:
+    """Read one of several tables; None: it cannot be used, and `problems` has a line that says why."""
+    values: dict[str, object] = {}
+    before = len(problems)
+    for key, value in _leaves(given, ""):
+        place = f"{shown}.{key} in {path}"
+        if key not in kind.settings:
+            problems.append(f"{place} is not a setting there{nearest(key, among=kind.settings)}")
+            continue
+        own: dict[str, str] = {}
+        _read(key, kind.settings[key], (place, value), values, own, problems)
+        sources.update({f"{shown}.{name}": source for name, source in own.items()})
+    for key, each in kind.settings.items():
+        if each.required and key not in values and len(problems) == before:
+            problems.append(f"{shown} in {path} has no {key}; it must be {each.kind.accepted}")
+    if len(problems) > before:
+        return None
+    try:
+        return kind.make(values)
+    except ValueError as error:
+        problems.append(f"{shown} in {path}: {error}")
+        return None
+
+
+def _taken(tree: dict[str, object], name: str) -> object:
+    """Take the value with a dotted name out of a tree; None: there is none."""
+    *parents, last = name.split(".")
+    inside: object = tree
+    for parent in parents:
+        inside = inside.get(parent) if isinstance(inside, dict) else None
+    return inside.pop(last, None) if isinstance(inside, dict) else None
 
 
 def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
@@ -208,7 +367,7 @@ def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple
             yield name, f"--set {name}", value
 
 
-def nearest(name: str, spelled: Callable[[str], str] = str) -> str:
+def nearest(name: str, spelled: Callable[[str], str] = str, among: Mapping[str, Setting] | None = None) -> str:
     """Say which setting a wrong name may mean, for the end of a message.
 
     Names are compared whole, and by what follows the table: many know `max_calls` and not which table has it.
@@ -216,29 +375,43 @@ def nearest(name: str, spelled: Callable[[str], str] = str) -> str:
     Args:
         name: the wrong name, or a variable's.
         spelled: how the message writes a setting's name.
+        among: the settings that there are at that place; None: all.
     """
+    known = SETTINGS if among is None else among
     plain = name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
-    close = difflib.get_close_matches(plain, SETTINGS, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(plain, known, n=1, cutoff=0.7)
     if not close:
-        ends = dict.fromkeys(known.rpartition(".")[2] for known in SETTINGS)
+        ends = dict.fromkeys(each.rpartition(".")[2] for each in known)
         likely = difflib.get_close_matches(plain.rpartition(".")[2], ends, n=1, cutoff=0.8)
-        close = [known for known in SETTINGS if known.rpartition(".")[2] in likely]
+        close = [each for each in known if each.rpartition(".")[2] in likely]
     if not close:
         return "; `check-config --example` lists all"
     return f"; did you mean {' or '.join(map(spelled, close))}?"
 
 
-def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: list[str]) -> Settings:
-    def table(prefix: str) -> dict[str, Any]:
-        return {name[len(prefix) :]: value for name, value in values.items() if name.startswith(prefix)}
+def _within(values: Mapping[str, object], prefix: str) -> dict[str, Any]:
+    return {name[len(prefix) :]: value for name, value in values.items() if name.startswith(prefix)}
 
-    policy = table("policy.")
+
+def _build(
+    values: Mapping[str, object],
+    several: Mapping[str, Mapping[str, object] | Sequence[object]],
+    sources: Mapping[str, str],
+    problems: list[str],
+) -> Settings:
+    policy = _within(values, "policy.")
+    plain = {name: values[name] for name in ("mode",) if name in values}
     settings = Settings(
         key=hashlib.sha256(str(values["key"]).encode()).digest() if values.get("key") else b"",
         preset=str(policy.pop("preset", DEFAULT_PRESET)),
         policy_overrides=policy,
         sources=sources,
-        **{name: struct(**table(f"{name}.")) for name, struct in _TABLES.items()},
+        **{
+            name: struct(**_within(values, f"{name}."), **_within(several, f"{name}."))
+            for name, struct in _TABLES.items()
+        },
+        **{name: each for name, each in several.items() if "." not in name},  # type: ignore[arg-type]
+        **plain,  # type: ignore[arg-type]
     )
     problems.extend(_conflicts(settings))
     return settings
@@ -247,8 +420,8 @@ def _build(values: Mapping[str, object], sources: Mapping[str, str], problems: l
 def _conflicts(settings: Settings) -> Iterator[str]:
     """What no setting says by itself, but two together."""
     server = settings.server
-    if not server.listen and not server.socket:
-        yield "server.listen and server.socket are both empty; set at least one of them"
+    if not server.listen and not server.socket and not settings.http.listen:
+        yield "server.listen, server.socket and http.listen are all empty; set at least one of them"
     if bool(server.tls_certificate) != bool(server.tls_key):
         yield "server.tls_certificate and server.tls_key belong together; set both, or none"
     if server.client_ca and not server.tls_certificate:
@@ -258,18 +431,60 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             f"server.listen is {server.listen}, which other machines can reach, and nobody is authenticated; "
             "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1 or a unix socket"
         )
+    yield from _http_conflicts(settings)
+    envoy = settings.envoy.listen
+    if envoy and not is_loopback(envoy) and not (server.client_ca or server.tokens_file):
+        yield (
+            f"envoy.listen is {envoy}, which other machines can reach, and nobody is authenticated; "
+            "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1"
+        )
+    if settings.store.url and not settings.key:
+        yield (
+            "store.url is set and key is not; set key, the same for all replicas: what is stored is encrypted with it, "
+            "and without it no other process could read it"
+        )
     for name, most in (
         ("limits.run_stash_bytes", "limits.stash_bytes"),
+        ("limits.original_bytes", "limits.run_stash_bytes"),
         ("search.index_bytes", "limits.memory_bytes"),
         ("search.snippet_tokens", "search.total_tokens"),
     ):
         value, highest = attrgetter(name)(settings), attrgetter(most)(settings)
         if value > highest:
             yield f"{name} is {value}; it may be at most {most}, {highest}"
+    if settings.guard != GuardOptions():
+        # What comes with the sidecar is known to be right, and RE2 takes a while to load.
+        from prompt_sidecar.guard.rules import faults
+
+        yield from faults(settings.guard)
     try:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:
         yield f"{error.field}: {error.message}"
+    for caller in ("", *settings.callers):
+        at = f"callers.{json.dumps(caller, ensure_ascii=False)}." if caller else ""
+        try:
+            ceilings = settings.of_caller(caller).ceilings
+        except InvalidPolicy as error:
+            if caller:
+                yield f"{at}{error.field}: {error.message}"
+            continue
+        if not settings.prices and (ceilings.run_cost or ceilings.caller_cost):
+            name = "run_cost" if ceilings.run_cost else "caller_cost"
+            yield f'{at}ceilings.{name} is set, and no model has a price; add [prices."MODEL"], or "*" for all'
+
+
+def _http_conflicts(settings: Settings) -> Iterator[str]:
+    http, server = settings.http, settings.server
+    if http.listen and not is_loopback(http.listen) and not (server.client_ca or server.tokens_file):
+        yield (
+            f"http.listen is {http.listen}, which other machines can reach, and nobody is authenticated; "
+            "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1"
+        )
+    for name in ("openai_upstream", "anthropic_upstream", "gemini_upstream", "bedrock_upstream"):
+        address = urlsplit(getattr(http, name))
+        if address.scheme == "http" and not is_loopback(f"{address.netloc.partition(':')[0]}:0"):
+            yield f"http.{name} is {getattr(http, name)}; it must be https, as credentials travel there"
 
 
 def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
@@ -278,6 +493,31 @@ def table(settings: Settings) -> Sequence[tuple[str, str, str]]:
     unset["policy.preset"] = "default"
     values = {name: attrgetter(name)(settings) for name in SETTINGS if name != "policy.preset"}
     values["policy.preset"] = settings.preset
-    return [
+    rows = [
         (name, each.kind.show(values[name]), settings.sources.get(name, unset[name])) for name, each in SETTINGS.items()
     ]
+    for name, several in TABLES.items():
+        rows += _rows_of(name, several, attrgetter(name)(settings), settings.sources)
+    return rows
+
+
+def _rows_of(name: str, kind: Tables, held: Any, sources: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the rows of tables of which there may be several."""
+    if kind.named:
+        for label, each in held.items():
+            shown = f"{name}.{json.dumps(label, ensure_ascii=False)}"
+            for key, value in _values_of(kind, each).items():
+                yield f"{shown}.{key}", kind.settings[key].kind.show(value), sources.get(f"{shown}.{key}", "default")
+        return
+    if held:
+        inline = (
+            ", ".join(f"{key} = {kind.settings[key].kind.show(value)}" for key, value in _values_of(kind, each).items())
+            for each in held
+        )
+        source = next((place for key, place in sources.items() if key.startswith(f"{name}[")), "default")
+        yield name, f"[{', '.join(f'{{{each}}}' for each in inline)}]", source.rpartition(" in ")[2]
+
+
+def _values_of(kind: Tables, held: Any) -> Mapping[str, Any]:
+    """What one of several tables holds, by key."""
+    return held if isinstance(held, Mapping) else {key: getattr(held, key) for key in kind.settings}

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.task_calls import TaskItem
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
 from prompt_sidecar.facts.usage_calls import UsageFigures
-from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.guard.ceilings import CeilingUse
+from prompt_sidecar.recall.holding import StashFigures
 from prompt_sidecar.trim.repeated_calls import RepeatedFigures
-
-
-@dataclass(frozen=True, slots=True)
-class StashFigures:
-    """What a run has in the stash."""
-
-    entries: int
-    held_bytes: int
-    original_bytes: int
-    expired: int
-    evicted: int
-    retrievals: Mapping[Outcome, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +53,9 @@ class RunFigures:
     repeated: RepeatedFigures = field(default_factory=RepeatedFigures)
     usage: UsageFigures = field(default_factory=UsageFigures)
     """What the provider reported."""
+    ceilings: Sequence[CeilingUse] = ()
+    """The ceilings that are set for the run and its caller, with what is used of them."""
+    cost: float | None = None
+    """Of all prompts and answers; None: no model of the run has a price."""
+    observed_only: bool = False
+    """Whether the sidecar only observes, so that prompts are returned as they were sent."""

@@ -15,7 +15,7 @@ class Limits:
     stash_bytes: int = setting(
         268_435_456,
         byte_count(MIB, 1024 * GIB),
-        "Originals of all runs together, as held in memory.",
+        "Originals of all runs together, as held in memory; less where the container's limit leaves no room for it.",
         "256 MiB fit a small pod in addition to the process's own 100.",
     )
     run_stash_bytes: int = setting(
@@ -23,6 +23,14 @@ class Limits:
         byte_count(64 * KIB, 1024 * GIB),
         "Originals of one run, as held in memory; at most stash_bytes.",
         "Four such runs fill the stash before one of them can starve the others.",
+    )
+    original_bytes: int = setting(
+        67_108_864,
+        byte_count(KIB, 2 * GIB),
+        "The largest original that may be taken from a prompt; what is larger is never trimmed. At most "
+        "run_stash_bytes. The same for all replicas, as it decides.",
+        "As large as a request may be by default.",
+        advanced=True,
     )
     time_to_live: float = setting(
         3_600.0,
@@ -59,7 +67,8 @@ class Limits:
     memory_bytes: int = setting(
         536_870_912,
         byte_count(MIB, 1024 * GIB),
-        "What all runs keep in addition to their originals, estimated: last prompts, ledgers, indexes, records.",
+        "What all runs keep in addition to their originals, estimated: last prompts, ledgers, indexes, records; less "
+        "where the container's limit leaves no room for it.",
         "512 MiB hold a hundred and fifty runs of a megabyte.",
     )
     process_bytes: int = setting(

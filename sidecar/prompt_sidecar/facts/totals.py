@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from prompt_sidecar.facts.archived import StoreTotals
+from prompt_sidecar.guard.vault import VaultTotals
 from prompt_sidecar.recall.holding import StashTotals
 
 
@@ -39,6 +41,7 @@ class Totals:
     """Of what calls had read of prompts before they had to end."""
     calibration_bytes: int
     """Of calibration factors, estimated."""
+    vault: VaultTotals
     history_bytes: int
     """Of the originals that histories know, before compression."""
     index_bytes: int
@@ -48,6 +51,10 @@ class Totals:
     events: Mapping[Event, int]
     bounds: Mapping[str, int]
     """Times that a bound was reached and no caller got an error, by its name; one never reached is missing."""
+    observing: bool = False
+    """Whether the sidecar only observes."""
+    store: StoreTotals | None = None
+    """None: there is no shared store."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.guard.ceilings import CeilingUse
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
 from prompt_sidecar.trim.entries import Action, Reason
@@ -260,3 +262,11 @@ class TrimAnswer:
     """See TrimPromptResponse.thinking_invalid_from."""
     provider_edits: Sequence[ProviderEdit] = ()
     """What the body asks the provider to remove."""
+    findings: Sequence[Finding] = ()
+    """What the guard's rules found in what is new, or for the first time outside the history."""
+    ceilings: Sequence[CeilingUse] = ()
+    """The ceilings that are set, with what is used of them, this prompt included."""
+    priced: bool = True
+    """Whether there is a price for the model, where there are prices at all."""
+    observed_only: bool = False
+    """Whether the prompt is the one that was sent, and the rest says what would have been done."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from prompt_sidecar.guard.ceilings import NOTHING, Use
+
 
 class InputCounting(StrEnum):
     """Whether `input_tokens` holds the cached ones."""
@@ -105,11 +107,8 @@ class UsageAnswer:
     """The one that the prompt was for."""
     limit_named: bool | None = None
     """Whether a refusal named a limit; None: it was no refusal."""
-
-    @property
-    def cache_break_suspected(self) -> bool:
-        """Whether the provider read less from its cache than what we kept for it."""
-        return self.cache is CacheUse.BREAK_SUSPECTED
+    correction: Use = NOTHING
+    """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
 
 
 @dataclass(frozen=True, slots=True)

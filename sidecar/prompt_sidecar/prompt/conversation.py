@@ -6,7 +6,7 @@ version. An image that is clipped becomes text: a text part, or inside a tool re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,6 +21,7 @@ from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.items import Message as Decoded
 from prompt_sidecar.prompt.jsontext import canonical, digest
+from prompt_sidecar.prompt.strings import Changes, Leaf, Strings, Use, applied
 from prompt_sidecar.v1 import conversation_pb2 as pb
 
 _ROLES: Final[Mapping[int, Role]] = {
@@ -129,6 +130,48 @@ def original(raw: bytes, item: Item) -> bytes:
     return MessageToJson(image, indent=None).encode()
 
 
+def leaves(raw: bytes, field: str) -> Sequence[Leaf]:
+    """The strings of a message that are or may be text. Places are indices of parts. Raises InvalidJson."""
+    found: list[Leaf] = []
+    for index, part in enumerate(_parse(raw, field).parts):
+        kind = part.WhichOneof("kind")
+        if kind == "text":
+            found.append(Leaf(index, (index,), part.text, Use.TEXT))
+        elif kind == "tool_call":
+            found.append(Leaf(index, (index,), part.tool_call.arguments_json, Use.ARGUMENTS))
+        elif kind == "tool_result":
+            found.append(Leaf(index, (index,), part.tool_result.text, Use.TEXT))
+            found += [
+                Leaf(index, (index, at), image.uri, Use.OBSERVED) for at, image in enumerate(part.tool_result.images)
+            ]
+        elif kind == "image":
+            found.append(Leaf(index, (index,), part.image.uri, Use.OBSERVED))
+        elif kind == "reasoning":
+            found.append(Leaf(index, (index, "text"), part.reasoning.text, Use.OBSERVED))
+        elif kind == "opaque_json":
+            found.append(Leaf(index, (index,), part.opaque_json, Use.ARGUMENTS))
+    return [leaf for leaf in found if leaf.text]
+
+
+def changed(raw: bytes, changes: Changes) -> bytes:
+    """The message with other texts in some of its parts."""
+    if not changes:
+        return raw
+    message = pb.Message.FromString(raw)
+    for index, edits in changes.items():
+        part = message.parts[index]
+        kind = part.WhichOneof("kind")
+        if kind == "text":
+            part.text = applied(part.text, edits)
+        elif kind == "tool_call":
+            part.tool_call.arguments_json = applied(part.tool_call.arguments_json, edits)
+        elif kind == "tool_result":
+            part.tool_result.text = applied(part.tool_result.text, edits)
+        else:
+            part.opaque_json = applied(part.opaque_json, edits)
+    return message.SerializeToString(deterministic=True)
+
+
 def system_message(text: str) -> bytes:
     """A system message."""
     return pb.Message(role=pb.ROLE_SYSTEM, parts=[pb.Part(text=text)]).SerializeToString(deterministic=True)
@@ -155,6 +198,7 @@ _UNBOUND: Final = Format(
     placement=Placement.inside(system_message),
     leading_system=True,
     is_json=False,
+    strings=Strings(leaves, changed),
 )
 _BOUND: Final = replace(_UNBOUND, placement=Placement.leading(system_message), reasoning=ReasoningRule.BOUND)
 """It is not known where the agent's provider accepts a system message, so none is placed inside the history."""

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 from prompt_sidecar.prompt.body import FIELD, MESSAGES, Split
 from prompt_sidecar.prompt.items import Item, Message
+from prompt_sidecar.prompt.strings import JSON, Strings
 
 CALL_TOKENS: Final = 8
 """Default tokens for the framing and id of a tool call or result, as the provider shows them to the model."""
@@ -154,6 +155,8 @@ class Format:
     """The body's members for the output limit in tokens, the most common first; dotted as `tool_fields`."""
     is_json: bool = True
     """Whether a body is JSON; otherwise messages come as slices."""
+    strings: Strings = JSON
+    """How the strings of its messages are found and changed."""
     single: bool = False
     """Whether a body is a single message that is not part of the run's history."""
     variant: Variant | None = None

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from prompt_sidecar.recall.counts import Counts
@@ -61,6 +61,10 @@ WAITING_BYTES: Final = 4_194_304
 """Most raw bytes that wait for compression; beyond it a put compresses the oldest. Small compared to the budgets."""
 
 
+SHED_AT_ONCE: Final = 256
+"""Originals that are evicted while the lock is held, a quarter of a millisecond."""
+
+
 class Stash:
     """The originals of all runs. Thread-safe: one lock, never held while bytes are compressed or decompressed.
 
@@ -77,15 +81,19 @@ class Stash:
         *,
         run_entries: int = RUN_ENTRIES,
         total_entries: int = TOTAL_ENTRIES,
+        hold_bytes: int | None = None,
         bounds: Counts[str] | None = None,
     ) -> None:
         """Budgets in bytes as held, the time to live in seconds of `clock`. A run's budget is at most the total.
 
+        `hold_bytes` is the largest original that is stored, a run's budget if it is None. It decides what is trimmed,
+        so it must be the same in every process, as budgets need not be.
         `bounds` counts what the budgets evict, by budget.
         """
         self._bounds = bounds if bounds is not None else Counts()
         self._total_bytes = total_bytes
         self._run_bytes = min(run_bytes, total_bytes)
+        self._hold_bytes = self._run_bytes if hold_bytes is None else hold_bytes
         self._total_entries = total_entries
         self._run_entries = min(run_entries, total_entries)
         self._time_to_live = time_to_live
@@ -106,8 +114,8 @@ class Stash:
         self._retrievals = dict.fromkeys(Outcome, 0)
 
     def can_hold(self, size: int) -> bool:
-        """Whether an original of `size` bytes can be stored: only one larger than a run's whole budget cannot."""
-        return size <= self._run_bytes
+        """Whether an original of `size` bytes is stored. Its budget may evict it at once, which it reports."""
+        return size <= self._hold_bytes
 
     def put(self, run_key: str, owner: str, stash_id: str, original: bytes, content_type: str) -> bool:
         """Store an original; False if it can never be held.
@@ -199,6 +207,20 @@ class Stash:
                 if (entry := self._living(run, stash_id, now)) is not None
             }
         return {stash_id: unsqueeze(data, size) for stash_id, (data, size) in found.items()}
+
+    def copies(self, run_key: str) -> Iterator[tuple[str, Held]]:
+        """All originals of a run, read one by one. Not a retrieval: renews nothing, counts nothing."""
+        with self._lock:
+            run = self._runs.get(run_key)
+            stash_ids = list(run.entries) if run is not None else []
+        for stash_id in stash_ids:
+            with self._lock:
+                run, now = self._runs.get(run_key), self._now()
+                entry = self._living(run, stash_id, now) if run is not None else None
+                if entry is None:
+                    continue
+                data, size, content_type = entry.data, entry.size, entry.content_type
+            yield stash_id, Held(unsqueeze(data, size), content_type)
 
     def alive(self, run_key: str, stash_ids: Sequence[str]) -> set[str]:
         """Those of the ids that could be retrieved now. Not a retrieval, and no bytes are read."""
@@ -402,6 +424,25 @@ class Stash:
         if len(tombstones) > RUN_TOMBSTONES:
             tombstones.popitem(last=False)
             self._bounds.add("limits.tombstones")
+
+    def shed(self, size: int) -> int:
+        """Evict about `size` bytes as held, those of runs idle for longest first; return how many were evicted.
+
+        For a process that comes near what it may take. Each loss counts as the total budget's.
+        """
+        left = size
+        while left > 0:
+            with self._lock:
+                run = next(iter(self._idle.values()), None)
+                if run is None:
+                    break
+                before = self._held
+                for _ in range(SHED_AT_ONCE):
+                    if not run.entries or before - self._held >= left:
+                        break
+                    self._lose(run.oldest(), Cause.TOTAL_BUDGET)
+                left -= before - self._held
+        return size - left
 
     def _make_room(self, run: RunEntries, now: float) -> None:
         """Bring `run`, which has just got an entry, and then all runs within their budgets."""

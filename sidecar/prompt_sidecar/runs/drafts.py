@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from threading import Lock
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.runs.run import Run
@@ -22,8 +22,9 @@ class Drafts:
         """`bounds` counts bounds that were reached."""
         self._bounds = bounds
         self._lock = Lock()
-        self._kept: OrderedDict[Run, int] = OrderedDict()
-        """Runs that were given a draft, oldest first, and the bytes of it."""
+        self._kept: WeakKeyDictionary[Run, int] = WeakKeyDictionary()
+        """Runs that were given a draft, oldest first, and the bytes of it. The references are weak: a run that has
+        ended goes, and its draft with it."""
 
     @property
     def bytes(self) -> int:
@@ -40,6 +41,7 @@ class Drafts:
             for other in [other for other in self._kept if other.draft is None]:
                 del self._kept[other]
             while self._kept and sum(self._kept.values()) > DRAFT_BYTES:
-                oldest, _ = self._kept.popitem(last=False)
+                oldest = next(iter(self._kept))
+                del self._kept[oldest]
                 oldest.draft = None
                 self._bounds.add(BOUND)

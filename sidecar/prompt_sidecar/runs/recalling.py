@@ -6,7 +6,8 @@ this one had it before a restart; once the prompt has come again, the same quest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import Final
@@ -22,15 +23,15 @@ from prompt_sidecar.recall.retrieve import select
 from prompt_sidecar.recall.search import search
 from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind, tagged
+from prompt_sidecar.runs.archiving import Archiving
 from prompt_sidecar.runs.pace import Pace
 from prompt_sidecar.runs.run import Run
-from prompt_sidecar.runs.table import RunTable
+from prompt_sidecar.runs.table import UNKNOWN_RUN, RunTable
 from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tools.calling import call_tool
 
 PAGE_ENCODING: Final = "o200k_base"
 """What answers of recall are counted with, as no model is named there."""
-UNKNOWN_RUN: Final = "this process has not seen the run; send its prompt first"
 
 
 class Recalling:
@@ -41,6 +42,7 @@ class Recalling:
         table: RunTable,
         counter: Counter,
         nonce: Callable[[], str],
+        archiving: Archiving,
         *,
         search: SearchLimits,
         recall: RecallLimits,
@@ -49,11 +51,13 @@ class Recalling:
         self._table = table
         self._counter = counter
         self._recall = recall
+        self._archiving = archiving
         self.nonce = nonce
         self.search_limits = search
 
     def retrieve(self, call: RetrieveCall, check: Pace) -> RetrieveAnswer:
         """See `Runs.retrieve`."""
+        self._archiving.restore(call.caller, call.run_id, check.holding)
         run = self._seen(call.caller, call.run_id)
         if run is None:
             return RetrieveAnswer(Outcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
@@ -71,6 +75,7 @@ class Recalling:
     ) -> RetrieveAnswer:
         """A page of an original of a run that was seen."""
         stash = self._table.stash
+        self._archiving.fetch(run, stash_id)
         with check.reserve(stash.size_of(run.stash_key, stash_id)):
             held = stash.get(run.stash_key, stash_id)
             if isinstance(held, Outcome):
@@ -89,6 +94,7 @@ class Recalling:
 
     def search(self, call: SearchCall, check: Pace) -> Found:
         """See `Runs.search`."""
+        self._archiving.restore(call.caller, call.run_id, check.holding)
         run = self._seen(call.caller, call.run_id)
         if run is None:
             return Found(SearchOutcome.RUN_UNKNOWN, describe(Outcome.RUN_UNKNOWN))
@@ -97,6 +103,7 @@ class Recalling:
     def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
         began = perf_counter()
+        self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = run.memory.visible()
         found = search(
@@ -119,50 +126,57 @@ class Recalling:
 
     def create_tasks(self, call: CreateTasksCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.create_tasks`."""
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
         with self._table.entered(call.caller, call.run_id, pace.holding) as run:
             tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
-            self._table.keep(call.caller, call.run_id, run)
+            self._table.keep(run)
+            self._archiving.changed(run, tasks=True)
+        self._archiving.settle(run)
         return tasks
 
     def update_task(self, call: UpdateTaskCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.update_task`."""
-        run = self._known(call.caller, call.run_id)
-        with pace.holding(run.lock):
-            return run.tasks.update(call.id, call.status, request_id=call.request_id)
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+        with self._table.seen(call.caller, call.run_id, pace.holding) as run:
+            tasks = run.tasks.update(call.id, call.status, request_id=call.request_id)
+            self._archiving.changed(run, tasks=True)
+        self._archiving.settle(run)
+        return tasks
 
     def list_tasks(self, caller: str, run_id: str, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.list_tasks`."""
-        run = self._known(caller, run_id)
-        with pace.holding(run.lock):
+        self._archiving.restore(caller, run_id, pace.holding, tasks=True)
+        with self._table.seen(caller, run_id, pace.holding) as run:
             return tuple(run.tasks.items)
 
     # -- the model's tools -------------------------------------------------------------------------------------------
 
     def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
-        """See `Runs.call_tool`."""
-        run = self._table.begun(call.caller, call.run_id)
-        try:
-            with pace.holding(run.tools_lock):
-                answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
-                run.tool_calls += 1
-            with pace.holding(run.lock):
-                if run.tasks.items and not run.registered and not run.ended:
-                    self._table.keep(call.caller, call.run_id, run)  # its tasks began it
-        finally:
-            self._table.leave(call.caller, call.run_id, run)
-        self._table.weigh(run)
-        return answer
+        """See `Runs.call_tool`. Where the run is ended meanwhile, the call is made in the one that begins then."""
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+        while True:
+            run = self._table.begun(call.caller, call.run_id)
+            try:
+                with pace.holding(run.tools_lock):
+                    answer = call_tool(call, _Backend(self, run, pace), run.shown_before)
+                    run.tool_calls += 1
+                with pace.holding(run.lock):
+                    if run.tasks.items and not run.registered and not run.ended:
+                        self._table.keep(run)  # its tasks began it
+                    if answer.tasks is not None and not run.ended:
+                        self._archiving.changed(run, tasks=True)
+            except _RunEnded:
+                continue
+            finally:
+                self._table.leave(run)
+            self._table.weigh(run)
+            self._archiving.settle(run)
+            return answer
 
     def _seen(self, caller: str, run_id: str) -> Run | None:
         """A run whose prompt this process has seen."""
         run = self._table.known(caller, run_id)
         return run if run is not None and run.calls else None
-
-    def _known(self, caller: str, run_id: str) -> Run:
-        run = self._table.known(caller, run_id)
-        if run is None:
-            raise RunUnknown(UNKNOWN_RUN, field="run_id")
-        return run
 
     def count(self, text: str) -> int:
         """Tokens of a text that recall answers."""
@@ -184,6 +198,10 @@ def page_answer(page: Page, *, searched: bool) -> RetrieveAnswer:
         matching_lines=page.matching_lines,
         content_tokens=page.content_tokens,
     )
+
+
+class _RunEnded(Exception):
+    """The run was ended while one of its tool calls waited for its lock."""
 
 
 class _Backend:
@@ -208,15 +226,22 @@ class _Backend:
     def create_tasks(
         self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
     ) -> Sequence[TaskItem]:
-        with self._check.holding(self._run.lock):
+        with self._entered():
             return self._run.tasks.create(items, append=append, request_id=request_id, statuses=statuses)
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
-        with self._check.holding(self._run.lock):
+        with self._entered():
             return self._run.tasks.update(id, status, request_id=request_id)
 
     def answer(self, kind: AnswerKind, stash_id: str, headline: str, body: str) -> str:
         return tagged(self._run.key, kind, stash_id, headline, body)
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        with self._check.holding(self._run.lock):
+            if self._run.ended:
+                raise _RunEnded
+            yield
 
     def _must_be_seen(self) -> None:
         if not self._run.calls:

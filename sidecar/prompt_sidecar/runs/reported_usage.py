@@ -37,6 +37,7 @@ from prompt_sidecar.facts.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
+from prompt_sidecar.guard.ceilings import NOTHING, Prices, Use
 from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
 
@@ -88,6 +89,8 @@ class Returned:
     """Whether it holds images or encoded documents, whose tokens are estimated otherwise."""
     exact: bool = False
     """Whether the model's own vocabulary counted it."""
+    charge: Use = NOTHING
+    """What it counts for until there is a report."""
     revision: bytes = b""
 
 
@@ -97,6 +100,7 @@ class _Prompt:
 
     returned: Returned
     kept: int
+    charge: Use
     answer: UsageAnswer | None = None
 
 
@@ -143,17 +147,39 @@ class Usage:
         if limit and self._limit is None:
             self._limit = max(limit, LEAST_TOKENS)
 
+    def restore(self, figures: UsageFigures) -> None:
+        """Take over the sums, and the learned limit, of another process."""
+        if not self._sums.reports:
+            self._sums = replace(figures, learned_limit=0)
+        self.carry(figures.learned_limit)
+
     def prompt_returned(self, returned: Returned) -> None:
         """Remember a prompt that changed the run; not a dry run's and not a side call's."""
         tag = returned.revision[:TAG_BYTES]
         self._prompts.pop(tag, None)
-        self._prompts[tag] = _Prompt(returned, 0 if self._refused_last else returned.kept)
+        self._prompts[tag] = _Prompt(returned, 0 if self._refused_last else returned.kept, returned.charge)
         self._refused_last = False
         if len(self._prompts) > PROMPTS:
             self._prompts.popitem(last=False)
 
-    def report(self, call: UsageCall, calibration: Calibration) -> UsageAnswer:
-        """Take a report. A second one on the same prompt changes nothing."""
+    def returned(self, revision: bytes) -> bool:
+        """Whether a revision is of one of the last prompts that this process returned."""
+        return revision[:TAG_BYTES] in self._prompts
+
+    @property
+    def unreported(self) -> bool:
+        """Whether there is no report on the last prompt."""
+        last = next(reversed(self._prompts.values()), None)
+        return last is not None and last.answer is None
+
+    def charge_last(self, use: Use) -> None:
+        """Add to what the last prompt counts for."""
+        last = next(reversed(self._prompts.values()), None)
+        if last is not None:
+            last.charge = last.charge.plus(use)
+
+    def report(self, call: UsageCall, calibration: Calibration, prices: Prices | None = None) -> UsageAnswer:
+        """Take a report; `prices`: for what the model call cost. A second one on the same prompt changes nothing."""
         prompt = self._find(call.revision)
         if prompt is None:
             return UsageAnswer(UsageOutcome.PROMPT_UNKNOWN, learned_limit=self.learned_limit)
@@ -188,6 +214,7 @@ class Usage:
             cache_hit_share=min(1.0, cached / real) if real else 0.0,
             model=sent.model,
             limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
+            correction=_real_use(call, sent, real, prompt.charge, prices or Prices({})).minus(prompt.charge),
         )
         return prompt.answer
 
@@ -332,3 +359,18 @@ def _refusal_of(reported: ReportedRefusal) -> Refusal:
     if not reported.limit:
         return read
     return replace(read, limit=reported.limit, input_only=read.input_only and reported.limit == read.limit)
+
+
+def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, prices: Prices) -> Use:
+    """What a prompt counts for by the report on it; `real`: its input tokens."""
+    if call.refusal is not None:  # a provider does not charge for it
+        return replace(charge, input_tokens=0, cost=0.0)
+    if not real:
+        return charge
+    price = prices.of(call.model or sent.model) or prices.of(sent.model)
+    if price is None:
+        return replace(charge, input_tokens=real)
+    cached, written = call.cached_tokens or 0, call.cache_write_tokens or 0
+    plain = max(0, real - cached - written)
+    cost = price.of(plain=plain, cached=cached, written=written, output=call.output_tokens or 0)
+    return replace(charge, input_tokens=real, cost=cost)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from threading import Lock
 
-from prompt_sidecar.facts.figures import HistoryFigures, RunFigures, StashFigures
+from prompt_sidecar.facts.archived import Restored
+from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
+from prompt_sidecar.guard.ceilings import NOTHING
+from prompt_sidecar.guard.masking import RunGuard
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.runs.archive import Archived
 from prompt_sidecar.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, Kept, Name
 from prompt_sidecar.runs.marks import Marks
 from prompt_sidecar.runs.reported_usage import Usage
@@ -73,6 +78,7 @@ class Run:
         """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
         known. None: neither has come."""
         self.shown_before = ShownBefore(recall, bounds.add)
+        self.guard = RunGuard()
         self.draft: Draft | None = None
         """What a call has read of a prompt before it had to end."""
         self.started = self.last_seen = now
@@ -90,6 +96,11 @@ class Run:
         self.cache: CacheFigures | None = None
         self.sent_total = 0
         self.returned_total = 0
+        self.used = NOTHING
+        """By all prompts, as `prompt_sidecar.runs.metering` counts."""
+        self.priced = False
+        """Whether a model of one of them has a price."""
+        self.archived = Archived()
         self.searches = 0
         self.searches_found = 0
         self.tool_calls = 0
@@ -111,7 +122,7 @@ class Run:
         received = memory.received
         caches = recorded.index_bytes if recorded.passages else 0
         if received is not None:
-            caches += len(received.split.raw) + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
+            caches += received.kept_bytes + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
             caches += RUN_CACHE_BYTES + memory.own.kept_bytes
             caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
         facts = RUN_BYTES + ITEM_BYTES * recorded.items
@@ -124,13 +135,53 @@ class Run:
         self.sent_total += answer.tokens.before
         self.returned_total += answer.tokens.after
 
-    def figures(self, run_id: str) -> RunFigures:
-        """The run's figures."""
-        stash = self._stash.figures(self.stash_key)
+    def adopt(self, restored: Restored, ahead: float) -> None:
+        """Take over what another process left of the run; once, but for its tasks, which may have changed since.
+
+        `ahead`: seconds since the epoch less the clock of `started`.
+        """
+        if restored.tasks is not None:
+            self.tasks.restore(restored.tasks)
+        if self.archived.adopted:
+            return
+        self.archived.adopted = True
+        self.archived.revision_left = restored.revision
+        was = restored.figures
+        self.calls += was.calls if was is not None else restored.seen
+        if was is None:
+            return
+        self.archived.restored = replace(was, started=was.started - ahead, last_seen=was.last_seen - ahead)
+        self.started = min(self.started, self.archived.restored.started)
+        self.tokens, self.cache = self.tokens or was.tokens, self.cache or was.cache
+        self.size = self.size or was.size
+        self.sent_total += was.tokens_sent_total
+        self.returned_total += was.tokens_returned_total
+        self.searches += was.history.searches
+        self.searches_found += was.history.searches_found
+        self.tool_calls += was.history.tool_calls
+        self.usage.restore(was.usage)
+
+    def figures(self) -> RunFigures:
+        """The run's figures. What a prompt makes known is another process's until one has come to this one."""
+        here = self._figures()
+        was = self.archived.restored
+        if was is None or len(self.memory.ledger):
+            return here
+        return replace(
+            here,
+            iteration=was.iteration,
+            messages=was.messages,
+            trimmed_items=was.trimmed_items,
+            repeated=was.repeated,
+            stash=here.stash if here.stash.entries else was.stash,
+            history=replace(here.history, items=max(here.history.items, was.history.items)),
+        )
+
+    def _figures(self) -> RunFigures:
         recorded = self.history.figures()
         ledger = self.memory.ledger
         return RunFigures(
-            run_id=run_id,
+            run_id=self.name[1],
             started=self.started,
             last_seen=self.last_seen,
             calls=self.calls,
@@ -141,14 +192,7 @@ class Run:
             tokens_sent_total=self.sent_total,
             tokens_returned_total=self.returned_total,
             trimmed_items=len(self.memory.listed.trims),
-            stash=StashFigures(
-                entries=stash.entries,
-                held_bytes=stash.held_bytes,
-                original_bytes=stash.original_bytes,
-                expired=stash.expired,
-                evicted=stash.evicted,
-                retrievals=stash.retrievals,
-            ),
+            stash=self._stash.figures(self.stash_key),
             history=HistoryFigures(
                 items=recorded.items,
                 passages=recorded.passages,
@@ -163,4 +207,5 @@ class Run:
             size=self.size,
             repeated=self.memory.recorder.repeated.figures,
             usage=self.usage.figures(),
+            cost=self.used.cost if self.priced else None,
         )

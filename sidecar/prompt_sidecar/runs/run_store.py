@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
+from prompt_sidecar.facts.archived import Original
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.run import Run
@@ -24,11 +25,20 @@ class RunStore:
         originals = [(item.stash_id, original, item.content_type) for item, original in items]
         kept = self._stash.put_all(self._run.stash_key, self._caller, originals)
         self._run.history.record_all([item for (item, _), held in zip(items, kept, strict=True) if held])
+        if self._run.archived.outbox is not None:
+            self._run.archived.outbox += [
+                Original(item.stash_id, original, item.content_type, item)
+                for (item, original), held in zip(items, kept, strict=True)
+                if held
+            ]
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original from which something is taken now."""
         if not self._stash.put(self._run.stash_key, self._caller, stash_id, original, content_type):
             raise RuntimeError("an original that was said to fit does not fit the stash")
+        # What is recorded was handed over then.
+        if self._run.archived.outbox is not None and self._run.history.item(stash_id) is None:
+            self._run.archived.outbox.append(Original(stash_id, original, content_type, None))
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original that had expired and has come again."""

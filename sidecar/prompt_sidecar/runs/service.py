@@ -13,21 +13,28 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
-from prompt_sidecar.errors import InvalidJson, InvalidRequest, RunUnknown, SidecarError
+from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
-from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
+from prompt_sidecar.guard.ceilings import Ceilings, Prices
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
 from prompt_sidecar.recall.found import Found, SearchLimits
 from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.runs.archive import Archive, NoArchive
+from prompt_sidecar.runs.archiving import Archiving
+from prompt_sidecar.runs.guarding import Guarding
+from prompt_sidecar.runs.metering import CallerRules, Meter, Rules
 from prompt_sidecar.runs.pace import Lane, Pace
-from prompt_sidecar.runs.recalling import UNKNOWN_RUN, Recalling
+from prompt_sidecar.runs.recalling import Recalling
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.table import RunTable
 from prompt_sidecar.runs.trimming import Trimming
@@ -64,6 +71,11 @@ class Runs:
         nonce: Callable[[], str] | None = None,
         key_lasts: bool = True,
         wall: Callable[[], float] | None = None,
+        guard: GuardOptions | None = None,
+        guard_of: Callable[[str], GuardOptions] | None = None,
+        rules: Rules | None = None,
+        archive: Archive | None = None,
+        first_wait: float = 0.002,
     ) -> None:
         """Take what the use cases need.
 
@@ -79,17 +91,40 @@ class Runs:
             nonce: gives the random part of a fence; None: the system's randomness.
             key_lasts: whether another process may have had the key, as one that is configured; not a random one.
             wall: seconds since the epoch, only for the figures of runs; None: `clock` gives them.
+            guard: what is looked for in new text, and what is done about it.
+            guard_of: the same for a caller; None: `guard` for all.
+            rules: what holds for whom; None: the policy for all, and no ceilings.
+            archive: keeps runs outside the process; None: nothing does.
+            first_wait: seconds that a run's first prompt waits for the archive once it has been read.
         """
         self._clock, self._wall = clock, wall or clock
         self._lane = Lane(perf_counter)
-        self._policy = policy
         self._limits = limits
-        self._overrides = dict(preset_overrides or {})
+        general = CallerRules(policy, dict(preset_overrides or {}), Ceilings())
+        self._rules = rules or Rules(general, {}, Prices({}))
         search, recall = search or SearchLimits(), recall or RecallLimits()
-        self._table = RunTable(key, clock, limits, search=search, recall=recall)
+        guard = guard or GuardOptions()
+        vault_bytes = guard.vault_bytes, guard.run_vault_bytes
+        self._table = RunTable(key, clock, limits, search=search, recall=recall, vault_bytes=vault_bytes)
+        self._guarding = Guarding(guard, self._table.vault, self._table.bounds, guard_of)
         self._calibration = Calibration(reached=self._table.bounds.add)
-        self._trimming = Trimming(self._table, counter, self._calibration, key=key, key_lasts=key_lasts, limits=limits)
-        self._recalling = Recalling(self._table, counter, nonce or _nonce, search=search, recall=recall)
+        self._meter = Meter(self._rules, self._table.bounds.add)
+        self._archive = archive or NoArchive()
+        self._archiving = Archiving(self._table, self._archive, key, first_wait, self._ahead)
+        self._trimming = Trimming(
+            self._table,
+            counter,
+            self._calibration,
+            self._guarding,
+            self._archiving,
+            key=key,
+            key_lasts=key_lasts,
+            limits=limits,
+            meter=self._meter,
+        )
+        self._recalling = Recalling(
+            self._table, counter, nonce or _nonce, self._archiving, search=search, recall=recall
+        )
 
     @property
     def limits(self) -> Limits:
@@ -114,12 +149,15 @@ class Runs:
             InvalidRequest: the body, the policy or another field is wrong; the run is as it was.
             TooLarge: too many messages, or an answer larger than the caller accepts; the run is as it was.
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
+            GuardRefused: it holds what must not leave and cannot be masked; the run is as it was.
+            CeilingReached: the prompt would pass a ceiling that refuses; the run is as it was.
         """
         format_ = FORMATS.get(call.format)
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
         with Pace(check, self._lane) as pace, self._table.entered(call.caller, call.run_id, pace.holding) as run:
+            self._archiving.begin(run)
             if run.torn:
                 run.memory = run.memory.fresh()  # it caches a fold: this prompt makes it again
             # Until the call is through. What stops it may be a lack of memory, so nothing must be made when it does.
@@ -137,14 +175,16 @@ class Runs:
             except SidecarError:
                 run.torn = False  # such errors are raised before anything changes
                 raise
-            return answer
+        self._archiving.settle(run)
+        return answer
 
     def _policy_of(self, call: TrimCall) -> Policy:
-        policy = self._policy
+        rules = self._rules.of(call.caller)
+        policy = rules.policy
         if call.preset:
             policy = preset(call.preset)
-            if self._overrides:
-                policy = policy.override(self._overrides)
+            if rules.overrides:
+                policy = policy.override(rules.overrides)
         return policy.override(call.policy) if call.policy else policy
 
     # -- recall ------------------------------------------------------------------------------------------------------
@@ -225,51 +265,91 @@ class Runs:
 
     def report_usage(self, call: UsageCall, check: Callable[[], None] = _never) -> UsageAnswer:
         """Take a report on a prompt. Raises RunUnknown."""
-        run = self._table.known(call.caller, call.run_id)
-        if run is None:
-            raise RunUnknown(UNKNOWN_RUN, field="run_id")
-        with Pace(check, self._lane) as pace, pace.holding(run.lock):
-            return run.usage.report(call, self._calibration)
+        with Pace(check, self._lane) as pace:
+            self._archiving.restore(call.caller, call.run_id, pace.holding)
+            with self._table.seen(call.caller, call.run_id, pace.holding) as run:
+                answer = run.usage.report(call, self._calibration, self._rules.prices)
+                if answer.outcome is UsageOutcome.RECORDED:
+                    self._meter.corrected(call.caller, run, answer.correction)
+                self._archiving.changed(run)
+                return answer
+
+    def restore(self, call: RestoreCall, check: Callable[[], None] = _never) -> Sequence[RestoredArguments]:
+        """Fill the masks in calls' arguments with their values, where the settings allow it.
+
+        In a run that this process has not seen all masks are unknown.
+        """
+        with Pace(check, self._lane):
+            return self._guarding.restore(self._table.known(call.caller, call.run_id), call)
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def figures(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures:
         """A run's figures. Raises RunUnknown."""
-        run = self._table.known(caller, run_id)
-        if run is None:
-            raise RunUnknown(UNKNOWN_RUN, field="run_id")
-        with Pace(check, self._lane) as pace, pace.holding(run.lock):
-            return self._figures(run, run_id)
+        with Pace(check, self._lane) as pace:
+            self._archiving.restore(caller, run_id, pace.holding, tasks=True)
+            with self._table.seen(caller, run_id, pace.holding) as run:
+                return self._figures(run)
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
+        with Pace(check, self._lane) as pace:
+            self._archiving.restore(caller, run_id, pace.holding)
+            return self._end(caller, run_id, pace)
+
+    def _end(self, caller: str, run_id: str, pace: Pace) -> RunFigures | None:
         run = self._table.known(caller, run_id)
         if run is None:
             return None
-        with Pace(check, self._lane) as pace, pace.holding(run.lock):
+        with pace.holding(run.lock):
             if run.ended:
                 return None
             run.ended = True  # from here on nobody finds it; calls that wait for its lock begin a new one
-            figures = self._figures(run, run_id)
+            figures = self._figures(run)
+            self._archiving.end(run)
             self.stash.forget(run.stash_key)
-            self._table.remove(caller, run_id, run)
+            self._table.remove(run)
         self._table.events.add(Event.TASK_UNFINISHED, len(figures.unfinished_tasks))
         return figures
 
-    def _figures(self, run: Run, run_id: str) -> RunFigures:
+    def _figures(self, run: Run) -> RunFigures:
         """A run's figures with its times as a reader's watch has them."""
-        ahead = self._wall() - self._clock()
-        figures = run.figures(run_id)
-        return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
+        ahead = self._ahead()
+        figures = run.figures()
+        return replace(
+            figures,
+            started=figures.started + ahead,
+            last_seen=figures.last_seen + ahead,
+            ceilings=self._meter.uses(run),
+            observed_only=self._rules.observe,
+        )
+
+    def _ahead(self) -> float:
+        """Seconds since the epoch less the clock's."""
+        return self._wall() - self._clock()
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
         drafts, calibration = self._trimming.drafts.bytes, self._calibration.kept_bytes
-        return replace(self._table.totals(), draft_bytes=drafts, calibration_bytes=calibration)
+        totals, store = self._table.totals(), self._archive.totals()
+        bounds = {**totals.bounds, **store.bounds} if store is not None else totals.bounds
+        return replace(
+            totals,
+            draft_bytes=drafts,
+            calibration_bytes=calibration,
+            observing=self._rules.observe,
+            bounds=bounds,
+            store=store,
+        )
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
         self._table.sweep()
+
+    def shed(self, size: int) -> None:
+        """Give up about `size` bytes of originals, as the process comes near what it may take."""
+        self._table.bounds.add("limits.process_bytes")
+        self.stash.shed(size)
 
     def work_off(self) -> int:
         """A bounded slice of what answers left to be done: indexing, then compression. Bytes done; 0: nothing waits."""

@@ -78,7 +78,7 @@ def trim_single(run: Run, opened: Opened, limit: int, store: LaterStore, watch: 
 def as_edits(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
     """The answer in edits: the whole result replaced, if anything was taken from it."""
     written = answer.body or b""
-    edits = () if written == opened.body.raw else (Edit(EditOperation.REPLACE, "", written),)
+    edits = () if written == opened.sent.raw else (Edit(EditOperation.REPLACE, "", written),)
     return replace(answer, body=None, edits=edits)
 
 

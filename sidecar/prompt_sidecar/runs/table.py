@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Final
 
+from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.totals import Event, Totals
+from prompt_sidecar.guard.vault import Vault
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.stash import Stash
@@ -21,6 +23,7 @@ from prompt_sidecar.runs.budget import MemoryBudget, Over
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.trim.ids import run_key
 
+UNKNOWN_RUN: Final = "this process has not seen the run; send its prompt first"
 INDEX_SLICE: Final = 8_192
 """Bytes that one slice indexes: about a millisecond, for which a call may wait."""
 SWEEP_RUNS: Final = 16
@@ -43,8 +46,12 @@ class RunTable:
         *,
         search: SearchLimits,
         recall: RecallLimits,
+        vault_bytes: tuple[int, int],
     ) -> None:
-        """`key` mints ids; `clock` gives seconds that never step, as times to live are counted by it."""
+        """`key` mints ids; `clock` gives seconds that never step, as times to live are counted by it.
+
+        `vault_bytes` bound the values of all runs, and of one.
+        """
         self._key = key
         self._clock = clock
         self._limits = limits
@@ -57,7 +64,15 @@ class RunTable:
         self.bounds: Counts[str] = Counts()
         """Bounds that were reached and no caller got an error."""
         self.events: Counts[Event] = Counts()
-        self.stash = Stash(limits.stash_bytes, limits.run_stash_bytes, limits.time_to_live, clock, bounds=self.bounds)
+        self.stash = Stash(
+            limits.stash_bytes,
+            limits.run_stash_bytes,
+            limits.time_to_live,
+            clock,
+            hold_bytes=limits.original_bytes,
+            bounds=self.bounds,
+        )
+        self.vault = Vault(*vault_bytes, self.bounds.add)
 
     def __len__(self) -> int:
         """Runs remembered."""
@@ -72,6 +87,23 @@ class RunTable:
             run.last_seen = self._clock()
             self._runs.move_to_end((caller, run_id))
             return run
+
+    @contextmanager
+    def seen(
+        self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
+    ) -> Iterator[Run]:
+        """A run that this process has seen, with its lock held, as `holding` holds it.
+
+        Raises:
+            RunUnknown: it was not seen, or it was ended while the call waited for the lock.
+        """
+        run = self.known(caller, run_id)
+        if run is None:
+            raise RunUnknown(UNKNOWN_RUN, field="run_id")
+        with holding(run.lock):
+            if run.ended:
+                raise RunUnknown(UNKNOWN_RUN, field="run_id")
+            yield run
 
     @contextmanager
     def entered(
@@ -90,7 +122,7 @@ class RunTable:
                         yield run
                         return
             finally:
-                self.leave(caller, run_id, run)
+                self.leave(run)
 
     def begun(self, caller: str, run_id: str) -> Run:
         """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten."""
@@ -103,7 +135,7 @@ class RunTable:
                     name,
                     run_key(self._key, caller, run_id),
                     now,
-                    self._limits.run_stash_bytes,
+                    self._limits.original_bytes,
                     self.stash,
                     search=self._search,
                     recall=self._recall,
@@ -115,21 +147,21 @@ class RunTable:
             self._runs.move_to_end(name)
         return run
 
-    def leave(self, caller: str, run_id: str, run: Run) -> None:
+    def leave(self, run: Run) -> None:
         """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes."""
         with self._lock:
             run.in_use -= 1
-            if run.unused and not run.in_use and self._runs.get((caller, run_id)) is run:
-                del self._runs[caller, run_id]
+            if run.unused and not run.in_use and self._runs.get(run.name) is run:
+                del self._runs[run.name]
+                self.vault.forget(run.stash_key)
 
-    def keep(self, caller: str, run_id: str, run: Run) -> None:
+    def keep(self, run: Run) -> None:
         """A call of the run has come to something: see that it is counted, and that there are not too many.
 
         The run's lock is held, and the run has not ended.
         """
-        name = caller, run_id
         with self._lock:
-            caches = self._give_up(self._budget.use(name, run.kept()))
+            caches = self._give_up(self._budget.use(run.name, run.kept()))
             if not run.registered:
                 run.registered = True
                 self.events.add(Event.RUN_STARTED)
@@ -149,16 +181,17 @@ class RunTable:
         for other in caches:
             other.forget_caches()
 
-    def remove(self, caller: str, run_id: str, run: Run) -> None:
+    def remove(self, run: Run) -> None:
         """Take out a run that was ended. Its lock is held, and its originals are forgotten already.
 
         Who waits for the lock begins a new run only then, so that no original of that one is forgotten with them.
         """
         with self._lock:
-            self._budget.drop((caller, run_id))
-            if self._runs.get((caller, run_id)) is run:
-                del self._runs[caller, run_id]
+            self._budget.drop(run.name)
+            if self._runs.get(run.name) is run:
+                del self._runs[run.name]
             self.events.add(Event.RUN_ENDED, run.registered)
+            self.vault.forget(run.stash_key)
 
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
@@ -197,6 +230,7 @@ class RunTable:
             memory_limit=self._limits.memory_bytes,
             draft_bytes=0,
             calibration_bytes=0,
+            vault=self.vault.totals(),
             history_bytes=sum(history.recorded_bytes for history in histories),
             index_bytes=sum(history.index_bytes for history in histories),
             index_waiting=sum(history.waiting_bytes for history in histories),
@@ -217,7 +251,7 @@ class RunTable:
         del self._runs[name]
         self._budget.drop(name)
         self.events.add(event, run.registered)
-        self.stash.forget(run.stash_key)
+        self._forget(run)
         return True
 
     def _give_up(self, over: Over) -> list[Run]:
@@ -231,8 +265,13 @@ class RunTable:
             if gone is not None and not gone.in_use:
                 del self._runs[name]
                 self.events.add(Event.RUN_TOO_MANY, gone.registered)
-                self.stash.forget(gone.stash_key)
+                self._forget(gone)
         return [self._runs[name] for name in over.forget if name in self._runs]
+
+    def _forget(self, run: Run) -> None:
+        """A run's originals and values go."""
+        self.stash.forget(run.stash_key)
+        self.vault.forget(run.stash_key)
 
     def _wait_for_index(self, run: Run) -> None:
         if run.history.waiting_bytes and not run.ended:

@@ -7,15 +7,20 @@ that is only asked what it would do, works on a copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from prompt_sidecar.errors import CallCancelled, DeadlinePassed
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
+from prompt_sidecar.guard.ceilings import NOTHING, Use
+from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
+from prompt_sidecar.runs.archiving import Archiving
 from prompt_sidecar.runs.drafts import Drafts
+from prompt_sidecar.runs.guarding import Guarding, finding_of
+from prompt_sidecar.runs.metering import Meter, Metered, carried
 from prompt_sidecar.runs.reported_usage import Returned
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore, RunStore
@@ -23,13 +28,14 @@ from prompt_sidecar.runs.single import StoreAtIteration, as_edits, trim_single
 from prompt_sidecar.runs.stopwatch import Stopwatch
 from prompt_sidecar.runs.table import RunTable
 from prompt_sidecar.tokens import Counter, encoding_for
-from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce
+from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.models import first_factor
 from prompt_sidecar.tools.tasks import open_lines
-from prompt_sidecar.trim.own_text import Told
+from prompt_sidecar.trim.inputs import Inputs
+from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal
-from prompt_sidecar.turn.answer import answer_of, calibrated, check_size, most_bytes
+from prompt_sidecar.turn.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.turn.opening import Opened, Opener, Pass, Served, Work, inputs_of
 from prompt_sidecar.turn.own_state import directive_identities
 from prompt_sidecar.turn.received import Draft
@@ -40,6 +46,30 @@ ACCEPT_BYTES: Final = 4_194_304
 """Bytes that a gRPC client receives by default."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A prompt that was opened, and what is in force for it."""
+
+    opened: Opened
+    inputs: Inputs
+    room: Room
+    factors: Factors
+    in_force: InForce
+    revision: Revision | None
+    use: RevisionUse
+    """Whether the revision that was sent is used, as far as is known before the prompt is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Charged:
+    """What the model gets, and what it counts for. Tokens, raw."""
+
+    use: Use
+    tokens: int
+    kept: int
+    """Of the prefix that it shares with the prompt before; 0: that is not known."""
+
+
 class Trimming:
     """The use case of trimming, on a table of runs. A run is used under its lock."""
 
@@ -48,15 +78,21 @@ class Trimming:
         table: RunTable,
         counter: Counter,
         calibration: Calibration,
+        guarding: Guarding,
+        archiving: Archiving,
         *,
         key: bytes,
         key_lasts: bool,
         limits: Limits,
+        meter: Meter,
     ) -> None:
-        """Take what opens prompts and what counts them; see `Runs` for the key."""
+        """Take what opens prompts, what counts and what meters them; see `Runs` for the key."""
+        self._meter = meter
         self._table = table
         self._counter = counter
         self._calibration = calibration
+        self._guarding = guarding
+        self._archiving = archiving
         self._opener = Opener(key, limits)
         self._key_lasts = key_lasts
         self._limits = limits
@@ -64,35 +100,77 @@ class Trimming:
 
     def trim(self, run: Run, call: TrimCall, policy: Policy, check: Callable[[], None]) -> TrimAnswer:
         """See `Runs.trim`."""
+        if not run.calls and not run.guard.masks:
+            run.guard.masks = self._guarding.masks_for(call.caller) or self._opener.was_masked(call, run.memory)
+        masker = self._guarding.masker(run, call.caller)
+        try:
+            answer = self._trim(run, call, policy, masker, check)
+        except (DeadlinePassed, CallCancelled):
+            raise  # what was done until then is kept
+        except SidecarError:
+            if masker is not None:
+                masker.take_back()
+            raise
+        if call.dry_run and masker is not None:
+            masker.take_back()
+        return answer
+
+    def _trim(
+        self, run: Run, call: TrimCall, policy: Policy, masker: Masker | None, check: Callable[[], None]
+    ) -> TrimAnswer:
         watch = Stopwatch(self._counter)
-        by = Pass(partial(watch.counting_many, check=check), check, partial(self._keep_draft, run, call), run.draft)
+        counting = partial(watch.counting_many, check=check)
+        by = Pass(counting, check, partial(self._keep_draft, run), run.draft, masker)
         opened = self._opener.open(call, run.memory, policy, by)
         if opened.format.single:
             return self._trim_single(run, opened, watch)
         run.draft = None
         revision, use = self._revision(run, opened)
         if not len(opened.memory.ledger):
-            sealed = revision.own if revision is not None else ()
-            opened.memory.own.recognise([*directive_identities(opened.format), *sealed])
+            opened.memory.own.recognise(directive_identities(opened.format))
+            if revision is not None:
+                opened.memory.own.recognise_sealed(run.key, revision.own)
         factors = self._factors(run, opened)
         in_force = run.usage.in_force(opened.limit, factors.text)
         inputs, room = inputs_of(opened, in_force.raw, factors, watch.counting(opened.encoding, check))
         check()
         if call.side_call:
-            return calibrated(trim_slice(opened, inputs), opened, in_force, factors.text)
+            answer = calibrated(trim_slice(opened, inputs), opened, in_force, factors.text)
+            return as_sent(answer, opened) if self._meter.rules.observe else answer
+        metered = self._meter.begin(
+            run, opened, self._carried(run, opened, revision), _most(opened, inputs, room, factors)
+        )
+        try:
+            return self._take(
+                run, _Ready(opened, inputs, room, factors, in_force, revision, use), metered, watch, check
+            )
+        finally:
+            self._meter.end(metered)
+
+    def _take(
+        self, run: Run, ready: _Ready, metered: Metered, watch: Stopwatch, check: Callable[[], None]
+    ) -> TrimAnswer:
+        """Take a prompt through its run, and answer."""
+        opened, inputs, room = ready.opened, ready.inputs, ready.room
+        factors, in_force, use = ready.factors, ready.in_force, ready.use
+        call = opened.call
         watch.mark()
         # From here on the run changes, so the call may end only where `take` asks.
         count = watch.counting(opened.encoding)
         accept = call.accept_bytes or ACCEPT_BYTES
-        copied = call.dry_run or most_bytes(opened) > accept
+        copied = call.dry_run or metered.on_copy or most_bytes(opened) > accept
         work = Work(
             replace(opened, memory=opened.memory.copy()) if copied else opened,
             inputs,
             room,
-            Told(open_lines(run.tasks.items, room.note // 2, count), run.history.figures().first_iteration),
+            Told(
+                open_lines(run.tasks.items, room.note // 2, count),
+                run.history.figures().first_iteration,
+                self._meter.left(metered),
+            ),
             count,
             watch.counting_many(opened.encoding),
-            revision,
+            ready.revision,
             self._served(run, opened),
             check,
             since=run.answered_iteration if opened.continues else 0,
@@ -101,24 +179,41 @@ class Trimming:
         try:
             result = take(work, store)
         except (DeadlinePassed, CallCancelled):
-            if not call.dry_run:
+            if not (call.dry_run or metered.on_copy):
                 store.commit()
                 run.memory = work.opened.memory
-                self._keep_draft(run, call, Draft(opened.format.name, opened.body, opened.reads))
+                self._keep_draft(run, Draft(opened.format.name, opened.body, opened.reads, opened.guarded))
+                self._archiving.answered(run, None)
             raise
+        observe = self._meter.rules.observe
+        tokens = inputs.overhead + result.sent_tokens if observe else result.after
+        self._meter.settle(metered, run, work.opened, result, tokens, factors)
         watch.mark()
-        use = RevisionUse.MISMATCHED if result.revision_applied is False else use
-        raw = answer_of(work, result, use, self._seal(run, work.opened, factors))
+        findings = self._guarding.findings(run, work.opened, call)
+        use = RevisionUse.MISMATCHED if result.revision_applied is False and opened.call.revision else use
+        raw = answer_of(work, result, use, self._seal(run, work.opened, factors, metered.carried))
         watch.mark()
         crossed = run.marks.crossing(result.size, in_force.raw)
-        answer = replace(calibrated(raw, opened, in_force, factors.text), phases=watch.phases(), crossed=crossed)
+        answer = replace(
+            calibrated(raw, opened, in_force, factors.text),
+            phases=watch.phases(),
+            crossed=crossed,
+            findings=findings,
+            ceilings=metered.uses,
+            priced=metered.price is not None or not self._meter.rules.prices,
+        )
+        if observe:
+            answer = as_sent(answer, opened)
         if call.dry_run:
             return answer
         if copied:
             check_size(answer, accept)
         store.commit()
         run.memory = work.opened.memory
-        self._remember(run, work.opened, result, answer, factors, in_force)
+        self._meter.answered(metered, run)
+        charged = _Charged(metered.charge, tokens, 0 if observe else result.shared.kept)
+        self._remember(run, work.opened, result, answer, factors, in_force, charged)
+        self._archiving.answered(run, answer)
         return answer
 
     def _trim_single(self, run: Run, opened: Opened, watch: Stopwatch) -> TrimAnswer:
@@ -128,14 +223,18 @@ class Trimming:
         in_force = run.usage.in_force(opened.limit, factors.text)
         store = StoreAtIteration(self._table.stash, run, call.caller)
         answer = trim_single(run, opened, in_force.raw, store, watch)
+        answer = replace(answer, findings=[finding_of(each, 0) for each in opened.sightings])
         if call.edits:
             answer = as_edits(answer, opened)
+        if self._meter.rules.observe:
+            answer = as_sent(answer, opened)
         watch.mark()
         if not (call.dry_run or call.side_call):
             check_size(answer, call.accept_bytes or ACCEPT_BYTES)
             store.commit()
             run.calls += 1
-            self._table.keep(call.caller, call.run_id, run)
+            self._table.keep(run)
+            self._archiving.answered(run, answer)
         return replace(calibrated(answer, opened, in_force, factors.text), phases=watch.phases())
 
     def _factors(self, run: Run, opened: Opened) -> Factors:
@@ -168,7 +267,7 @@ class Trimming:
     def _revision(self, run: Run, opened: Opened) -> tuple[Revision | None, RevisionUse]:
         """The revision that the prompt's decisions go on from, and what becomes of the one that was sent."""
         if not opened.call.revision:
-            return None, RevisionUse.NONE
+            return self._stored_revision(run, opened), RevisionUse.NONE
         if len(opened.memory.ledger):
             return None, RevisionUse.NOT_NEEDED
         revision = opened.revision
@@ -178,7 +277,29 @@ class Trimming:
         run.usage.carry(revision.learned_limit)
         return revision, RevisionUse.APPLIED
 
-    def _seal(self, run: Run, opened: Opened, factors: Factors) -> bytes:
+    def _carried(self, run: Run, opened: Opened, revision: Revision | None) -> Use:
+        """What the revision that was sent, or that another process has left, says that the run has used."""
+        call = opened.call
+        sealed = call.revision or call.base_revision
+        if not sealed:
+            return carried(revision) if revision is not None else NOTHING
+        if run.usage.returned(sealed):  # of what this process returned it knows
+            return NOTHING
+        return carried(opened.revision or self._opener.revision(sealed, opened.memory))
+
+    def _stored_revision(self, run: Run, opened: Opened) -> Revision | None:
+        """The revision that another process left of the run, where this one has yet to see a prompt of it."""
+        if run.archived.place is None or len(opened.memory.ledger):
+            return None
+        left = self._archiving.first_revision(run)
+        revision = self._opener.revision(left, opened.memory)
+        if revision is None or revision.bound != (opened.format.reasoning is ReasoningRule.BOUND):
+            return None
+        run.carried_factors = "", Factors(revision.factor, revision.opaque_factor)
+        run.usage.carry(revision.learned_limit)
+        return revision
+
+    def _seal(self, run: Run, opened: Opened, factors: Factors, used: Use) -> bytes:
         memory = opened.memory
         state = memory.listed.packed
         if len(state) > self._limits.revision_bytes:
@@ -191,7 +312,7 @@ class Trimming:
                 run=run_digest(run.key),
                 length=len(ledger),
                 chain=ledger.chain,
-                own=own.identities(),
+                own=own.identities(run.key),
                 state=state,
                 directives=DIRECTIVES.index(own.directives),
                 registry_room=own.registry_room,
@@ -200,11 +321,21 @@ class Trimming:
                 opaque_factor=factors.opaque,
                 bound=opened.format.reasoning is ReasoningRule.BOUND,
                 learned_limit=run.usage.learned_limit,
+                ids=memory.kept_ids(),
+                rules=self._guarding.digest(run, opened.call.caller),
+                used=(used.input_tokens, used.cost, used.model_calls),
             ),
         )
 
     def _remember(  # noqa: PLR0917 - all that a prompt came to
-        self, run: Run, opened: Opened, result: Result, answer: TrimAnswer, factors: Factors, in_force: InForce
+        self,
+        run: Run,
+        opened: Opened,
+        result: Result,
+        answer: TrimAnswer,
+        factors: Factors,
+        in_force: InForce,
+        charged: _Charged,
     ) -> None:
         """The call has come to an answer: sum it up, and see that the run is known and not one too many."""
         call, memory = opened.call, opened.memory
@@ -215,8 +346,8 @@ class Trimming:
             Returned(
                 model=opened.model,
                 format=call.format,
-                tokens=result.after,
-                kept=result.shared.kept,
+                tokens=charged.tokens,
+                kept=charged.kept,
                 factor=factors.text,
                 opaque=result.opaque,
                 opaque_factor=factors.opaque,
@@ -225,18 +356,26 @@ class Trimming:
                 media=bool(memory.ledger.media),
                 exact=opened.exact,
                 revision=answer.revision,
+                charge=charged.use,
             )
         )
         run.calls += 1
-        self._table.keep(call.caller, call.run_id, run)
+        self._table.keep(run)
         run.sum_up(answer)
         received = memory.received
         if received is not None and received.rows[-1].whole == len(memory.ledger):
             self._table.stash.received(run.stash_key)  # every original has come again
 
-    def _keep_draft(self, run: Run, call: TrimCall, draft: Draft) -> None:
+    def _keep_draft(self, run: Run, draft: Draft) -> None:
         """A call had to end: keep what it has done, so that its retry goes on from there."""
         if draft.worth_keeping:
             self.drafts.keep(run, draft)
         if not run.unused:
-            self._table.keep(call.caller, call.run_id, run)
+            self._table.keep(run)
+
+
+def _most(opened: Opened, inputs: Inputs, room: Room, factors: Factors) -> int:
+    """Tokens that a prompt takes at most, as the provider counts: all that was sent, and our own text."""
+    sent = sum(read.tokens for read in opened.reads)
+    opaque = sum(read.opaque for read in opened.reads) * max(0.0, inputs.opaque_factor - 1.0)
+    return calibrated_tokens(inputs.overhead + room.total + sent + round(opaque), factors.text) + 1

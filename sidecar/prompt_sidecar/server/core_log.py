@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from prompt_sidecar.server.refusals import LineBudget
+from prompt_sidecar.serving.refusals import LineBudget
 
 _CORE = re.compile(r"([IWEF])\d{4} [\d:.]+ +\d+ ([\w./-]+:\d+)\] ?(.*)")
 """A line of the core: severity, date, time, thread, place, text. Absl's form."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from prompt_sidecar.server.pool import Pool
+from prompt_sidecar.serving.pool import Pool
 
 SERVICE_NAME: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 WATCH: Final = f"/{SERVICE_NAME}/Watch"

@@ -14,10 +14,7 @@ from pathlib import Path
 import grpc
 
 from prompt_sidecar.server.options import ServerOptions
-
-
-class StartError(Exception):
-    """The server cannot start; the message explains what to change."""
+from prompt_sidecar.serving.starting import StartError
 
 
 class IdentityError(StartError):
@@ -52,8 +49,7 @@ class Identity:
         Raises:
             IdentityError: a file cannot be used; the old ones stay in use.
         """
-        old, self._files = self._files, _read(self._settings)
-        new = self._files
+        old, new = self._files, _read(self._settings)
         changed = [
             what
             for what, before, after in (
@@ -66,6 +62,7 @@ class Identity:
         if not changed:
             return "TLS: nothing changed"
         digest = _fingerprint(new.chain)
+        self._files = new  # last: whatever fails before leaves the old ones in use
         return f"TLS: new {', '.join(changed)}, for new connections; the certificate's SHA-256 is {digest}"
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:

@@ -20,10 +20,10 @@ from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, OutO
 from prompt_sidecar.server.callers import CALLER, Callers
 from prompt_sidecar.server.handed import ENDS
 from prompt_sidecar.server.health import WATCH
-from prompt_sidecar.server.pool import ARRIVAL, Pool
 from prompt_sidecar.server.reception import REFUSALS, Reception
-from prompt_sidecar.server.refusals import Refusals
 from prompt_sidecar.server.status import abort
+from prompt_sidecar.serving.pool import ARRIVAL, Pool
+from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.telemetry.observer import Called, Observer
 
 HEALTH = "/grpc.health.v1.Health/"

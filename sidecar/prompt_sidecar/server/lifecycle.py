@@ -12,7 +12,9 @@ period.
 from __future__ import annotations
 
 import contextlib
+import grp
 import logging
+import math
 import os
 import secrets
 import socket
@@ -30,21 +32,26 @@ from grpc_reflection.v1alpha import reflection
 
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import give_back
-from prompt_sidecar.server.callers import Callers, TokensError, read_tokens
+from prompt_sidecar.server.callers import Callers
 from prompt_sidecar.server.descriptors import TooFewDescriptors, connections
 from prompt_sidecar.server.handed import unknown_grpc
 from prompt_sidecar.server.health import NOT_SERVING, SERVING, Health
 from prompt_sidecar.server.health import SERVICE_NAME as HEALTH_NAME
-from prompt_sidecar.server.identity import Identity, IdentityError, StartError
-from prompt_sidecar.server.indexing import Indexer
+from prompt_sidecar.server.identity import Identity, IdentityError
 from prompt_sidecar.server.interceptor import Interceptor, Receptions
-from prompt_sidecar.server.logs import frames
-from prompt_sidecar.server.memory import MemoryGate
 from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.pool import InFlight, Pool
+from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
-from prompt_sidecar.server.refusals import LINES, Refusals
 from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.serving.indexing import Indexer
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.memory import MemoryGate
+from prompt_sidecar.serving.pool import InFlight, Pool
+from prompt_sidecar.serving.refusals import LINES, Refusals
+from prompt_sidecar.serving.shared import Shared
+from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.tokens import Tokens, TokensError, read_tokens
+from prompt_sidecar.serving.use_cases import UseCases
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.values import split_address
 
@@ -101,14 +108,17 @@ class Server:
         self._own = receptions.own
         self._receptions = receptions
         self._clerk: Clerk | None = None
+        self._shared: Shared | None = None
         self._refusals = refusals or Refusals(LINES)
-        self._callers = Callers(read_tokens(settings.tokens_file) if settings.tokens_file else {})
-        self._interceptor = Interceptor(self._callers, receptions, self.observer, self._refusals)
+        self._tokens = Tokens(read_tokens(settings.tokens_file) if settings.tokens_file else {})
+        self._interceptor = Interceptor(Callers(self._tokens), receptions, self.observer, self._refusals)
         self._identity = Identity(settings) if settings.tls_certificate else None
         self._server = grpc.server(
             self._workers, interceptors=[self._interceptor], options=_channel_arguments(settings)
         )
         self._health = Health(SERVICE, side[1])
+        self.probes = Probes(settings.health_listen, self.observer.reached) if settings.health_listen else None
+        """Answers probes over HTTP; None: nobody asked for them."""
         self._inode: tuple[int, int] | None = None
         self.port = self._bind_tcp() if settings.listen else 0
         """The TCP port, also where port 0 was asked for; 0: none."""
@@ -122,6 +132,20 @@ class Server:
         unix = f"unix:{self._settings.socket}" if self._settings.socket else ""
         return tuple(address for address in (tcp, unix) if address)
 
+    @property
+    def shared(self) -> Shared:
+        """What other doors need of a server that has started."""
+        assert self._shared is not None
+        return self._shared
+
+    def credentials(self) -> grpc.ServerCredentials | None:
+        """TLS credentials for another listener, which follow `reload`; None: there is no TLS."""
+        return None if self._identity is None else self._identity.credentials()
+
+    def wait_for_idle(self, patience: float) -> None:
+        """Wait until no call is in flight, so many seconds at most."""
+        self._in_flight.wait_for_none(patience)
+
     def start(
         self, runs: Runs, warm: Callable[[], None] = lambda: None, *, load: Callable[[], None] = lambda: None
     ) -> None:
@@ -132,7 +156,9 @@ class Server:
         """
         self._indexer = Indexer(runs.work_off, self._in_flight)
         memory = MemoryGate(runs.limits.process_bytes)
-        servicer = Servicer(runs, self._settings.max_message_bytes, self._indexer.wake, self.observer, memory)
+        use_cases = UseCases(runs, memory, self.observer, self._indexer.wake)
+        self._shared = Shared(use_cases, self._workers, self._in_flight, self._tokens, self._refusals)
+        servicer = Servicer(use_cases, self._settings.max_message_bytes)
         methods = servicer.handlers()
         self.observer.watch(
             runs.totals,
@@ -153,13 +179,15 @@ class Server:
         for pool in self._pools[1:]:  # a thread that is started later may find no memory
             pool.warm(lambda: None)
         self._server.start()
-        self._sweeper = threading.Thread(target=self._sweep, args=(runs,), name="sweep", daemon=True)
+        self._sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
         self._sweeper.start()
         load()
         self._workers.warm(warm)
         give_back()
         memory.settle()
         self._health.set(SERVING)
+        if self.probes is not None:
+            self.probes.started = True
 
     def stop(self, grace: float | None = None) -> bool:
         """Drain for `grace` seconds, by default the configured ones, then end; return whether all calls finished."""
@@ -170,6 +198,8 @@ class Server:
         self._interceptor.close()
         self._own.close()
         self._health.set(NOT_SERVING)
+        if self.probes is not None:
+            self.probes.draining = True
         idle = self._in_flight.wait_for_none(0)
         clean = idle or self._in_flight.wait_for_none(grace)
         if clean and not idle:
@@ -183,6 +213,8 @@ class Server:
             self._sweeper.join(_END_SECONDS)
         if self._indexer is not None:
             self._indexer.join(_END_SECONDS)
+        if self.probes is not None:
+            self.probes.close()
         for pool in self._pools:
             pool.shutdown(wait=False, cancel_futures=True)
         return clean
@@ -198,7 +230,7 @@ class Server:
         settings = self._settings
         readers: list[Callable[[], str]] = []
         if settings.tokens_file:
-            readers.append(lambda: self._callers.replace(read_tokens(settings.tokens_file)))
+            readers.append(lambda: self._tokens.replace(read_tokens(settings.tokens_file)))
         if self._identity is not None:
             readers.append(self._identity.reload)
         for read in readers:
@@ -228,12 +260,15 @@ class Server:
             refusals=refusals,
         )
 
-    def _sweep(self, runs: Runs) -> None:
+    def _sweep(self, runs: Runs, memory: MemoryGate) -> None:
         given_back = time.monotonic()
         while not self._stop_sweeping.wait(self._settings.sweep_interval):
             try:
                 runs.sweep()
                 self._refusals.log_omitted()
+                if over := memory.excess():
+                    runs.shed(over)
+                    given_back = -math.inf  # what was evicted helps only once it is given back
                 if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
                     give_back()
                     given_back = time.monotonic()
@@ -261,6 +296,7 @@ class Server:
         first = path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
         if len(os.fsencode(first)) > SOCKET_BYTES:
             raise StartError(f"server.socket {path}: its folder's path is too long for a socket; use a shorter one")
+        group = _group(self._settings.socket_group)
         with _umask(0o177):
             try:
                 self._server.add_insecure_port(f"unix:{first}")
@@ -268,7 +304,16 @@ class Server:
                 raise StartError(
                     f"server.socket {path} cannot be bound; its folder must exist and be writable"
                 ) from None
-        first.chmod(0o600)
+        try:
+            if group is not None:
+                os.chown(first, -1, group)
+            first.chmod(int(self._settings.socket_mode, 8))  # last: until then nobody else may connect
+        except OSError as error:
+            first.unlink()
+            raise StartError(
+                f"server.socket_group {self._settings.socket_group}: the socket cannot be given to it: "
+                f"{error.strerror}; the sidecar must be a member"
+            ) from None
         try:
             first.rename(path)
         except OSError as error:
@@ -282,6 +327,18 @@ class Server:
             path = Path(self._settings.socket)
             if self._inode is not None and _file_id(path) == self._inode:
                 path.unlink()
+
+
+def _group(name: str) -> int | None:
+    """Return the number of a group; None: none is set. Raises StartError."""
+    if not name:
+        return None
+    if name.isascii() and name.isdigit():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise StartError(f"server.socket_group {name}: this system has no such group; its number will do") from None
 
 
 def _file_id(path: Path) -> tuple[int, int]:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prompt_sidecar.values import DAY, GIB, HOUR, KIB, address, byte_count, seconds, setting, switch, text, whole
+from prompt_sidecar.values import (
+    DAY,
+    GIB,
+    HOUR,
+    KIB,
+    address,
+    byte_count,
+    choice,
+    seconds,
+    setting,
+    switch,
+    text,
+    whole,
+)
 
 _PATH = text(4_096)
 """As long a path as Linux takes."""
@@ -21,7 +34,27 @@ class ServerOptions:
         "Loopback, as prompts are secrets. gRPC's customary port 50051 lies in Linux's range of outgoing ports, and "
         "another container of the same pod is likely to have taken it.",
     )
-    socket: str = setting("", text(107), "Path of a unix socket, mode 0600; empty: none. Linux allows 107 bytes.")
+    socket: str = setting("", text(107), "Path of a unix socket; empty: none. Linux allows 107 bytes.")
+    socket_mode: str = setting(
+        "0600",
+        choice("0600", "0660", "0666"),
+        "Mode of the unix socket's file: who may connect, and is then the caller `unix`. 0660: the group too, "
+        "server.socket_group or the folder's; 0666: everybody who reaches the folder.",
+        "All that connect are one caller, so nobody else is let in unasked.",
+    )
+    socket_group: str = setting(
+        "",
+        text(64),
+        "Group of the unix socket's file, by name or number, of which the sidecar must be a member; empty: the "
+        "folder's, where it hands its group on, else the process's. In a pod fsGroup does it.",
+    )
+    health_listen: str = setting(
+        "",
+        address(),
+        "TCP address of /healthz, /readyz and /startupz for probes over HTTP; empty: none; port 0: a free one. It "
+        "needs no authentication, and tells nothing else.",
+        "Outside Kubernetes gRPC's own health service does.",
+    )
     workers: int = setting(
         8,
         whole(1, 256, "threads"),

@@ -34,7 +34,7 @@ from typing import Any, Final
 
 from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
 from prompt_sidecar.server.handed import Handed
-from prompt_sidecar.server.pool import ARRIVAL, InFlight, Pool
+from prompt_sidecar.serving.pool import ARRIVAL, InFlight, Pool
 
 SLOW_AFTER: Final = 0.1
 """Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""

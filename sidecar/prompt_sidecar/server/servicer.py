@@ -7,17 +7,15 @@ bytes that are no request get an INVALID_ARGUMENT like any other bad input. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import time_ns
 from typing import TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.assumed_windows import AssumedWindows
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.server.callers import CALLER
-from prompt_sidecar.server.conversion.fields import check_message, checked_run_id
+from prompt_sidecar.server.conversion.guard import restore_call, restore_response
 from prompt_sidecar.server.conversion.pieces import TrimAnswers
 from prompt_sidecar.server.conversion.recall import retrieve_call, retrieve_response, search_call, search_response
 from prompt_sidecar.server.conversion.runs import run_figures
@@ -26,9 +24,9 @@ from prompt_sidecar.server.conversion.tools import tool_call, tool_response, too
 from prompt_sidecar.server.conversion.trim import trim_call
 from prompt_sidecar.server.conversion.usage import usage_call, usage_response
 from prompt_sidecar.server.interceptor import check
-from prompt_sidecar.server.memory import MemoryGate
-from prompt_sidecar.telemetry.observer import Observer
-from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
+from prompt_sidecar.serving.checks import check_message, checked_run_id
+from prompt_sidecar.serving.use_cases import UseCases
+from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
 
@@ -40,29 +38,13 @@ METHODS: Sequence[str] = tuple(
 Request = TypeVar("Request", bound=Message)
 
 
-def _nothing() -> None:
-    pass
-
-
 class Servicer:
-    """Serves the runs. No answer to a prompt has more than `most_bytes`; `wake` is called after each."""
+    """Serves the use cases. No answer to a prompt has more than `most_bytes`."""
 
-    def __init__(
-        self,
-        runs: Runs,
-        most_bytes: int,
-        wake: Callable[[], None] = _nothing,
-        observer: Observer | None = None,
-        memory: MemoryGate | None = None,
-    ) -> None:
-        """`memory` admits prompts; by default it knows only the container's limit."""
-        self._memory = memory or MemoryGate()
-        self._runs = runs
-        self._observer = observer or Observer()
+    def __init__(self, use_cases: UseCases, most_bytes: int) -> None:
+        self._use_cases = use_cases
         self._most_bytes = most_bytes
-        self._wake = wake
-        self._answers = TrimAnswers(reached=self._observer.reached)
-        self._assumed = AssumedWindows()
+        self._answers = TrimAnswers(reached=use_cases.observer.reached)
 
     @property
     def kept_bytes(self) -> int:
@@ -81,6 +63,7 @@ class Servicer:
             "ListTools": self.list_tools,
             "CallTool": self.call_tool,
             "ReportUsage": self.report_usage,
+            "RestoreSecrets": self.restore_secrets,
             "GetRun": self.get_run,
             "EndRun": self.end_run,
         }
@@ -88,89 +71,79 @@ class Servicer:
 
     def trim_prompt(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """TrimPrompt."""
-        began = time_ns()
-        call = None
-        try:
-            with self._memory.admit(raw):
-                call = trim_call(raw, CALLER.get(), self._most_bytes)
-                answer = self._runs.trim(call, lambda: check(context))
-                written = self._answers.write(call.caller, call.run_id, answer)
-        except DecodeError:
-            self._observer.refused(call)
-            raise InvalidRequest("the bytes are not a TrimPromptRequest, or a typed message is not a Message") from None
-        except BaseException:
-            self._observer.refused(call)
-            raise
-        if answer.tokens.window_assumed:
-            self._assumed.report(answer.model, answer.tokens.limit)
-        self._observer.trimmed(call, answer, began)
-        self._wake()
-        return written
+        caller = CALLER.get()
+
+        def read() -> TrimCall:
+            try:
+                return trim_call(raw, caller, self._most_bytes)
+            except DecodeError:
+                raise InvalidRequest(
+                    "the bytes are not a TrimPromptRequest, or a typed message is not a Message"
+                ) from None
+
+        def write(call: TrimCall, answer: TrimAnswer) -> bytes:
+            return self._answers.write(caller, call.run_id, answer)
+
+        return self._use_cases.trim(raw, read, lambda: check(context), write)
 
     def retrieve_content(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """RetrieveContent."""
-        began = time_ns()
         call = retrieve_call(_parsed(retrieve_pb2.RetrieveContentRequest, raw), CALLER.get())
-        answer = self._runs.retrieve(call, lambda: check(context), self._memory.reserve)
-        self._observer.retrieved(call, answer, began)
-        return retrieve_response(answer).SerializeToString()
+        return retrieve_response(self._use_cases.retrieve(call, lambda: check(context))).SerializeToString()
 
     def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """SearchHistory."""
-        began = time_ns()
         call = search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get())
-        found = self._runs.search(call, lambda: check(context))
-        self._observer.searched(call.run_id, found, began)
-        return search_response(found).SerializeToString()
+        return search_response(self._use_cases.search(call, lambda: check(context))).SerializeToString()
 
     def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """CreateTasks."""
         call = create_tasks_call(_parsed(task_pb2.CreateTasksRequest, raw), CALLER.get())
-        tasks = task_items(self._runs.create_tasks(call, lambda: check(context)))
+        tasks = task_items(self._use_cases.create_tasks(call, lambda: check(context)))
         return task_pb2.CreateTasksResponse(tasks=tasks).SerializeToString()
 
     def update_task(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """UpdateTask."""
         call = update_task_call(_parsed(task_pb2.UpdateTaskRequest, raw), CALLER.get())
-        tasks = task_items(self._runs.update_task(call, lambda: check(context)))
+        tasks = task_items(self._use_cases.update_task(call, lambda: check(context)))
         return task_pb2.UpdateTaskResponse(tasks=tasks).SerializeToString()
 
     def list_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """ListTasks."""
         run_id = checked_run_id(_parsed(task_pb2.ListTasksRequest, raw).run_id)
-        tasks = task_items(self._runs.list_tasks(CALLER.get(), run_id, lambda: check(context)))
+        tasks = task_items(self._use_cases.list_tasks(CALLER.get(), run_id, lambda: check(context)))
         return task_pb2.ListTasksResponse(tasks=tasks).SerializeToString()
 
     def list_tools(self, raw: bytes, _: grpc.ServicerContext) -> bytes:
         """ListTools."""
         form, names = tools_asked(_parsed(tool_pb2.ListToolsRequest, raw))
-        return tools_response(self._runs.list_tools(form, names)).SerializeToString()
+        return tools_response(self._use_cases.list_tools(form, names)).SerializeToString()
 
     def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """CallTool."""
-        began = time_ns()
         call = tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get())
-        answer = self._runs.call_tool(call, lambda: check(context), self._memory.reserve)
-        self._observer.tool_called(call, answer, began)
-        return tool_response(answer).SerializeToString()
+        return tool_response(self._use_cases.call_tool(call, lambda: check(context))).SerializeToString()
 
     def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """ReportUsage."""
         call = usage_call(_parsed(usage_pb2.ReportUsageRequest, raw), CALLER.get())
-        answer = self._runs.report_usage(call, lambda: check(context))
-        self._observer.reported(call, answer)
-        return usage_response(answer).SerializeToString()
+        return usage_response(self._use_cases.report_usage(call, lambda: check(context))).SerializeToString()
+
+    def restore_secrets(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """RestoreSecrets."""
+        call = restore_call(_parsed(guard_pb2.RestoreSecretsRequest, raw), CALLER.get())
+        return restore_response(self._use_cases.restore(call, lambda: check(context))).SerializeToString()
 
     def get_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """GetRun."""
         run_id = checked_run_id(_parsed(run_pb2.GetRunRequest, raw).run_id)
-        figures = self._runs.figures(CALLER.get(), run_id, lambda: check(context))
+        figures = self._use_cases.figures(CALLER.get(), run_id, lambda: check(context))
         return run_pb2.GetRunResponse(run=run_figures(figures)).SerializeToString()
 
     def end_run(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """EndRun."""
         run_id = checked_run_id(_parsed(run_pb2.EndRunRequest, raw).run_id)
-        figures = self._runs.end(CALLER.get(), run_id, lambda: check(context))
+        figures = self._use_cases.end(CALLER.get(), run_id, lambda: check(context))
         self._answers.forget(CALLER.get(), run_id)
         last = None if figures is None else run_figures(figures)
         return run_pb2.EndRunResponse(ended=figures is not None, run=last).SerializeToString()

@@ -17,7 +17,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from prompt_sidecar.errors import SidecarError
-from prompt_sidecar.server.logs import frames
+from prompt_sidecar.serving.logs import frames
 
 DOMAIN = "prompt-sidecar"
 _MESSAGE_CHARACTERS = 2_000

@@ -19,10 +19,15 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
+from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
 from prompt_sidecar.facts.trim_calls import NoFit
 from prompt_sidecar.facts.usage_calls import CacheUse, Calibrated, UsageOutcome
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingKind, CeilingScope
+from prompt_sidecar.guard.rules import RULES as RULES_BY_NAME
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.recall.found import SearchOutcome
@@ -78,6 +83,10 @@ _FORMATS: Final = tuple(FORMATS)
 _MODEL: Final = {"model": ()}
 _VIA: Final = ("rpc", "tool")
 _TOOLS: Final = (*TOOL_NAMES, OTHER)
+CUSTOM: Final = "custom"
+"""Label of all rules that users add, and of the kinds of value that only these find."""
+RULES: Final = (*RULES_BY_NAME, CUSTOM)
+KINDS: Final = (*sorted({rule.kind for rule in RULES_BY_NAME.values()}), CUSTOM)
 
 BOUNDS: Final = (
     "server.max_calls",
@@ -87,6 +96,16 @@ BOUNDS: Final = (
     "server.answer_timeout",
     "server.untaken_bytes",
     "server.answer_parts",
+    "server.probes",
+    "server.probe_timeout",
+    "http.max_requests",
+    "http.max_body_bytes",
+    "http.max_conversations",
+    "http.run_hidden_bytes",
+    "http.hidden_bytes",
+    "envoy.max_exchanges",
+    "envoy.max_prompts",
+    "envoy.waiting_bytes",
     "telemetry.scrapes",
     "telemetry.scrape_timeout",
     "accept_bytes",
@@ -102,6 +121,12 @@ BOUNDS: Final = (
     "limits.process_bytes",
     "limits.memory_bytes",
     "limits.revision_bytes",
+    "guard.run_vault_bytes",
+    "guard.scan_seconds",
+    "guard.vault_bytes",
+    "store.queue_bytes",
+    "store.item_bytes",
+    "store.acknowledge_timeout",
     "json.decoded_bytes",
     "json.member_name",
     "message.parts",
@@ -109,6 +134,7 @@ BOUNDS: Final = (
     "request.bytes",
     "run.drafts",
     "calibration.factors",
+    "ceilings.callers",
     "own_text.names",
     "own_text.recognised",
     "own_text.registry",
@@ -154,6 +180,42 @@ BOUND_HITS: Final = Metric(
     "{hit}",
     "How often a resource limit of the sidecar was reached.",
     {"bound": BOUNDS},
+)
+
+HTTP_ROUTES: Final = (
+    "chat_completions",
+    "responses",
+    "messages",
+    "count_tokens",
+    "generate_content",
+    "converse",
+    "passed_through",
+)
+"""Kinds of requests through the HTTP door, by the API that their path names."""
+HTTP_REQUESTS: Final = Metric(
+    "prompt_sidecar.http.requests",
+    Kind.COUNTER,
+    "{request}",
+    "Requests through the HTTP door: answered; failed_open (answered, but the prompt went on untrimmed); refused by "
+    "the sidecar; upstream_failed (the provider could not be reached); cancelled by the agent; failed by the sidecar's "
+    "fault.",
+    {
+        "route": HTTP_ROUTES,
+        "outcome": ("answered", "failed_open", "refused", "upstream_failed", "cancelled", "failed"),
+    },
+)
+HTTP_UPSTREAM: Final = Metric(
+    "prompt_sidecar.http.upstream.answers",
+    Kind.COUNTER,
+    "{answer}",
+    "Last answers of providers to requests through the HTTP door, by class of their status; none: there was none.",
+    {"route": HTTP_ROUTES, "status": ("1xx", "2xx", "3xx", "4xx", "5xx", "none")},
+)
+HTTP_HIDDEN: Final = Metric(
+    "prompt_sidecar.http.hidden.turns",
+    Kind.COUNTER,
+    "{turn}",
+    "Turns of the model that called the sidecar's tools alone and that the HTTP door answered.",
 )
 
 PROMPTS: Final = Metric(
@@ -278,6 +340,32 @@ REPEATED_CALLS: Final = Metric(
     {"older": ("whole", "trimmed")},
 )
 
+CEILINGS_PASSED: Final = Metric(
+    "prompt_sidecar.ceilings.passed",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts with which a ceiling is passed, by whose use it bounds, of what, and what is done: those of refuse are "
+    "refused with RUN_CEILING or CALLER_CEILING, unless the sidecar only observes.",
+    {
+        "scope": tuple(scope.value for scope in CeilingScope),
+        "kind": tuple(kind.value for kind in CeilingKind),
+        "action": tuple(action.value for action in CeilingAction),
+    },
+)
+UNPRICED: Final = Metric(
+    "prompt_sidecar.prompts.unpriced",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts for models without a price although there are prices: ceilings on cost do not count them.",
+)
+OBSERVING: Final = Metric(
+    "prompt_sidecar.observing",
+    Kind.GAUGE,
+    "1",
+    "1 where the sidecar only observes (mode = observe): prompts are returned as they were sent, and figures say what "
+    "would have been done.",
+)
+
 ADVERTISED: Final = Metric(
     "prompt_sidecar.recall.advertised",
     Kind.COUNTER,
@@ -365,6 +453,61 @@ PROVIDER_REFUSALS: Final = Metric(
     {"limit": ("named", "unnamed")},
 )
 
+FINDINGS: Final = Metric(
+    "prompt_sidecar.guard.findings",
+    Kind.COUNTER,
+    "{finding}",
+    "What the guard's rules found in new text, by rule and by what was done about it.",
+    {"rule": RULES, "action": tuple(action.value for action in FindingAction)},
+)
+RESTORED: Final = Metric(
+    "prompt_sidecar.guard.restored",
+    Kind.COUNTER,
+    "{value}",
+    "Masks in the arguments of tools' calls that became values again, by tool and kind of value.",
+    {"tool": (), "kind": KINDS},
+)
+MASKS_LEFT: Final = Metric(
+    "prompt_sidecar.guard.masks.left",
+    Kind.COUNTER,
+    "{mask}",
+    "Masks in the arguments of tools' calls that stayed masks: guard.restore does not allow them (not_allowed), or "
+    "their value is not known (unknown).",
+    {"reason": ("not_allowed", "unknown")},
+)
+GUARD_REFUSALS: Final = Metric(
+    "prompt_sidecar.guard.refusals",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts that the guard refused: they hold what must not leave and cannot be masked.",
+)
+VAULT_VALUES: Final = Metric(
+    "prompt_sidecar.vault.values", Kind.GAUGE, "{value}", "Values that masks stand for, of all runs."
+)
+VAULT_SIZE: Final = Metric("prompt_sidecar.vault.size", Kind.GAUGE, "By", "Bytes, estimated, of these values.")
+VAULT_LOSSES: Final = Metric(
+    "prompt_sidecar.vault.losses",
+    Kind.COUNTER,
+    "{value}",
+    "Values that the vault gave up for others' (evicted), or had no room for (refused).",
+    {"cause": ("evicted", "refused")},
+)
+ENVOY_REQUESTS: Final = Metric(
+    "prompt_sidecar.envoy.requests",
+    Kind.COUNTER,
+    "{request}",
+    "HTTP requests that Envoy showed to the sidecar, by outcome: all but answered and refused went on as they came.",
+    {"outcome": tuple(outcome.value for outcome in EnvoyOutcome)},
+)
+ENVOY_DURATION: Final = Metric(
+    "prompt_sidecar.envoy.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time that Envoy waited for the answer to a prompt, from the arrival of its whole body.",
+    {},
+    _SECONDS,
+)
+
 STASH_ENTRIES: Final = Metric("prompt_sidecar.stash.entries", Kind.GAUGE, "{entry}", "Originals in the stash.")
 STASH_SIZE: Final = Metric(
     "prompt_sidecar.stash.size",
@@ -425,6 +568,40 @@ HISTORY_SIZE: Final = Metric(
 INDEX_SIZE: Final = Metric("prompt_sidecar.index.size", Kind.GAUGE, "By", "Bytes, estimated, of all indexes.")
 INDEX_WAITING: Final = Metric(
     "prompt_sidecar.index.waiting", Kind.GAUGE, "By", "Bytes of originals that wait to be indexed."
+)
+STORE_COMMANDS: Final = Metric(
+    "prompt_sidecar.store.commands",
+    Kind.COUNTER,
+    "{command}",
+    "Commands to the shared store by outcome; outdated: of a run that was ended, or that the store has lost; skipped: "
+    "not asked, as the last commands had no answer. Zero where there is no store.",
+    {
+        "command": tuple(command.value for command in StoreCommand),
+        "outcome": tuple(reply.value for reply in StoreReply),
+    },
+)
+STORE_LOSSES: Final = Metric(
+    "prompt_sidecar.store.losses",
+    Kind.COUNTER,
+    "{value}",
+    "Values that the shared store lacks or cannot give: the queue was full (written later, while the stash has them), "
+    "they waited too long, they are too large, their run was ended elsewhere, it is uncertain whether it was, or what "
+    "the store has cannot be read.",
+    {"cause": tuple(loss.value for loss in StoreLoss)},
+)
+STORE_QUEUE: Final = Metric(
+    "prompt_sidecar.store.queue",
+    Kind.GAUGE,
+    "By",
+    "Bytes that wait to be written to the shared store, before compression, and those that may wait.",
+    {"state": ("waiting", "limit")},
+)
+STORE_REACHABLE: Final = Metric(
+    "prompt_sidecar.store.reachable",
+    Kind.GAUGE,
+    "{store}",
+    "Whether the shared store answered its last commands: 1; 0: it did not, and is asked now and then only. 1 where "
+    "there is none.",
 )
 BUILD_INFO: Final = Metric(
     "prompt_sidecar.build.info",

@@ -6,10 +6,14 @@ change nothing and are only counted as such.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
+from prompt_sidecar.guard.ceilings import CeilingAction
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog
@@ -61,8 +65,30 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
             if size.tokens_sent or size.tokens_returned:
                 changes.append((catalog.HISTORY_TOKENS, ("before", kind.value), size.tokens_sent))
                 changes.append((catalog.HISTORY_TOKENS, ("after", kind.value), size.tokens_returned))
+    changes += [
+        (catalog.FINDINGS, (rule_label(finding.rule), finding.action.value), finding.count)
+        for finding in answer.findings
+    ]
+    if not answer.priced:
+        changes.append((catalog.UNPRICED, (), 1))
+    changes += [ceiling(use.scope, use.kind, use.action) for use in answer.ceilings if use.over]
     changes += [(catalog.WINDOW_CROSSINGS, (str(mark),), 1) for mark in answer.crossed]
     return changes + _news(answer)
+
+
+def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change]:
+    """A request through the HTTP door has ended; `status` is the provider's, 0: none."""
+    of_class = f"{status // 100}xx" if status else "none"
+    changes: list[Change] = [
+        (catalog.HTTP_REQUESTS, (route, outcome), 1),
+        (catalog.HTTP_UPSTREAM, (route, of_class), 1),
+    ]
+    return [*changes, (catalog.HTTP_HIDDEN, (), hidden)] if hidden else changes
+
+
+def ceiling(scope: str, kind: str, action: str = CeilingAction.REFUSE) -> Change:
+    """A ceiling was passed."""
+    return catalog.CEILINGS_PASSED, (str(scope), str(kind), str(action)), 1
 
 
 def _news(answer: TrimAnswer) -> list[Change]:
@@ -153,6 +179,22 @@ def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
         (catalog.REPORTED_TOKENS, ("cache_expected",), answer.cached_expected),
         (catalog.REPORTED_TOKENS, ("output",), call.output_tokens or 0),
     ]
+
+
+def restored(tools: Sequence[str], calls: Sequence[RestoredArguments]) -> list[Change]:
+    """Masks in calls' arguments became values, or stayed; `tools` are the labels of the calls' tools."""
+    changes: list[Change] = []
+    for tool, call in zip(tools, calls, strict=True):
+        for kind, times in call.kinds.items():
+            changes.append((catalog.RESTORED, (tool, kind if kind in catalog.KINDS else catalog.CUSTOM), times))
+        changes += [(catalog.MASKS_LEFT, ("not_allowed",), call.not_allowed)] if call.not_allowed else []
+        changes += [(catalog.MASKS_LEFT, ("unknown",), call.unknown)] if call.unknown else []
+    return changes
+
+
+def rule_label(name: str) -> str:
+    """The label of a rule: its name, if it is one of the sidecar's own."""
+    return name if name in catalog.RULES else catalog.CUSTOM
 
 
 def bound(name: str) -> Change:

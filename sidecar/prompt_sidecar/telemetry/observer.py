@@ -7,14 +7,16 @@ translates them into metrics and spans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
 from time import perf_counter
 from typing import Any, Final, ParamSpec
 
-from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.totals import ProcessMemory, Totals
@@ -28,6 +30,7 @@ from prompt_sidecar.telemetry.lag import LagMeter
 from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.spans import Spans
 from prompt_sidecar.telemetry.tallies import Change, Tallies
+from prompt_sidecar.telemetry.tool_names import ToolNames
 
 Metadata = Iterable[Any]
 """A call's metadata, as gRPC gives it: pairs of key and value."""
@@ -95,6 +98,9 @@ class Observer:
     def late(self, seconds: float) -> None:
         """The lag timer woke up late."""
 
+    def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
+        """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
+
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
 
@@ -112,6 +118,15 @@ class Observer:
 
     def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
         """An agent reported on a model call."""
+
+    def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
+        """An agent had masks in the arguments of its tools' calls replaced by values."""
+
+    def envoy_request(self, outcome: EnvoyOutcome) -> None:
+        """Envoy was told what becomes of an HTTP request."""
+
+    def envoy_answered(self, seconds: float) -> None:
+        """Envoy waited for the answer to a prompt."""
 
 
 def _harmless(report: Callable[P, None]) -> Callable[P, None]:
@@ -135,6 +150,7 @@ class Telemetry(Observer):
         self._tallies = tallies
         self._spans = spans
         self._models = models
+        self._tools = ToolNames()
         self.lag = LagMeter(self.late)
 
     def watch(
@@ -158,6 +174,10 @@ class Telemetry(Observer):
         """Count a call, and end its span."""
         if isinstance(error, SidecarError) and error.bound:
             self._tallies.add([changes.bound(error.bound)])
+        if isinstance(error, GuardRefused):
+            self._tallies.add([(catalog.GUARD_REFUSALS, (), 1)])
+        if isinstance(error, CeilingReached):
+            self._tallies.add([changes.ceiling(error.scope, error.kind)])
         took = perf_counter() - called.arrived
         self._instruments.record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
         if called.span is not None:
@@ -172,6 +192,11 @@ class Telemetry(Observer):
     def reached(self, bound: str) -> None:
         """Count a bound."""
         self._tallies.add([changes.bound(bound)])
+
+    @_harmless
+    def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
+        """Count a request through the HTTP door."""
+        self._tallies.add(changes.requested(route, outcome, status, hidden))
 
     @_harmless
     def late(self, seconds: float) -> None:
@@ -235,6 +260,24 @@ class Telemetry(Observer):
         if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
             ratio = answer.estimated_tokens / answer.real_tokens
             self._instruments.record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))
+
+    @_harmless
+    def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
+        """Count what was given back, by tool and kind."""
+        tools = [self._tools.label(each.tool) for each in call.calls]
+        self._tallies.add(changes.restored(tools, done))
+        if self._spans.on:
+            self._spans.restored(call.run_id, done, began)
+
+    @_harmless
+    def envoy_request(self, outcome: EnvoyOutcome) -> None:
+        """Count a request."""
+        self._tallies.add([(catalog.ENVOY_REQUESTS, (outcome.value,), 1)])
+
+    @_harmless
+    def envoy_answered(self, seconds: float) -> None:
+        """Record how long Envoy waited."""
+        self._instruments.record(catalog.ENVOY_DURATION, seconds)
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)

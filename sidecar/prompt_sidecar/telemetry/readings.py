@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 
+from prompt_sidecar.facts.archived import StoreTotals
 from prompt_sidecar.facts.totals import Event, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
@@ -19,13 +20,17 @@ _TASKS = {"created": Event.TASK_CREATED, "completed": Event.TASK_COMPLETED}
 
 def figures(totals: Totals) -> dict[str, Series]:
     """The series of the core's totals, by the metric's name."""
-    stash, events = totals.stash, totals.events
+    stash, events, store = totals.stash, totals.events, totals.store or StoreTotals()
     rows: list[tuple[Metric, Series]] = [
         (catalog.STASH_ENTRIES, {(): stash.entries}),
         (catalog.STASH_SIZE, {("held",): stash.held_bytes, ("original",): stash.original_bytes}),
         (catalog.STASH_LIMIT, {(): totals.stash_limit}),
         (catalog.STASH_LOSSES, {(cause.value,): lost for cause, lost in stash.lost.items()}),
+        (catalog.VAULT_VALUES, {(): totals.vault.values}),
+        (catalog.VAULT_SIZE, {(): totals.vault.bytes}),
+        (catalog.VAULT_LOSSES, {("evicted",): totals.vault.evicted, ("refused",): totals.vault.refused}),
         (catalog.RUNS_ACTIVE, {(): totals.runs}),
+        (catalog.OBSERVING, {(): int(totals.observing)}),
         (catalog.RUNS_STARTED, {(): events.get(Event.RUN_STARTED, 0)}),
         (catalog.RUNS_FORGOTTEN, {(cause,): events.get(event, 0) for cause, event in _FORGOTTEN.items()}),
         (catalog.TASKS, {(word,): events.get(event, 0) for word, event in _TASKS.items()}),
@@ -36,6 +41,13 @@ def figures(totals: Totals) -> dict[str, Series]:
         (catalog.HISTORY_SIZE, {(): totals.history_bytes}),
         (catalog.INDEX_SIZE, {(): totals.index_bytes}),
         (catalog.INDEX_WAITING, {(): totals.index_waiting}),
+        (
+            catalog.STORE_COMMANDS,
+            {(command.value, reply.value): times for (command, reply), times in store.commands.items()},
+        ),
+        (catalog.STORE_LOSSES, {(loss.value,): times for loss, times in store.lost.items()}),
+        (catalog.STORE_QUEUE, {("waiting",): store.queued_bytes, ("limit",): store.queue_limit}),
+        (catalog.STORE_REACHABLE, {(): int(store.reachable)}),
         (catalog.BOUND_HITS, {(name,): times for name, times in totals.bounds.items()}),
     ]
     return {metric.name: series for metric, series in rows}

@@ -1,4 +1,4 @@
-"""The HTTP server of `/metrics`: a bounded number of connections, each for a bounded time.
+"""A small HTTP server, and the one of `/metrics`: a bounded number of connections, each for a bounded time.
 
 Any client can open connections and stay silent, and each has a thread. So the number of connections is bounded, and so
 is the total time of each. Beyond the bound the oldest connection that has not sent its request yet is closed, so that a
@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from socketserver import ThreadingMixIn
 from time import monotonic
@@ -31,7 +32,8 @@ class Exposition:
 
     def __init__(self, address: tuple[str, int], exposed: CollectorRegistry, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
-        self._server = _Server(address, make_wsgi_app(exposed), options)
+        bounds = Bounds(options.scrapes, "telemetry.scrapes", options.scrape_timeout, "telemetry.scrape_timeout")
+        self._server = BoundedServer(address, _only("/metrics", make_wsgi_app(exposed)), bounds)
         self.port = self._server.server_port
         """The actual port, also if port 0 was configured."""
         serve = partial(self._server.serve_forever, LOOK_SECONDS)
@@ -47,22 +49,49 @@ class Exposition:
         self._server.server_close()
 
 
+App = Callable[[Any, Any], Iterable[bytes]]
+"""A WSGI application."""
+
+
+def not_found(start: Any) -> Iterable[bytes]:
+    """Answer a path that is not served."""
+    start("404 Not Found", [("content-type", "text/plain")])
+    return [b"not found\n"]
+
+
+def _only(path: str, app: App) -> App:
+    """Serve one path."""
+    return lambda environment, start: app(environment, start) if environment["PATH_INFO"] == path else not_found(start)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Connections, and seconds of one, with the names of both bounds."""
+
+    connections: int
+    connections_bound: str
+    seconds: float
+    seconds_bound: str
+
+
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: any client could fill the log."""
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class BoundedServer(ThreadingMixIn, WSGIServer):
+    """Serves `app` at an address. Raises OSError if the address is not available."""
+
     daemon_threads = True
     request_queue_size = 128  # with the library's 5, connections wait a second for the kernel to try again
 
-    def __init__(self, address: tuple[str, int], app: Callable[..., Any], options: TelemetryOptions) -> None:
+    def __init__(self, address: tuple[str, int], app: App, bounds: Bounds) -> None:
         host, port = address
         self.address_family, _, _, _, resolved = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         self.reached: Callable[[str], None] = lambda _: None
-        self._options = options
+        self._bounds = bounds
         self._app = app
         self._lock = threading.Lock()
         self._silent: OrderedDict[socket.socket, float] = OrderedDict()
@@ -75,12 +104,12 @@ class _Server(ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Accept a connection, or close it if all others are being answered."""
         with self._lock:
-            full = len(self._silent) + len(self._asking) >= self._options.scrapes
+            full = len(self._silent) + len(self._asking) >= self._bounds.connections
             oldest = next(iter(self._silent), None) if full else None
             if not full or oldest is not None:
                 self._silent[request] = monotonic()
         if full:
-            self.reached("telemetry.scrapes")
+            self.reached(self._bounds.connections_bound)
             _end(request if oldest is None else oldest)
             if oldest is None:
                 self.shutdown_request(request)
@@ -106,11 +135,11 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     def service_actions(self) -> None:
         """Close the connections past their timeout."""
-        last = monotonic() - self._options.scrape_timeout
+        last = monotonic() - self._bounds.seconds
         with self._lock:
             over = [each for held in (self._silent, self._asking) for each, came in held.items() if came <= last]
         for each in over:
-            self.reached("telemetry.scrape_timeout")
+            self.reached(self._bounds.seconds_bound)
             _end(each)
 
     def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
@@ -118,8 +147,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         with self._lock:
             if request in self._silent:
                 self._asking[request] = self._silent.pop(request)
-        answer: Iterable[bytes] = self._app(environment, start)
-        return answer
+        return self._app(environment, start)
 
 
 def _end(connection: socket.socket) -> None:

@@ -10,7 +10,7 @@ Without an exporter there are no spans at all: `on` is false, and no work is spe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry import context, trace
@@ -19,6 +19,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.recall.found import Found
@@ -32,6 +33,8 @@ UNKNOWN_METHOD: Final = "_OTHER"
 """The conventions' name of an unknown method; its span is then named after the system."""
 BATCH: Final = "prompt_sidecar.batch"
 """The event of a batch of trims."""
+FINDING: Final = "prompt_sidecar.finding"
+"""The event of what a rule of the guard found; there is one for each rule and action."""
 MOST_IDS: Final = 64
 """Most stash ids in one event: more than in the registry."""
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
@@ -125,7 +128,31 @@ class Spans:
                     "prompt_sidecar.stash.ids": ids,
                 },
             )
+        found: dict[tuple[str, str], int] = {}
+        for finding in answer.findings:
+            where = changes.rule_label(finding.rule), finding.action.value
+            found[where] = found.get(where, 0) + finding.count
+        for (rule, action), count in found.items():
+            span.add_event(
+                FINDING,
+                {
+                    "prompt_sidecar.guard.rule": rule,
+                    "prompt_sidecar.guard.action": action,
+                    "prompt_sidecar.guard.count": count,
+                },
+            )
         span.end()
+
+    def restored(self, run_id: str, calls: Sequence[RestoredArguments], began: int) -> None:
+        """Write the span of values that were given back."""
+        attributes: dict[str, AttributeValue] = {
+            "prompt_sidecar.run.id": run_id,
+            "prompt_sidecar.guard.calls": len(calls),
+            "prompt_sidecar.guard.restored": sum(call.restored for call in calls),
+            "prompt_sidecar.guard.not_allowed": sum(call.not_allowed for call in calls),
+            "prompt_sidecar.guard.unknown": sum(call.unknown for call in calls),
+        }
+        self._start("restore", began, attributes).end()
 
     def retrieved(self, run_id: str, stash_id: str, answer: RetrieveAnswer, via: str, began: int) -> None:
         """Write the span of a retrieval."""

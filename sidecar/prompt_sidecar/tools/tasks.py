@@ -17,6 +17,7 @@ from typing import Final
 from cachetools import FIFOCache
 
 from prompt_sidecar.errors import InvalidRequest
+from prompt_sidecar.facts.archived import TaskState
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.recall.counts import Counts
@@ -48,6 +49,7 @@ class TaskList:
         self._events = events if events is not None else Counts()
         self._items: tuple[TaskItem, ...] = ()
         self._requests: FIFOCache[str, None] = FIFOCache(REQUESTS)
+        self._version = 0
 
     @property
     def items(self) -> Sequence[TaskItem]:
@@ -63,6 +65,19 @@ class TaskList:
     def unfinished(self) -> Sequence[TaskItem]:
         """Those not completed, by number."""
         return [task for task in self._items if task.status is not TaskStatus.COMPLETED]
+
+    def state(self) -> TaskState:
+        """The tasks for another process."""
+        return TaskState(self._version, self._items, tuple(self._requests))
+
+    def restore(self, state: TaskState) -> None:
+        """Take over the tasks of another process, if they are newer. Counts nothing."""
+        if state.version <= self._version:
+            return
+        self._version, self._items = state.version, tuple(state.items)
+        self._requests.clear()
+        for request_id in state.requests:
+            self._requests[request_id] = None
 
     def create(
         self, items: Sequence[str], append: bool = False, request_id: str = "", statuses: Sequence[TaskStatus] = ()
@@ -122,6 +137,7 @@ class TaskList:
         return bool(request_id) and request_id in self._requests
 
     def _remember(self, request_id: str) -> None:
+        self._version += 1
         if request_id:
             self._requests[request_id] = None
 

@@ -177,6 +177,23 @@ def elided(head: bytes, tail: bytes, size: int, kept: Kept, stash_id: str) -> st
     return f"{first}{before}{marker(stash_id, size - kept.head - kept.tail)}{after}{last}"
 
 
+def refitted(text: bytes, kept: Kept, opening: bytes, closing: bytes) -> Kept | None:
+    """What an elision keeps of a text in which words have become labels since; None if the whole is no longer.
+
+    No character and no label, which is between `opening` and `closing`, is cut in two.
+    """
+    if kept.head + kept.tail >= len(text):
+        return None
+    head = text[: kept.head].decode(errors="ignore").encode()
+    if (at := head.rfind(opening)) > head.rfind(closing):
+        head = head[:at]
+    tail = text[len(text) - kept.tail :].decode(errors="ignore").encode() if kept.tail else b""
+    at, first = tail.find(closing), tail.find(opening)
+    if at >= 0 and (first < 0 or at < first):
+        tail = tail[at + len(closing) :]
+    return Kept(len(head), len(tail))
+
+
 def water_level(sizes: list[int], budget: int) -> int:
     """The largest cap on each size for which the sum of all sizes fits the budget."""
     left = budget

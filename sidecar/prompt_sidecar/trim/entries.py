@@ -161,6 +161,8 @@ class Record:
     """Names that the model used in it; see `prompt_sidecar.trim.names`."""
     words: bool = False
     """Whether it holds a user's own text after the opening, neither a page snapshot nor feedback; set by the ledger."""
+    kept: bool = False
+    """Whether a result in it is of a tool whose results are never trimmed, so that its group is not dropped."""
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
 
@@ -182,6 +184,10 @@ class Group:
     unanswered: int = 0
     """Unanswered calls; such a group is not dropped, as a late answer would be an orphan."""
     pinned: bool = False
+    asked: int = 0
+    """Tokens of the prompts that this and all earlier groups answered, raw, as they were decided on."""
+    said: int = 0
+    """Tokens of the model's messages in all earlier groups, raw and untrimmed."""
 
 
 @dataclass(slots=True)

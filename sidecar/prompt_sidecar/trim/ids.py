@@ -26,8 +26,17 @@ def run_key(key: bytes, caller: str, run_id: str) -> bytes:
 def mint(of_run: bytes, message: int, item: int, identity: bytes) -> str:
     """The stash id of an item: its message's place and identity, and its place in the message."""
     place = b"%d.%d." % (message, item)
-    hashed = blake2b(place + identity, key=of_run, digest_size=ID_CHARACTERS, person=b"stash").digest()
+    return spelled(blake2b(place + identity, key=of_run, digest_size=ID_CHARACTERS, person=b"stash").digest())
+
+
+def spelled(hashed: bytes) -> str:
+    """A hash in the characters of ids, five bits of each byte."""
     return hashed.translate(_CHARACTERS).decode()
+
+
+def sealed(of_run: bytes, content: bytes) -> bytes:
+    """A keyed digest of 16 bytes, from which nobody without the run's key can tell the content by trying."""
+    return blake2b(content, key=of_run, digest_size=16, person=b"content").digest()
 
 
 def sign(key: bytes, content: bytes) -> bytes:

@@ -190,6 +190,8 @@ class Ledger:
         self.pairs.add(record)
         if record.pinned:
             self.pin(index)
+        elif record.kept and record.group >= 0:
+            self.groups[record.group].pinned = True
         if record.role is Role.USER:
             self._number_feedback(record)
         for entry in record.entries:
@@ -515,7 +517,7 @@ class Ledger:
         for group in self.groups:
             group.pinned = False
         for record in self.records:
-            if record.pinned and record.group >= 0:
+            if (record.pinned or record.kept) and record.group >= 0:
                 self.groups[record.group].pinned = True
         self._revive_last_unit()
         self._live = Sums(0 if record.dropped else record.tokens for record in self.records)

@@ -176,6 +176,21 @@ class Policy:
         "How a user's text begins that warns of repetition.",
         _PREFIXES_WHY,
     )
+    reminder_tags: tuple[str, ...] = setting(
+        ("system-reminder",),
+        _PREFIXES,
+        "Names of the tags that an agent's framework encloses its reminders in, in a user's message. A text that is "
+        "nothing but such elements is no user's words: it is clipped when it is old, as a page snapshot is.",
+        "Claude Code puts such reminders next to tool results; as a user's words they would keep their iterations from "
+        "being dropped.",
+    )
+    never_trim_tools: tuple[str, ...] = setting(
+        (),
+        texts(100, 64),
+        "Tools whose results are neither elided, clipped nor dropped, whatever room there is. As pinned messages do, "
+        "too many of them leave no prompt that fits.",
+        "Every result that stays takes room from newer ones; only an agent knows which it needs whole.",
+    )
     fit_high: float = setting(
         0.99,
         _MARK,
@@ -316,6 +331,21 @@ class Policy:
                 return kind
         return None
 
+    def is_reminder(self, text: str) -> bool:
+        """Whether a user's text consists of reminders of the agent's framework: of elements in `reminder_tags` only.
+
+        Takes linear time. A user's words before, between or after them make it the user's text.
+        """
+        at = _after_space(text, 0)
+        empty = at == len(text)
+        while at < len(text):
+            tag = next((tag for tag in self.reminder_tags if text.startswith(f"<{tag}>", at)), "")
+            end = text.find(f"</{tag}>", at) if tag else -1
+            if end < 0:
+                return False
+            at = _after_space(text, text.index(">", end) + 1)
+        return not empty
+
     def override(self, values: Mapping[str, object], *, field_prefix: str = "policy.") -> Policy:
         """Return this policy with `values` in place of its own.
 
@@ -337,6 +367,12 @@ KNOBS: Final = declared(Policy)
 """Every field's declaration."""
 BOUNDS: Final = {name: knob.kind.bounds for name, knob in KNOBS.items() if knob.kind.bounds}
 """The least and the greatest value of each number."""
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
 
 
 def _checked(name: str, value: object, prefix: str) -> Any:

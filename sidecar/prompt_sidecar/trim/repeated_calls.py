@@ -126,6 +126,8 @@ class RepeatedCalls:
     is_own_tool: Callable[[str], bool] = field(default=lambda _: False)
     """Whether a tool is one of ours."""
     figures: RepeatedFigures = field(default_factory=RepeatedFigures)
+    _reached: list[int] = field(default_factory=list)
+    """For each number of times, less one, how many calls have had one result at least so often."""
     _answered: list[_Call | None] = field(default_factory=list, compare=False)
     """For each result of the message observed last, the call that it answers."""
     _open: dict[str, list[_Block]] = field(default_factory=dict)
@@ -165,12 +167,18 @@ class RepeatedCalls:
                 found.append(_repetition(call, before, now))
                 self._sum_up(1, now)
             before.append(now)
+            self._count(len(before), 1)
         return found
 
     def answered(self, result: int) -> tuple[str, str] | None:
         """Tool and start of the arguments of the call that a result of the last message answers; None: not known."""
         call = self._answered[result] if result < len(self._answered) else None
         return (call.tool, call.arguments) if call is not None and call.tool else None
+
+    @property
+    def most(self) -> int:
+        """How often the call that was repeated most has had its result; 0: there is no result."""
+        return len(self._reached)
 
     def rewind(self, length: int) -> None:
         """Forget the messages from `length` on."""
@@ -182,6 +190,7 @@ class RepeatedCalls:
             self._undo_take(step.call)
             if step.key is not None:
                 seen = self._seen[step.key]
+                self._count(len(seen), -1)
                 last = seen.pop()
                 if seen:
                     self._sum_up(-1, last)
@@ -228,6 +237,13 @@ class RepeatedCalls:
             blocks.pop()
         if not blocks:
             del self._open[call_id]
+
+    def _count(self, times: int, sign: int) -> None:
+        if times > len(self._reached):
+            self._reached.append(0)
+        self._reached[times - 1] += sign
+        if not self._reached[-1]:
+            self._reached.pop()
 
     def _sum_up(self, sign: int, seen: _Seen) -> None:
         self.figures = RepeatedFigures(self.figures.calls + sign, self.figures.tokens + sign * seen.tokens)

@@ -3,6 +3,7 @@
 A fresh process that is sent the untrimmed history under constant inputs makes the same decisions anyway. Where inputs
 changed on the way, or the agent branched, it could not; so a revision states the decision about each item, not how it
 was reached. It is opaque to the agent and signed: a process accepts it only for the run and history it was made for.
+All who get it can read it, so what it says of texts are digests made with the run's key.
 
     tag (16 bytes, keyed)  version (1)  run (8)  length, chain (16)  own text (n × 8)  state (deflated)
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
@@ -24,14 +26,14 @@ import msgspec
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept
-from prompt_sidecar.trim.entries import Action, Ageing, Feedback, Reason
+from prompt_sidecar.trim.entries import Action, Ageing, Entry, Feedback, Reason
 from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of a revision's content; version 1 had no version byte."""
-DIRECTIVES: Final = ("", own_text.SHORT_DIRECTIVES, own_text.DIRECTIVES)
+DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)
 _REASONS: Final = tuple(Reason)
@@ -97,7 +99,7 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Records of the untrimmed history; the last evaluation saw all of them."""
     chain: bytes
     own: list[bytes]
-    """Identities of our own messages in the prompt that this revision came with."""
+    """Keyed digests of our own messages in the prompt that this revision came with."""
     state: bytes
     directives: int = 0
     """Index into `DIRECTIVES` of what the run was given; later inputs do not change it."""
@@ -113,6 +115,12 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Whether reasoning was treated as bound to its prompt."""
     learned_limit: int = 0
     """The limit learned from provider errors; 0: none."""
+    rules: bytes = b""
+    """Digest of the guard's rules by which the history is masked; empty: it is not."""
+    ids: list[tuple[int, int, str]] = msgspec.field(default_factory=list)
+    """Message, item and id of what was trimmed before its message was masked."""
+    used: tuple[int, float, int] = (0, 0.0, 0)
+    """What the run has used: input tokens, cost, model calls."""
 
 
 def run_digest(of_run: bytes) -> bytes:
@@ -193,8 +201,11 @@ def unseal(key: bytes, sealed: bytes) -> Revision | None:
     return msgspec.msgpack.decode(content[1:], type=Revision)
 
 
-def apply_state(ledger: Ledger, packed: bytes) -> bool:
-    """Write a revision's decisions into a ledger with the same history and no decisions; False if it cannot."""
+def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept | None] | None = None) -> bool:
+    """Write a revision's decisions into a ledger with the same history and no decisions; False if it cannot.
+
+    `fit` gives what an elision keeps of a text that has been masked since; None: it stays whole.
+    """
     inflater = zlib.decompressobj()
     plain = inflater.decompress(packed, MAX_STATE_BYTES)
     if inflater.unconsumed_tail:
@@ -212,6 +223,8 @@ def apply_state(ledger: Ledger, packed: bytes) -> bool:
         if action is None:
             continue
         kept = Kept(was.head, was.tail) if action is Action.ELIDED else None
+        if kept is not None and fit is not None and (kept := fit(entry, kept)) is None:
+            continue
         if entry.kind is ItemKind.REASONING:
             ledger.remove_reasoning(entry, was.tokens, drop=False)
         else:

@@ -7,6 +7,7 @@ piece at its final place. A pointer is therefore good at the moment its edit is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -25,6 +26,8 @@ from prompt_sidecar.facts.trim_calls import (
 )
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, ReasoningRule
+from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.jsontext import value_at
 from prompt_sidecar.tokens.calibration import InForce, calibrated_tokens
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.policy import FitStage
@@ -124,6 +127,34 @@ def calibrated_figures(tokens: TokenFigures, in_force: InForce, factor: float) -
     )
 
 
+def as_sent(answer: TrimAnswer, opened: Opened) -> TrimAnswer:
+    """An answer that returns the prompt as it was sent and changes nothing later; the rest says what would be done.
+
+    It has none of our own text, no edits and no revision, which would have a later process repeat what was not done.
+    """
+    call = opened.call
+    body: bytes | None = None
+    messages: Sequence[bytes] | None = None
+    if not call.edits:
+        whole = bool(call.base_revision)  # what was sent is the end of what is returned
+        if opened.format.is_json:
+            body = opened.body.raw if whole else call.body
+        elif whole or call.messages is None:
+            messages = [opened.body.message(index) for index in range(len(opened.body))]
+        else:
+            messages = call.messages
+    return replace(
+        answer,
+        body=body,
+        messages=messages,
+        edits=(),
+        own_text=(),
+        revision=b"",
+        thinking_invalid_from=None,
+        observed_only=True,
+    )
+
+
 def _invalid_from(opened: Opened, framed: Framed) -> int | None:
     """The first message from which on thinking is not valid in the agent's own prompt, as the returned one differs."""
     if opened.format.reasoning is not ReasoningRule.BOUND:
@@ -133,7 +164,18 @@ def _invalid_from(opened: Opened, framed: Framed) -> int | None:
     ledger = opened.memory.ledger
     changed = [index for index, record in enumerate(ledger.records) if record.touched or record.dropped][:1]
     inside = [ledger.groups[0].start] if framed.own and ledger.groups else []  # our text follows that
-    return min((*changed, *inside), default=None)
+    return min((*changed, *inside, *_first_masked(opened)), default=None)
+
+
+def _first_masked(opened: Opened) -> Sequence[int]:
+    """The first record of which the agent's own prompt holds values in place of masks; none if there is none."""
+    sent, body, received = opened.sent, opened.body, opened.memory.received
+    if sent is body or received is None:
+        return ()
+    if any(sent.field(name) != body.field(name) for name in sent.fields):
+        return (0,)
+    places = (row.place for index, row in enumerate(received.rows) if sent.message(index) != body.message(index))
+    return [max(place, 0) for place in places][:1]
 
 
 def _joined(split: Split, framed: Framed, memory: Memory) -> bytes:
@@ -176,18 +218,18 @@ def _why_not(memory: Memory, inputs: Inputs) -> NoFit:
 
 def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
     """The edits that make what was sent what is returned."""
-    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.body
+    received, slices, split = opened.memory.received, opened.memory.rendered.slices, opened.sent
     if received is None:
         return []
     base = pointer_base(split, opened.format)
     edits: list[Edit] = []
     for index in range(len(split) - 1, -1, -1):
         place = received.rows[index].place
-        if place == SYSTEM:
-            continue
-        now = slices[place] if place >= 0 else None
+        now = slices[place] if place >= 0 else opened.body.message(index) if place == SYSTEM else None
         if now is None:
             edits.append(Edit(EditOperation.REMOVE, f"{base}{index}", b""))
+        elif now == opened.body.message(index):
+            edits += masking_edits(opened, index, base)
         elif now != split.message(index):
             edits.append(Edit(EditOperation.REPLACE, f"{base}{index}", now))
     edits.extend(
@@ -195,10 +237,35 @@ def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
         for own in framed.own
         if own.message_index >= 0
     )
-    for name, value in framed.members.items():
+    members = {name: opened.body.field(name) or b"" for name in split.fields} if split is not opened.body else {}
+    members = {name: value for name, value in members.items() if value != split.field(name)}
+    for name, value in (members | dict(framed.members)).items():
         operation = EditOperation.REPLACE if name in split.fields else EditOperation.INSERT
         edits.append(Edit(operation, f"/{name}", value))
     return edits
+
+
+def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
+    """The edits that mask a message: its texts are replaced one by one, a typed message or a bare text as a whole."""
+    if opened.sent is opened.body:
+        return []
+    raw, masked = opened.sent.message(index), opened.body.message(index)
+    if raw == masked:
+        return []
+    strings, where = opened.format.strings, opened.format.messages_path
+    if not opened.format.is_json or opened.body.is_text:
+        return [Edit(EditOperation.REPLACE, f"{base}{index}", masked)]
+    pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
+    return [
+        Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), value_at(masked, new.path))
+        for old, new in pairs
+        if old.text != new.text
+    ]
+
+
+def _pointer(path: Path) -> str:
+    """A path as the end of a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def pointer_base(split: Split, format_: Format) -> str:

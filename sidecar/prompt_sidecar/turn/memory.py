@@ -80,7 +80,7 @@ class Memory:
     prefix: Prefix = field(default_factory=Prefix)
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
-    room_for: tuple[tuple[str, int, Policy], Room] | None = None
+    room_for: tuple[tuple[str, int, Policy, bool], Room] | None = None
     """The room for our own text, with what it follows from."""
     listed: Listed = field(default_factory=Listed)
     trims_by_record: dict[int, list[Trim]] = field(default_factory=dict)
@@ -98,7 +98,17 @@ class Memory:
 
     def fresh(self) -> Memory:
         """An empty memory of the same run, which the next prompt fills again."""
-        return Memory(Recorder(self.recorder.of_run, self.recorder.hold_bytes), self.format)
+        recorder = Recorder(self.recorder.of_run, self.recorder.hold_bytes, ids=self.recorder.ids)
+        return Memory(recorder, self.format)
+
+    def kept_ids(self) -> list[tuple[int, int, str]]:
+        """Message, item and id of what is trimmed and got its id before its message was masked."""
+        records = self.ledger.records
+        return [
+            (place, item, stash_id)
+            for (place, item, identity), stash_id in self.recorder.ids.items()
+            if place < len(records) and records[place].identity == identity and records[place].touched
+        ]
 
     def copy(self) -> Memory:
         """A copy, which can be changed without changing this one."""
@@ -133,12 +143,12 @@ class Memory:
             known = self.members[name] = (value, weigh_member(value))
         return known[1]
 
-    def room(self, encoding: str, limit: int, policy: Policy, count: Callable[[str], int]) -> Room:
+    def room(self, encoding: str, limit: int, policy: Policy, count: Callable[[str], int], masks: bool) -> Room:
         """The room for our own text, worked out only when what it follows from has changed."""
-        asked = (encoding, limit, policy)
+        asked = (encoding, limit, policy, masks)
         if self.room_for is None or self.room_for[0] != asked:
             made = own_text.room(
-                limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count
+                limit, policy.own_text_max_tokens, policy.note_max_tokens, policy.registry_share, count, masks
             )
             self.room_for = (asked, made)
         return self.room_for[1]

@@ -9,14 +9,15 @@ kept for the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from prompt_sidecar.errors import InvalidRequest, RevisionUnknown, TooLarge
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
+from prompt_sidecar.guard.masking import Before, Done, Masked, Masker, Noted, Progress
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
@@ -32,7 +33,7 @@ from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
 from prompt_sidecar.trim.revision import Revision, run_digest, unseal
 from prompt_sidecar.turn.memory import Memory
-from prompt_sidecar.turn.received import Draft, Read, Reading, read
+from prompt_sidecar.turn.received import Draft, Guarded, Read, Reading, Sighting, read
 
 _SPACE: Final = b" \t\r\n"
 
@@ -52,6 +53,22 @@ class Opened:
     format: Format
     """The variant that the body is in."""
     body: Split
+    """Masked: nothing behind the guard sees more than this."""
+    sent: Split
+    """As the agent sent it, for edits of that and for the comparison with the next prompt; `body` itself where nothing
+    is masked."""
+    masks: bool
+    """Whether the guard masks the run's prompts."""
+    unmasked: Mapping[int, bytes]
+    """Identities of messages as they were sent, by index, where the revision is of a history that was not masked."""
+    originals: Mapping[int, bytes]
+    """Messages in which the guard has broken imitations, by index, as they were before."""
+    sightings: Sequence[Sighting]
+    """What the guard's rules found in what is new."""
+    guarded: Guarded | None
+    """What the guard has done, for a retry; None: there is none."""
+    recorded: int
+    """Messages that the history had before the prompt's first call: a retry may find more."""
     reads: list[Read]
     """Its messages; their texts are forgotten as records are made of them."""
     memory: Memory
@@ -124,6 +141,8 @@ class Pass:
     """Takes what was read when the call has to end."""
     draft: Draft | None
     """What an earlier call has read of the prompt."""
+    masker: Masker | None = None
+    """The guard; None: nothing is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +160,7 @@ class Opener:
             InvalidRequest: the body is not of the format's shape, or another field is wrong.
             TooLarge: it has too many messages, or too many new items.
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
+            GuardRefused: it holds what must not leave and cannot be masked.
         """
         named = FORMATS[call.format]
         if named.single:
@@ -150,9 +170,9 @@ class Opener:
         model = call.model or _string_member(body, "model")
         variant = _variant(call, named, body, model, into, policy.reasoning_binding)
         if len(into.ledger) and variant is not into.format:
-            ours = into.own.recognised()
+            ours = into.own
             into = memory.fresh()
-            into.own.recognise(ours)
+            into.own.take_over(ours)
             body = self._split(call, named, into)
         if len(body) > self.limits.run_messages:
             raise TooLarge(
@@ -160,17 +180,32 @@ class Opener:
                 field=named.messages_path,
                 bound="limits.run_messages",
             )
+        sent = body
+        guarded, kept = self._guarded(sent, into, variant, by)
+        body = guarded.split
         provider_edits = edits_of_provider(body)
         encoding, exact = encoding_for(model)
-        reading = Reading(by.counting(encoding), by.check, by.keep, by.draft)
+        reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, kept)
         reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
         check_annotations(call, len(body))
         limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
         asked = not len(into.ledger) or variant.reasoning is ReasoningRule.BOUND
+        revision = self.revision(call.revision or call.base_revision, into) if asked else None
+        masks = by.masker is not None and by.masker.masks
+        sightings = kept.sightings if kept is not None else None
+        if sightings is None:
+            sightings = sighted(guarded.noted, reads)
         return Opened(
             call=call,
             format=variant,
             body=body,
+            sent=sent,
+            masks=masks,
+            unmasked=_unmasked(sent, body, variant) if masks and revision is not None and not revision.rules else {},
+            originals=guarded.originals,
+            sightings=sightings,
+            guarded=replace(kept, sightings=sightings) if kept is not None else None,
+            recorded=kept.recorded if kept is not None else len(into.ledger),
             reads=reads,
             memory=into,
             continues=into is memory,
@@ -181,7 +216,7 @@ class Opener:
             exact=exact,
             limit=limit,
             reserve=reserve,
-            revision=self._revision(call.revision or call.base_revision, into) if asked else None,
+            revision=revision,
         )
 
     def _open_single(self, call: TrimCall, format_: Format, memory: Memory, policy: Policy, by: Pass) -> Opened:
@@ -192,18 +227,29 @@ class Opener:
             )
         raw = call.body
         first, last = len(raw) - len(raw.lstrip(_SPACE)), len(raw.rstrip(_SPACE))
-        body = Split(raw, [first], [max(first, last)], {}, is_object=False)
-        check_annotations(call, len(body))
+        sent = Split(raw, [first], [max(first, last)], {}, is_object=False)
+        check_annotations(call, len(sent))
+        fresh = memory.fresh()
+        guarded = self._masked(sent, fresh, format_, by)
+        body = guarded.split
         limit, reserve = limit_of(call, body, format_, call.model, self.limits.default_window)
         encoding, exact = encoding_for(call.model)
         message = format_.read(body.message(0), FIELD)
         weight = weigh([message], by.counting(encoding))[0]
+        reads = [Read(message.identity, weight.total, message.role, message, weight)]
         return Opened(
             call=call,
             format=format_,
             body=body,
-            reads=[Read(message.identity, weight.total, message.role, message, weight)],
-            memory=memory.fresh(),
+            sent=sent,
+            masks=by.masker is not None and by.masker.masks,
+            unmasked={},
+            originals=guarded.originals,
+            sightings=sighted(guarded.noted, reads),
+            guarded=None,
+            recorded=0,
+            reads=reads,
+            memory=fresh,
             continues=False,
             policy=policy,
             provider_edits=(),
@@ -215,7 +261,49 @@ class Opener:
             revision=None,
         )
 
-    def _revision(self, sealed: bytes, memory: Memory) -> Revision | None:
+    def was_masked(self, call: TrimCall, memory: Memory) -> bool:
+        """Whether the run's prompts were masked elsewhere, as the revision says that was sent."""
+        revision = self.revision(call.revision, memory) if call.revision else None
+        return revision is not None and bool(revision.rules)
+
+    def _guarded(self, sent: Split, memory: Memory, format_: Format, by: Pass) -> tuple[Masked, Guarded | None]:
+        """What the guard makes of what was sent, and what a retry of the call is to go on from."""
+        if by.masker is None:
+            return Masked(sent), None
+        kept = by.draft.guarded if by.draft is not None else None
+
+        def so_far() -> Guarded | None:
+            progress = by.masker.progress if by.masker is not None else None
+            if progress is None:
+                return None
+            return kept if kept is not None and kept.progress is progress else Guarded(progress, len(memory.ledger))
+
+        try:
+            masked = self._masked(sent, memory, format_, by, kept.progress if kept is not None else None)
+        except (DeadlinePassed, CallCancelled):
+            by.keep(Draft(format_.name, sent, [], so_far()))
+            raise
+        return masked, so_far()
+
+    @staticmethod
+    def _masked(sent: Split, memory: Memory, format_: Format, by: Pass, done: Progress | None = None) -> Masked:
+        """What the guard makes of what was sent, and what it found; `done`: what an earlier call has done of that."""
+        if by.masker is None:
+            return Masked(sent)
+        received = memory.received
+
+        def stands(raw: bytes) -> bool:
+            identity = format_.read(raw, "history").identity
+            return any(
+                record.identity == identity
+                or (record.touched > 0 and identity in memory.rendered.known_forms(index, format_))
+                for index, record in enumerate(memory.ledger.records)
+            )
+
+        before = Before(received.sent, received.split) if received is not None else None
+        return by.masker.mask(sent, before, format_, by.check, stands, done)
+
+    def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
         """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
         revision = unseal(self.key, sealed) if sealed else None
         return revision if revision is not None and revision.run == run_digest(memory.recorder.of_run) else None
@@ -228,7 +316,7 @@ class Opener:
                 split(call.body, None, format_.messages_field) if format_.is_json else join_slices(call.messages or ())
             )
             return continued(before, kept, new, is_json=format_.is_json)
-        known = received.split if received is not None else None
+        known = received.sent if received is not None else None
         if format_.is_json:
             return split(call.body, known, format_.messages_field, text=format_.text_message)
         if not call.messages:
@@ -239,7 +327,7 @@ class Opener:
 
     def _base(self, sealed: bytes, memory: Memory) -> tuple[Split, int]:
         """The last prompt, and how many of its messages make up the history that a revision stands for."""
-        revision = self._revision(sealed, memory)
+        revision = self.revision(sealed, memory)
         records = memory.ledger.records
         received = memory.received
         if (
@@ -253,11 +341,36 @@ class Opener:
             while kept and received.rows[kept - 1].next > revision.length:
                 kept -= 1
             if kept and received.rows[kept - 1].next == revision.length:
-                return received.split, kept
+                return received.sent, kept
         raise RevisionUnknown(
             "base_revision is not a revision of this run that this process knows; send the whole history",
             field="base_revision",
         )
+
+
+def _unmasked(sent: Split, body: Split, format_: Format) -> Mapping[int, bytes]:
+    """Identities of the masked messages as they were sent."""
+    if sent is body:
+        return {}
+    return {
+        index: format_.read(sent.message(index), "history").identity
+        for index in range(len(sent))
+        if sent.message(index) != body.message(index)
+    }
+
+
+def sighted(noted: Sequence[Noted], reads: Sequence[Read]) -> Sequence[Sighting]:
+    """What was found, by the item that it is in."""
+    counts: dict[tuple[int, str, int, str, Done], int] = {}
+    for each in noted:
+        message = reads[each.message].message if each.message >= 0 else None
+        items = message.items if message is not None else ()
+        inside = [
+            (len(item.path), number) for number, item in enumerate(items) if item.path == each.path[: len(item.path)]
+        ]
+        where = each.message, each.member, max(inside, default=(0, -1))[1], each.rule, each.action
+        counts[where] = counts.get(where, 0) + each.count
+    return [Sighting(*where, count) for where, count in counts.items()]
 
 
 def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tuple[Inputs, Room]:
@@ -270,7 +383,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         count: counts tokens.
     """
     format_, policy = opened.format, opened.policy
-    room = opened.memory.room(opened.encoding, limit, policy, count)
+    room = opened.memory.room(opened.encoding, limit, policy, count, opened.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
     inputs = Inputs(
         policy,

@@ -16,12 +16,15 @@ from prompt_sidecar.facts.trim_calls import OwnText, StashEntry
 from prompt_sidecar.prompt.format import Format, Stands
 from prompt_sidecar.prompt.jsontext import digest
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.ids import sealed
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.turn.frame import OwnTexts
 
 OWN_TEXTS_REMEMBERED: Final = 4_096
 """Texts of ours that a run recognises when they come back; past it the oldest pass as ordinary text."""
 
+_DIRECTIVES: Final = (*filter(None, own_text.ALL_DIRECTIVES), own_text.MASKS)
+"""All that is written as directives."""
 _KNOWN_BYTES: Final = 150
 """What a digest takes in a dict or a set, with its own bytes."""
 
@@ -64,9 +67,12 @@ class OwnState:
     _known: dict[bytes, bytes] = field(default_factory=dict)
     """Digests of texts that we wrote, oldest first, with the identity of the message that each is, if it is one."""
     _identities: set[bytes] = field(default_factory=set)
+    _sealed: frozenset[bytes] = frozenset()
+    """Keyed digests of texts and messages of ours that another process wrote, as a revision has them."""
+    _key: bytes = b""
 
     def __post_init__(self) -> None:
-        for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES):
+        for text in _DIRECTIVES:
             self._known[digest(text.encode())] = b""
 
     def choose(self, directives: str) -> None:
@@ -126,7 +132,8 @@ class OwnState:
                 line.entry.stash_id: self._lines.get(line.entry.stash_id) or (line, _entry(line)) for line in lines
             }
             self.entries = [entry for _, entry in self._lines.values()]
-        self.texts = OwnTexts(self._directives if recall else "", dropped, registry)
+        directives = self._directives if recall else own_text.without_recall(self._directives)
+        self.texts = OwnTexts(directives, dropped, registry)
         self._standing_tokens = self.texts.tokens(count)
 
     def tail(self, note: str, count: Callable[[str], int]) -> None:
@@ -138,21 +145,30 @@ class OwnState:
 
     def is_own(self, identity: bytes) -> bool:
         """Whether a message is one of ours."""
-        return identity in self._identities
+        return identity in self._identities or self._is_sealed(identity)
 
     def is_own_text(self, text: str) -> bool:
         """Whether a text is one of ours."""
-        return digest(text.encode()) in self._known
+        of_text = digest(text.encode())
+        return of_text in self._known or self._is_sealed(of_text)
+
+    def _is_sealed(self, identity: bytes) -> bool:
+        return bool(self._sealed) and sealed(self._key, identity) in self._sealed
+
+    def recognise_sealed(self, of_run: bytes, digests: Iterable[bytes]) -> None:
+        """Take what `identities` gave another process for messages or texts of ours; `of_run` is the run's key."""
+        self._key, self._sealed = of_run, frozenset(digests)
+
+    def take_over(self, other: OwnState) -> None:
+        """Recognise what another state recognises."""
+        self.recognise([*other._known, *other._identities])
+        self._key, self._sealed = other._key, other._sealed
 
     def recognise(self, identities: Iterable[bytes]) -> None:
         """Take these for messages or digests of texts of ours."""
         for identity in identities:
             self._identities.add(identity)
             self._known.setdefault(identity, b"")
-
-    def recognised(self) -> list[bytes]:
-        """Digests of all texts of ours that are recognised, and identities of the messages that they were."""
-        return [*self._known, *self._identities]
 
     def remember(self, format_: Format, written: Sequence[OwnText]) -> int:
         """Recognise what was written when the agent sends it back; returns how many older texts give way to it."""
@@ -172,10 +188,13 @@ class OwnState:
             forgotten += 1
         return forgotten
 
-    def identities(self) -> list[bytes]:
-        """What of the present texts a later process should recognise."""
+    def identities(self, of_run: bytes) -> list[bytes]:
+        """What of the present texts a later process should recognise, as digests with the run's key.
+
+        Lists quote what calls and results hold, so without a key a short text in them could be found by trying.
+        """
         texts = (self.texts.dropped, self.texts.registry, self.texts.note)
-        return [known for text in texts if text and (known := self._known.get(digest(text.encode())))]
+        return [sealed(of_run, known) for text in texts if text and (known := self._known.get(digest(text.encode())))]
 
 
 def _entry(line: own_text.RegistryLine) -> StashEntry:
@@ -188,4 +207,4 @@ def directive_identities(format_: Format) -> list[bytes]:
     message = format_.placement.message
     if message is None or format_.placement.directives is Stands.OUTSIDE:
         return []
-    return [format_.read(message(text), "own").identity for text in (own_text.DIRECTIVES, own_text.SHORT_DIRECTIVES)]
+    return [format_.read(message(text), "own").identity for text in _DIRECTIVES]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, TooLarge
+from prompt_sidecar.guard.masking import Done, Progress
 from prompt_sidecar.prompt.body import Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Message, Role
@@ -38,6 +39,19 @@ class Read(NamedTuple):
     weight: Weight | None = None
     opaque: int = 0
     """Of its tokens, those of encrypted text."""
+
+
+class Sighting(NamedTuple):
+    """What a rule found in one item of a prompt; never the text."""
+
+    message: int
+    """Index among those sent; -1: in a member of the body."""
+    member: str
+    item: int
+    """-1: in no item."""
+    rule: str
+    action: Done
+    times: int
 
 
 class Row(NamedTuple):
@@ -67,16 +81,26 @@ class Received:
     """A prompt as it was sent, and what each message of it is in the run's history."""
 
     split: Split
+    """Masked."""
     reads: Sequence[Read]
     rows: Sequence[Row]
+    sent: Split
+    """As the agent sent it, which the next prompt is compared with; `split` itself where nothing is masked."""
 
     @classmethod
-    def of(cls, split: Split, reads: Sequence[Read], rows: Sequence[Row]) -> Received:
+    def of(cls, split: Split, sent: Split, reads: Sequence[Read], rows: Sequence[Row]) -> Received:
         """The prompt up to the message that the last row is of, as if the others had not been sent."""
         length = len(rows)
         if length < len(reads):
+            masked = split is not sent
             split = replace(split, starts=split.starts[:length], ends=split.ends[:length])
-        return cls(split, reads[:length], rows)
+            sent = replace(sent, starts=sent.starts[:length], ends=sent.ends[:length]) if masked else split
+        return cls(split, reads[:length], rows, sent)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the bodies take."""
+        return len(self.split.raw) + (len(self.sent.raw) if self.sent is not self.split else 0)
 
 
 def forget_texts(reads: list[Read], first: int, last: int) -> None:
@@ -94,6 +118,17 @@ TOGETHER_BYTES: Final = 262_144
 """Bytes of them, likewise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What the guard has done of a prompt of which a draft is kept."""
+
+    progress: Progress
+    recorded: int
+    """Messages that the run's history had before the prompt's first call."""
+    sightings: Sequence[Sighting] | None = None
+    """What was found, once the prompt is opened: its texts are forgotten as records are made of them."""
+
+
 @dataclass(slots=True)
 class Draft:
     """A prompt of which a call has read the beginning, and no more, before it had to end."""
@@ -102,11 +137,15 @@ class Draft:
     split: Split
     reads: list[Read]
     """The messages from the first on, with all that records are made from."""
+    guarded: Guarded | None = None
+    """What the guard has done before; None: there is none."""
 
     @property
     def worth_keeping(self) -> bool:
-        """Whether it holds more than is read in some hundredths of a second."""
+        """Whether it holds more than is read in some hundredths of a second, or findings that were not reported."""
         first, last = self.split.same, len(self.reads)
+        if self.guarded is not None and (self.guarded.sightings or self.guarded.progress.worth_keeping):
+            return True
         if first >= last:
             return False
         return last - first >= TOGETHER or self.split.ends[last - 1] - self.split.starts[first] >= TOGETHER_BYTES
@@ -114,7 +153,7 @@ class Draft:
     @property
     def bytes(self) -> int:
         """What it keeps, about: the body, and the texts decoded from it."""
-        return 2 * len(self.split.raw)
+        return 2 * len(self.split.raw) + (self.guarded.progress.bytes if self.guarded is not None else 0)
 
     def counted(self, first: int) -> list[Read]:
         """What was read from the message at `first` on, up to the first one that was not counted."""
@@ -140,6 +179,8 @@ class Reading:
     keep: Callable[[Draft], None]
     """Takes what was read when the call has to end."""
     draft: Draft | None = None
+    guarded: Guarded | None = None
+    """What the guard has done; kept with what was read."""
 
 
 def read(split: Split, before: Received | None, format_: Format, reading: Reading, *, most_items: int) -> list[Read]:
@@ -193,7 +234,7 @@ def read(split: Split, before: Received | None, format_: Format, reading: Readin
         settle()
     except (DeadlinePassed, CallCancelled):
         decoded = [Read(message.identity, 0, message.role, message) for message in new]  # and not counted
-        reading.keep(Draft(format_.name, split, done + decoded))
+        reading.keep(Draft(format_.name, split, done + decoded, reading.guarded))
         raise
     return done
 

@@ -20,13 +20,14 @@ from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
 from prompt_sidecar.tokens.weigh import Weight
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import Entry, Feedback, Record
-from prompt_sidecar.trim.ids import mint
+from prompt_sidecar.trim.ids import mint, sealed
 from prompt_sidecar.trim.names import names_used
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.repeated_calls import RepeatedCalls
 
 CALL_ID_CHARACTERS: Final = 256
 """Characters of a call id that search finds an item by; providers' ids have up to 64."""
+_FIRST: Final = b"chain"
 _RECORDED: Final = frozenset(
     {ItemKind.TEXT, ItemKind.SNAPSHOT, ItemKind.ARGUMENTS, ItemKind.RESULT, ItemKind.REASONING}
 )
@@ -48,6 +49,10 @@ class Said:
     pinned: bool = False
     annotation: Annotation | None = None
 
+    def keeps(self, tool: str) -> bool:
+        """Whether results of a tool are never trimmed."""
+        return tool in self.policy.never_trim_tools
+
     def feedback(self, text: str) -> Feedback | None:
         """What a user's text is as feedback: by the agent's word, else by how it begins."""
         if self.annotation is not None:
@@ -60,11 +65,14 @@ class Came(NamedTuple):
 
     message: Message
     weight: Weight
-    bytes: int
+    size: int
+    """Bytes."""
     place: int
     """In the history."""
     iteration: int
     """The one that it belongs to."""
+    unmasked: bytes = b""
+    """Its identity as it was sent, where its ids were made before it was masked."""
 
 
 @dataclass(slots=True)
@@ -78,6 +86,10 @@ class Recorder:
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each call id the tool's name and the start of its arguments, of the newest call: for results that answer no
     open one."""
+    ids: dict[tuple[int, int, bytes], str] = field(default_factory=dict)
+    """Ids of items that were made before their message was masked, by place, item and the message's identity."""
+    ids_of_revision: dict[tuple[int, int], str] = field(default_factory=dict)
+    """The same as a revision has them, by place and item."""
     repeated: RepeatedCalls = field(default_factory=lambda: RepeatedCalls(is_own_tool))
 
     def record(self, came: Came, before: bytes, said: Said) -> tuple[Record, list[tuple[HistoryItem, Item]]]:
@@ -90,11 +102,11 @@ class Recorder:
         entries: list[Entry] = []
         items: list[tuple[HistoryItem, Item]] = []
         for number, item in enumerate(message.items):
-            entry, ours = self._entry(came, item, number)
+            entry, ours = self._entry(came, item, number, said)
             if role is Role.USER and item.kind is ItemKind.TEXT and not item.fixed:
                 entry.feedback = said.feedback(item.text)
                 entry.annotated = said.annotation is not None
-                if said.annotation is Annotation.SNAPSHOT:
+                if said.annotation is Annotation.SNAPSHOT or said.policy.is_reminder(item.text):
                     entry.kind = ItemKind.SNAPSHOT
             entries.append(entry)
             blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
@@ -104,12 +116,13 @@ class Recorder:
         made = Record(
             role=role,
             identity=identity,
-            chain=digest(before + identity),
+            chain=self.chain(before, identity),
             entries=tuple(entries),
             full_tokens=weight.total,
             tokens=weight.total,
             group=-1,
             pinned=said.pinned or message.untouchable,
+            kept=any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
             calls=message.calls,
             answers=message.answers,
             media=message.media,
@@ -120,8 +133,16 @@ class Recorder:
         )
         return made, items
 
-    def _entry(self, came: Came, item: Item, number: int) -> tuple[Entry, Recognised | None]:
-        index, tokens, whole = came.place, came.weight.items[number], came.bytes
+    def chain(self, before: bytes, identity: bytes) -> bytes:
+        """The digest of a history that ends with a message; `before` is that of what precedes it, or empty.
+
+        It begins with a keyed digest, as revisions hold it: without the run's key nobody can tell by trying what a
+        short text in the history is.
+        """
+        return digest((before or sealed(self.of_run, _FIRST)) + identity)
+
+    def _entry(self, came: Came, item: Item, number: int, said: Said) -> tuple[Entry, Recognised | None]:
+        index, tokens, whole = came.place, came.weight.items[number], came.size
         call = item.call_id
         ours = None
         if item.kind is ItemKind.ARGUMENTS:
@@ -147,18 +168,29 @@ class Recorder:
             size,
             tokens,
             tokens,
-            ours.stash_id if recalled and ours is not None else mint(self.of_run, index, number, came.message.identity),
+            ours.stash_id if recalled and ours is not None else self._id(came, number),
             tool=tool,
             arguments=arguments,
             result=item.result,
             # An original that is raw JSON is as long as it is spelled: at most as the message that it stands in.
             holdable=(whole if item.raw_json else size) <= self.hold_bytes,
             recalled=recalled,
-            fixed=item.fixed,
+            fixed=item.fixed or (item.result >= 0 and said.keeps(tool)),
             advertised=item.kind is not ItemKind.REASONING,
             opaque=item.opaque,
         )
         return entry, ours
+
+    def _id(self, came: Came, number: int) -> str:
+        """An item's id: that of earlier prompts, if its message was masked only since."""
+        place, identity = came.place, came.message.identity
+        known = self.ids.get((place, number, identity)) or self.ids_of_revision.get((place, number))
+        if known is None and came.unmasked:
+            known = mint(self.of_run, place, number, came.unmasked)
+        if known is None:
+            return mint(self.of_run, place, number, identity)
+        self.ids[place, number, identity] = known
+        return known
 
 
 def is_own_tool(name: str) -> bool:

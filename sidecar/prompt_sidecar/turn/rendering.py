@@ -144,6 +144,13 @@ class Sources:
             return text, text
         return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
 
+    def whole(self, entry: Entry) -> tuple[Item, bytes]:
+        """An item and the UTF-8 of its text, as the message in the prompt has it."""
+        _, message, _ = self.source(entry.message)
+        item = _items_of(self._ledger.records[entry.message], message)[entry.item]
+        assert item is not None, "only reasoning is ever absent"
+        return item, item.text.encode()
+
     def shown(self, entry: Entry) -> str:
         """What the prompt shows of an item, as it is decided now."""
         if self._sent(entry.message) is None and self._rendered.slices[entry.message] is None:

@@ -80,10 +80,11 @@ def trim_slice(opened: Opened, inputs: Inputs) -> TrimAnswer:
             after -= saved
         before += 0 if leading else read.tokens
     base = pointer_base(split, format_)
+    sent = opened.sent
     edits = [
         Edit(EditOperation.REPLACE, f"{base}{index}", part)
         for index, part in enumerate(parts)
-        if part != split.message(index)
+        if part != sent.message(index)
     ]
     trims: list[Trim] = [trim for trim in memory.listed.trims if trim.message_index in shown]
     fits = after <= inputs.limit

@@ -17,13 +17,15 @@ from typing import Final, Protocol
 
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.trim_calls import News, Trim
+from prompt_sidecar.guard import masks
 from prompt_sidecar.prompt.body import equal_slice
 from prompt_sidecar.prompt.format import ReasoningRule, Stands
-from prompt_sidecar.prompt.items import ItemKind, Role
+from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.tokens.weigh import weigh
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.entries import Record
+from prompt_sidecar.trim.elide import Kept, refitted
+from prompt_sidecar.trim.entries import Entry, Record
 from prompt_sidecar.trim.ledger import weighed
 from prompt_sidecar.trim.policy import NotePlace
 from prompt_sidecar.trim.repeated_calls import Repetition
@@ -123,6 +125,8 @@ class _Turn:
         self._brought = memory.brought
         self._rows: list[Row] = []
         self._sent = Sent(opened.body, opened.reads, memory.sent_at)
+        if work.revision is not None:
+            memory.recorder.ids_of_revision = {(place, item): stash_id for place, item, stash_id in work.revision.ids}
         self._sources = Sources(memory.ledger, memory.rendered, self._sent, opened.format)
         memory.format = opened.format
 
@@ -260,7 +264,7 @@ class _Turn:
                 if last - first_new > TOGETHER:  # a prompt that brings a few messages is taken whole or not at all
                     work.check()
         finally:
-            memory.received = Received.of(self._body, reads, self._rows)
+            memory.received = Received.of(self._body, self._opened.sent, reads, self._rows)
         evaluation.run()
         memory.ledger.stale = -1
         memory.system = []
@@ -304,11 +308,11 @@ class _Turn:
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
                 self._brought.repetitions += repeated
-                came = Came(message, weight, len(raw), place, now)
+                came = Came(message, weight, len(raw), place, now, self._unmasked(index, place))
                 record, items = memory.recorder.record(came, chain, said)
                 self._brought.news.record(record, now)
                 pending.append(record)
-                recorded += [(of_history, self._format.original(raw, item)) for of_history, item in items]
+                recorded += self._originals(index, raw, message, items)
                 if len(recorded) >= RECORD_AT_ONCE:
                     self._store.record(recorded)
                     recorded = []
@@ -322,6 +326,21 @@ class _Turn:
             self._store.record(recorded)
         forget_texts(self._reads, first, last)
         return pending
+
+    def _originals(
+        self, index: int, raw: bytes, message: Message, items: Sequence[tuple[HistoryItem, Item]]
+    ) -> list[tuple[HistoryItem, bytes]]:
+        """The items of a message for the history, each with its original: without what the guard has broken in it."""
+        whole = self._opened.originals.get(index)
+        if whole is None:
+            return [(of_history, self._format.original(raw, item)) for of_history, item in items]
+        alike = dict(zip(message.items, self._format.read(whole, "history", identify=False).items, strict=True))
+        return [(of_history, self._format.original(whole, alike[item])) for of_history, item in items]
+
+    def _unmasked(self, index: int, place: int) -> bytes:
+        """A message's identity before it was masked, if the revision's decisions were made then; else empty."""
+        revision = self._work.revision
+        return self._opened.unmasked.get(index, b"") if revision is not None and place < revision.length else b""
 
     def _count_each(self, texts: Sequence[str]) -> Sequence[int]:
         return [self._count(text) for text in texts]
@@ -362,7 +381,10 @@ class _Turn:
         sealed = self._work.revision if not len(ledger) else None
         applied: bool | None = None
         if sealed is not None:
-            fits = 0 < sealed.length <= len(pending) and pending[sealed.length - 1].chain == sealed.chain
+            fits = 0 < sealed.length <= len(pending) and sealed.chain in (
+                pending[sealed.length - 1].chain,
+                self._chain_unmasked(pending[: sealed.length]),
+            )
             if not fits or not sealed.state:
                 applied, sealed = False, None
         # An evaluation must not see what comes after it, though all that is pending was observed before.
@@ -371,22 +393,80 @@ class _Turn:
             if again.message < len(ledger):
                 break
             repeated.setdefault(again.message, []).append(again)
+        own = self._memory.own.tokens or self._count(self._work.room.directives)
         for record in pending:
             waiting = sealed is not None and not applied
             # Not again what an earlier call evaluated and returned: the model answered that prompt, so a limit that
             # has come down since may change it only together with what the model said.
             if record.role is Role.ASSISTANT and len(ledger) > ledger.evaluated and not waiting:
                 evaluation.run()
-            ledger.append(record)
+            if waiting or not self._begins(record):
+                ledger.append(record)
+            else:
+                self._append_group(record, own)
             for again in reversed(repeated.get(len(ledger) - 1, ())):
                 ledger.repeated += [(ledger.records[at].entries[item], again.iteration) for at, item in again.older]
             if waiting and sealed is not None and len(ledger) == sealed.length:
-                applied = apply_state(ledger, sealed.state)
-                memory.own.choose(DIRECTIVES[sealed.directives])
+                masked_since = bool(self._opened.unmasked)
+                applied = apply_state(ledger, sealed.state, self._refitted if masked_since else None)
+                if masked_since and applied:
+                    self._weigh_masked()
+                memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.masks))
                 memory.sealed_batches = ledger.batches
                 if applied:
                     self._brought.news.since = ledger.iteration  # what it brings was decided, and reported, elsewhere
         return applied
+
+    def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
+        """The chain digest of a history as it was sent, masked or not."""
+        recorder, unmasked, sent_at = self._memory.recorder, self._opened.unmasked, self._memory.sent_at
+        chain = b""
+        for place, record in enumerate(records if unmasked else ()):
+            chain = recorder.chain(chain, unmasked.get(sent_at[place], record.identity))
+        return chain
+
+    def _refitted(self, entry: Entry, kept: Kept) -> Kept | None:
+        """What an elision keeps of a text that may have been masked since."""
+        if self._memory.sent_at[entry.message] not in self._opened.unmasked:
+            return kept
+        _, text = self._sources.whole(entry)
+        return refitted(text, kept, masks.OPENING.encode(), masks.CLOSING.encode())
+
+    def _weigh_masked(self) -> None:
+        """Count what is shown of trimmed items whose messages were masked since."""
+        ledger = self._ledger
+        for index, record in enumerate(ledger.records):
+            if record.dropped or self._memory.sent_at[index] not in self._opened.unmasked:
+                continue
+            for entry in record.entries:
+                if entry.action is None or entry.reason is None or entry.kind is ItemKind.REASONING:
+                    continue
+                was = entry.decided, entry.first, entry.earlier
+                ledger.set_entry(entry, entry.action, entry.kept, self._count(self._sources.shown(entry)), entry.reason)
+                entry.decided, entry.first, entry.earlier = was
+
+    def _begins(self, record: Record) -> bool:
+        """Whether a record, the next one, begins a group."""
+        records = self._ledger.records
+        return record.role is Role.ASSISTANT and not (records and records[-1].role is Role.ASSISTANT)
+
+    def _append_group(self, record: Record, own: int) -> None:
+        """Append a record that begins a group, and sum up what the prompt that it answers took.
+
+        Args:
+            record: the record.
+            own: tokens of our own text in that prompt.
+        """
+        ledger, inputs = self._ledger, self._work.inputs
+        asked = inputs.overhead + own + ledger.weight(inputs.opaque_factor)
+        ledger.append(record)
+        group = ledger.groups[-1]
+        group.asked = asked
+        if len(ledger.groups) > 1:
+            last = ledger.groups[-2]
+            said = ledger.records[last.start : group.start]
+            group.asked += last.asked
+            group.said = last.said + sum(each.full_tokens for each in said if each.role is Role.ASSISTANT)
 
     # -- stash and render --------------------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from prompt_sidecar.facts.figures import HistoryFigures, RunFigures, StashFigures
+from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.recall.holding import Cause, StashFigures
 from prompt_sidecar.server.conversion.runs import run_figures
 from prompt_sidecar.v1 import run_pb2, task_pb2
 
@@ -21,7 +22,7 @@ FIGURES = RunFigures(
     tokens_sent_total=1 << 40,
     tokens_returned_total=1 << 39,
     trimmed_items=8,
-    stash=StashFigures(entries=1, held_bytes=2, original_bytes=3, expired=4, evicted=5, retrievals={}),
+    stash=StashFigures(1, 2, 3, lost={Cause.EXPIRED: 4, Cause.RUN_BUDGET: 2, Cause.TOTAL_BUDGET: 3}, retrievals={}),
     history=HistoryFigures(1, 2, 1 << 40, 1 << 41, 5, 6, 7, 8),
     unfinished_tasks=[TaskItem(1, "find the fault")],
 )

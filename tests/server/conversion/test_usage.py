@@ -101,5 +101,14 @@ def test_an_answer_becomes_a_response() -> None:
 def test_every_word_of_the_core_has_one_on_the_wire(kind: Any) -> None:
     """No outcome is without a name on the wire."""
     fields = {UsageOutcome: "outcome", Calibrated: "calibrated", CacheUse: "cache"}
+    wire = {UsageOutcome: "outcome", Calibrated: "calibration_use", CacheUse: "cache_use"}
+    seen = set()
     for value in kind:
-        usage_response(UsageAnswer(**({"outcome": UsageOutcome.RECORDED} | {fields[kind]: value})))
+        told = usage_response(UsageAnswer(**({"outcome": UsageOutcome.RECORDED} | {fields[kind]: value})))
+        number = getattr(told, wire[kind])
+        type_ = told.DESCRIPTOR.fields_by_name[wire[kind]].enum_type
+        assert type_ is not None
+        name = type_.values_by_number[number].name
+        assert name.endswith(("_UNSPECIFIED", f"_{value.name}"))
+        seen.add(number)
+    assert len(kind) == len(seen)

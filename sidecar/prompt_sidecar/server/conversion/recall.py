@@ -17,16 +17,8 @@ from prompt_sidecar.recall.found import (
 )
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.selection import ByteRange, LineRange, PatternMatch, Selection
-from prompt_sidecar.server.conversion.fields import (
-    MOST_TOOLS,
-    check_count,
-    check_name,
-    check_names,
-    check_number,
-    checked_run_id,
-    enum_name,
-    enum_numbers,
-)
+from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.serving.checks import MOST_TOOLS, check_count, check_name, check_names, check_number, checked_run_id
 from prompt_sidecar.trim.own_text import plain_name
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, search_pb2, trim_pb2
 

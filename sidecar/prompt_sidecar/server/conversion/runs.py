@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.usage_calls import UsageFigures
 from prompt_sidecar.server.conversion.tasks import task_items
-from prompt_sidecar.server.conversion.trim import cache_figures, history_size, token_figures
+from prompt_sidecar.server.conversion.trim import cache_figures, ceiling_use, history_size, token_figures
 from prompt_sidecar.v1 import run_pb2, usage_pb2
 
 
@@ -42,6 +42,9 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
         repeated_calls=figures.repeated.calls,
         repeated_tokens=figures.repeated.tokens,
         usage=_usage(figures.usage),
+        ceilings=map(ceiling_use, figures.ceilings),
+        cost=figures.cost,
+        observed_only=figures.observed_only,
     )
 
 

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
-from prompt_sidecar.server.conversion.fields import (
-    check_number,
-    checked_request_id,
-    checked_run_id,
-    enum_name,
-    enum_numbers,
-)
+from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.serving.checks import check_number, checked_request_id, checked_run_id
 from prompt_sidecar.v1 import task_pb2
 
 _STATUS = enum_numbers(task_pb2.TaskStatus, "TASK_STATUS_", TaskStatus)

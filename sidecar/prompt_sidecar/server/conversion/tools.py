@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition, ToolOutcome
-from prompt_sidecar.server.conversion.fields import (
-    MOST_TOOLS,
-    check_names,
-    checked_request_id,
-    checked_run_id,
-    enum_name,
-    enum_numbers,
-)
+from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
 from prompt_sidecar.server.conversion.recall import retrieve_response, search_response
 from prompt_sidecar.server.conversion.tasks import task_items
+from prompt_sidecar.serving.checks import MOST_TOOLS, check_names, checked_request_id, checked_run_id
 from prompt_sidecar.v1 import task_pb2, tool_pb2, trim_pb2
 
 _OUTCOME = enum_numbers(tool_pb2.ToolOutcome, "TOOL_OUTCOME_", ToolOutcome)

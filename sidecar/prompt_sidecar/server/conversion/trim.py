@@ -20,20 +20,17 @@ from prompt_sidecar.facts.trim_calls import (
     TrimAnswer,
     TrimCall,
 )
+from prompt_sidecar.guard.ceilings import CeilingAction, CeilingKind, CeilingScope, CeilingUse
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
-from prompt_sidecar.server.conversion.fields import (
-    check_length,
-    check_number,
-    checked_run_id,
-    enum_name,
-    enum_numbers,
-)
+from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.server.conversion.guard import finding_message
 from prompt_sidecar.server.conversion.wire import lift_body, read_request
+from prompt_sidecar.serving.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.trim.own_text import plain_name
 from prompt_sidecar.trim.repeated_calls import Repetition
-from prompt_sidecar.v1 import policy_pb2, trim_pb2
+from prompt_sidecar.v1 import guard_pb2, policy_pb2, trim_pb2
 
 CLIENT_BYTES = 4 * 1024 * 1024
 """Bytes that a gRPC client receives unless it is configured otherwise."""
@@ -56,6 +53,9 @@ _OWN_PLACE = enum_numbers(trim_pb2.OwnTextPlace, "OWN_TEXT_PLACE_", OwnTextPlace
 _EDIT = enum_numbers(trim_pb2.EditOperation, "EDIT_OPERATION_", EditOperation)
 _REVISION_USE = enum_numbers(trim_pb2.RevisionUse, "REVISION_USE_", RevisionUse, RevisionUse.NONE)
 _PROVIDER_EDIT = enum_numbers(trim_pb2.ProviderEdit, "PROVIDER_EDIT_", ProviderEdit)
+_CEILING_SCOPE = enum_numbers(guard_pb2.CeilingScope, "CEILING_SCOPE_", CeilingScope)
+_CEILING_KIND = enum_numbers(guard_pb2.CeilingKind, "CEILING_KIND_", CeilingKind)
+_CEILING_ACTION = enum_numbers(guard_pb2.CeilingAction, "CEILING_ACTION_", CeilingAction)
 _SIZE_KIND = enum_numbers(trim_pb2.SizeKind, "SIZE_KIND_", SizeKind)
 
 
@@ -144,6 +144,20 @@ def rest_of_response(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
         history_size=None if answer.size is None else history_size(answer.size),
         crossed_percent=answer.crossed,
         repeated_calls=map(_repeated, answer.repeated),
+        findings=map(finding_message, answer.findings),
+        ceilings=map(ceiling_use, answer.ceilings),
+        observed_only=answer.observed_only,
+    )
+
+
+def ceiling_use(use: CeilingUse) -> guard_pb2.CeilingUse:
+    """Return the message of a ceiling and what is used of it."""
+    return guard_pb2.CeilingUse(
+        scope=_CEILING_SCOPE[use.scope],
+        kind=_CEILING_KIND[use.kind],
+        action=_CEILING_ACTION[use.action],
+        limit=use.limit,
+        used=use.used,
     )
 
 

@@ -14,13 +14,8 @@ from prompt_sidecar.facts.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
-from prompt_sidecar.server.conversion.fields import (
-    check_length,
-    check_number,
-    checked_run_id,
-    enum_name,
-    enum_numbers,
-)
+from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
+from prompt_sidecar.serving.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, MOST_CHARACTERS, MOST_TOKENS
 from prompt_sidecar.v1 import usage_pb2
 

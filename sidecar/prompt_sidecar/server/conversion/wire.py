@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.v1 import conversation_pb2, policy_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, guard_pb2, policy_pb2, trim_pb2
 
 MOST_FIELDS = 200_000
 """Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
@@ -156,7 +156,7 @@ def _varint(value: int) -> bytes:
 
 def _twin() -> tuple[type[Message], type[Message]]:
     pool = descriptor_pool.DescriptorPool()
-    for generated in (conversation_pb2, policy_pb2, trim_pb2):
+    for generated in (conversation_pb2, guard_pb2, policy_pb2, trim_pb2):
         file = descriptor_pb2.FileDescriptorProto()
         generated.DESCRIPTOR.CopyToProto(file)
         for message in file.message_type:

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from prompt_sidecar.server.logs import configure, frames
+from prompt_sidecar.serving.logs import configure, frames
 
 SECRET = "text of a prompt"
 
@@ -26,7 +26,7 @@ def test_frames_tell_types_and_places() -> None:
         _raise()
     except ValueError as error:
         told = frames(error)
-    assert told.startswith("ValueError at server/test_logs.py:")
+    assert told.startswith("ValueError at serving/test_logs.py:")
     assert "_raise, caused by KeyError at" in told
     assert SECRET not in told
 

@@ -1,4 +1,4 @@
-"""Checks that hold for a field of any request: ids, names, numbers, lists and enums.
+"""Checks that hold for a field of a request through any door: ids, names, numbers and lists.
 
 Each check raises InvalidRequest with the field's name, its value or size, and what is accepted. No message shows text
 that may belong to a prompt.
@@ -6,12 +6,9 @@ that may belong to a prompt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
-from enum import StrEnum
-from typing import Any, TypeVar
+from collections.abc import Sequence, Sized
 
 from prompt_sidecar.errors import InvalidRequest, TooLarge
-from prompt_sidecar.server.conversion.wire import WireEnum
 
 RUN_ID_BYTES = 256
 """The longest run id: four times a UUID with a prefix. Ids are kept for every run and written to logs."""
@@ -25,8 +22,6 @@ MESSAGE_BYTES = 1_048_576
 """The longest request of a method other than TrimPrompt: twice what a model can write at once, of which a tool's call
 is the longest. When parsed, two bytes can become a list element of thirty-two: 64 MiB of them took a gigabyte and five
 seconds."""
-
-Names = TypeVar("Names", bound=StrEnum)
 
 
 def check_message(raw: bytes) -> None:
@@ -88,22 +83,3 @@ def check_names(field: str, names: Sequence[str], most: int) -> None:
     check_count(field, names, most)
     for index, name in enumerate(names):
         check_name(f"{field}[{index}]", name)
-
-
-def enum_name(enum: WireEnum, value: int, prefix: str, field: str) -> str:
-    """Return the name of an enum's value in lower case and without its prefix.
-
-    Raises:
-        InvalidRequest: the value is 0 or unknown.
-    """
-    names: Mapping[int, str] = {number: name for name, number in enum.items()}
-    if value == 0 or value not in names:
-        accepted = ", ".join(name for number, name in sorted(names.items()) if number)
-        problem = "not set" if value == 0 else f"{value}, which is unknown"
-        raise InvalidRequest(f"{field} is {problem}; it may be one of {accepted}", field=field)
-    return names[value].removeprefix(prefix).lower()
-
-
-def enum_numbers(enum: WireEnum, prefix: str, names: type[Names], zero: Names | None = None) -> Mapping[Names, Any]:
-    """Return the number of each name in a protobuf enum; `zero` is the name that means UNSPECIFIED."""
-    return {name: 0 if name is zero else enum.Value(prefix + name.name) for name in names}

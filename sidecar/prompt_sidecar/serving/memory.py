@@ -19,6 +19,7 @@ import resource
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,13 @@ BASELINE_BYTES: Final = 150_000_000
 """Memory of a process before any run: 146 MB with the extra `fast`, 112 without."""
 RESERVE: Final = 1.25
 """Times that a process takes what its figures explain, at most; the bench holds it to that."""
+
+NEAR: Final = 0.9
+"""Share of the process's limit from which on originals are evicted. Budgets leave a fifth free, so it is reached only
+where they do not fit, or where much of the memory is none of theirs."""
+
+LEAST_BUDGET: Final = 16_777_216
+"""Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _CGROUPS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -72,6 +80,39 @@ def sizing(limits: Limits, container: int) -> str:
     )
 
 
+def fitted(limits: Limits, container: int) -> Limits:
+    """Return limits whose eviction budgets fit a container; `container` is 0 where it has no limit.
+
+    Both budgets shrink in the same proportion. They decide what is evicted and nothing else: pods of different sizes
+    trim the same prompt in the same way.
+    """
+    budgets = limits.stash_bytes + limits.memory_bytes
+    room = int(container / RESERVE) - BASELINE_BYTES
+    if not container or budgets <= room:
+        return limits
+    share = max(room, 0) / budgets
+    stash = min(limits.stash_bytes, max(int(limits.stash_bytes * share), LEAST_BUDGET))
+    return replace(
+        limits,
+        stash_bytes=stash,
+        run_stash_bytes=min(limits.run_stash_bytes, stash),
+        memory_bytes=min(limits.memory_bytes, max(int(limits.memory_bytes * share), LEAST_BUDGET)),
+    )
+
+
+def changed(limits: Limits, effective: Limits, container: int) -> str:
+    """Return what `fitted` changed, for the log; empty: nothing."""
+    names = ("stash_bytes", "run_stash_bytes", "memory_bytes")
+    told = [
+        f"limits.{name} is {getattr(effective, name):,} in place of {getattr(limits, name):,}"
+        for name in names
+        if getattr(effective, name) != getattr(limits, name)
+    ]
+    return (
+        f"the container may take {container:,} bytes: {', '.join(told)}; originals are evicted earlier" if told else ""
+    )
+
+
 class MemoryGate:
     """Admits prompts, and reading of large originals, while there is memory for them. Thread-safe.
 
@@ -94,6 +135,16 @@ class MemoryGate:
     def figures(self) -> ProcessMemory:
         """Return the process's memory, as the kernel reports it."""
         return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit)
+
+    def excess(self) -> int:
+        """Return by how many bytes the process passes the share of its limit from which on originals are evicted."""
+        address, resident = self._read()
+        over = 0
+        if self.limit:
+            over = resident - int(self.limit * NEAR)
+        if self._address_limit:
+            over = max(over, address - int(self._address_limit * NEAR))
+        return max(over, 0)
 
     @contextmanager
     def admit(self, raw: bytes) -> Iterator[None]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from prompt_sidecar.server import indexing
-from prompt_sidecar.server.indexing import Indexer
-from prompt_sidecar.server.pool import InFlight
+from prompt_sidecar.serving import indexing
+from prompt_sidecar.serving.indexing import Indexer
+from prompt_sidecar.serving.pool import InFlight
 from tests.server.serving import PATIENCE
 
 START = Callable[[Callable[[], int]], Indexer]

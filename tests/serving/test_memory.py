@@ -15,18 +15,26 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.tool_calls import RECALL, ToolCall, ToolOutcome
-from prompt_sidecar.server.memory import (
+from prompt_sidecar.recall.holding import Held
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.recall.stash import Stash
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.memory import (
+    BASELINE_BYTES,
     CALL_BYTES,
     COPIES,
+    LEAST_BUDGET,
     LEAST_MESSAGE,
     MESSAGE_BYTES,
+    RESERVE,
     SMALL_BYTES,
     MemoryGate,
+    changed,
     container_limit,
+    fitted,
     sizing,
 )
-from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.server.pool import Pool
+from prompt_sidecar.serving.pool import Pool
 from prompt_sidecar.v1 import retrieve_pb2
 from tests.promises.engine import CALLER
 from tests.runs.making import LIMIT, OPENAI_CHAT, Engine, body, history, send
@@ -109,6 +117,48 @@ def test_a_container_that_is_too_small_is_told() -> None:
     assert "limits.memory_bytes" in sizing(Limits(), 1_000_000_000)
     small = Limits(stash_bytes=96 << 20, run_stash_bytes=48 << 20, memory_bytes=128 << 20)
     assert "" == sizing(small, 512 << 20)
+
+
+@pytest.mark.parametrize("container", [0, 1_200_000_000, 1_000_000_000, 512 << 20, 256 << 20, 1])
+def test_budgets_follow_the_container(container: int) -> None:
+    """They shrink together until all fits, down to a least; what decides is never touched."""
+    limits = Limits()
+    found = fitted(limits, container)
+    least = int((BASELINE_BYTES + 2 * LEAST_BUDGET) * RESERVE)
+
+    assert "" == sizing(found, container) or container < least
+    assert found.run_stash_bytes <= found.stash_bytes
+    assert min(found.stash_bytes, found.memory_bytes) >= LEAST_BUDGET
+    assert limits.original_bytes == found.original_bytes
+    assert (found == limits) == (changed(limits, found, container) == "")
+    assert (found == limits) == (not container or container >= 1_200_000_000)
+
+
+def test_near_the_limit_originals_are_evicted() -> None:
+    """From nine tenths of what the process may take, as many bytes as are too many; those of idle runs first."""
+    now = iter(range(1_000))
+    stash = Stash(1 << 20, 1 << 20, 3_600, lambda: float(next(now)))
+    for run in ("idle", "busy"):
+        for number in range(10):
+            stash.put(run, "caller", f"{run}-{number}", bytes([number]) * 500, "text/plain")
+    excess = MemoryGate(100_000, taking(91_000)).excess()
+    shed = stash.shed(excess)
+
+    assert 0 == MemoryGate(100_000, taking(90_000)).excess()
+    assert 1_000 == excess
+    assert shed >= excess
+    assert Outcome.EVICTED is stash.get("idle", "idle-0")
+    assert isinstance(stash.get("busy", "busy-0"), Held)
+    assert 10_000 - shed == stash.totals().held_bytes
+    stash.shed(1 << 20)
+    assert 0 == stash.totals().held_bytes
+
+
+def test_a_small_budget_that_was_set_stays() -> None:
+    """No budget grows because the least is larger."""
+    small = Limits(stash_bytes=1 << 20, run_stash_bytes=1 << 20, memory_bytes=1 << 20)
+
+    assert small == fitted(small, 1)
 
 
 def test_a_prompt_without_room_is_refused_before_anything_is_done() -> None:

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from prompt_sidecar.server.assumed_windows import DIGITS, MOST_NAMES, AssumedWindows
+from prompt_sidecar.serving.assumed_windows import DIGITS, MOST_NAMES, AssumedWindows
 from prompt_sidecar.v1 import trim_pb2
 from tests.server.serving import PATIENCE, request, serving
 

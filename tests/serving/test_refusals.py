@@ -8,10 +8,19 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import InvalidRequest, TooLarge
-from prompt_sidecar.server.conversion.fields import MESSAGE_BYTES
-from prompt_sidecar.server.refusals import MOST_CHARACTERS, LineBudget, Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
-from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
+from prompt_sidecar.serving.checks import MESSAGE_BYTES
+from prompt_sidecar.serving.refusals import MOST_CHARACTERS, LineBudget, Refusals
+from prompt_sidecar.v1 import (
+    guard_pb2,
+    retrieve_pb2,
+    run_pb2,
+    search_pb2,
+    task_pb2,
+    tool_pb2,
+    trim_pb2,
+    usage_pb2,
+)
 from tests.promises.engine import Clock
 from tests.server.serving import PATIENCE, failure, serving
 
@@ -78,6 +87,10 @@ WRONG = {
     "UpdateTask": (task_pb2.UpdateTaskRequest(run_id="r", id=1), "status"),
     "ListTasks": (task_pb2.ListTasksRequest(run_id=""), "run_id"),
     "ListTools": (tool_pb2.ListToolsRequest(names=[SECRET]), "names"),
+    "RestoreSecrets": (
+        guard_pb2.RestoreSecretsRequest(run_id="r", calls=[guard_pb2.ToolArguments(arguments=SECRET.encode())]),
+        "calls[0].tool",
+    ),
     "CallTool": (tool_pb2.CallToolRequest(run_id="", name=SECRET, arguments_json=SECRET), "run_id"),
     "ReportUsage": (usage_pb2.ReportUsageRequest(run_id="r", input_tokens=-1), "input_tokens"),
     "GetRun": (run_pb2.GetRunRequest(run_id="r"), "run_id"),

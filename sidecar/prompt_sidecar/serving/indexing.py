@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from prompt_sidecar.server.logs import frames
-from prompt_sidecar.server.pool import InFlight
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.pool import InFlight
 
 PATIENCE_SECONDS = 0.05
 """Seconds that a slice waits for calls in flight: longer than many ordinary calls, and a server that is never idle

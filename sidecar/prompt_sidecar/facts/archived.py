@@ -1,0 +1,125 @@
+"""What is kept of a run outside the process, so that another process can go on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.task_calls import TaskItem
+from prompt_sidecar.recall.item import HistoryItem
+
+
+class Original(NamedTuple):
+    """An original, and its record in the run's history."""
+
+    stash_id: str
+    original: bytes
+    content_type: str
+    item: HistoryItem | None
+    """None for one that search does not cover, such as an image."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """A run's tasks as they stand, with the names of the changes that were made."""
+
+    version: int
+    """Grows with each change; the higher one is newer."""
+    items: Sequence[TaskItem] = ()
+    requests: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionState:
+    """The revision of a run's last answer."""
+
+    iteration: int
+    revision: bytes
+    before: int = -1
+    """The iteration of the one before it, in whose place it may come though its own is lower: an agent that goes back
+    in its history begins a branch. -1: this process has written none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one call has brought to a run."""
+
+    originals: Sequence[Original] = ()
+    revision: RevisionState | None = None
+    figures: RunFigures | None = None
+    """With times in seconds since the epoch."""
+    tasks: TaskState | None = None
+    edits: bool = False
+    """Whether the call's answer leaves out something that an earlier one had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was kept of a run that another process has seen."""
+
+    revision: bytes = b""
+    figures: RunFigures | None = None
+    """None: they cannot be read, as another version wrote them."""
+    tasks: TaskState | None = None
+    seen: bool = True
+    """Whether a prompt of it was seen, not only its tasks."""
+
+
+Everything = Callable[[], Iterator[Original]]
+"""All originals of a run that this process still has."""
+
+
+class StoreCommand(StrEnum):
+    """What the store is asked for."""
+
+    READ = "read"
+    WRITE = "write"
+    END = "end"
+
+
+class StoreReply(StrEnum):
+    """What comes of a command."""
+
+    DONE = "done"
+    OUTDATED = "outdated"
+    """A write of a run that was ended meanwhile, or that the store has no more."""
+    UNREACHABLE = "unreachable"
+    """No answer in time, or none at all."""
+    FULL = "full"
+    """The store has no memory for a write."""
+    FAILED = "failed"
+    """An answer that says something else, such as that a replica was asked to write."""
+    SKIPPED = "skipped"
+    """Not asked, as the last commands had no answer."""
+
+
+class StoreLoss(StrEnum):
+    """Why something is not in the store though it should be."""
+
+    QUEUE_FULL = "queue_full"
+    TOO_OLD = "too_old"
+    TOO_LARGE = "too_large"
+    ENDED = "ended"
+    """Its run was ended by another process."""
+    UNCERTAIN = "uncertain"
+    """The store could not be asked when the run began, and it had been ended, or begun again, when it could."""
+    UNREADABLE = "unreadable"
+    """What the store has was not written with this key for this run, or it is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTotals:
+    """Of the store, as this process sees it. Counts since the process began."""
+
+    commands: Mapping[tuple[StoreCommand, StoreReply], int] = field(default_factory=dict)
+    lost: Mapping[StoreLoss, int] = field(default_factory=dict)
+    """Originals and other values."""
+    queued_bytes: int = 0
+    """Bytes that wait to be written, before compression."""
+    queue_limit: int = 0
+    reachable: bool = True
+    bounds: Mapping[str, int] = field(default_factory=dict)
+    """Times that a bound was reached and no caller got an error, by its name."""

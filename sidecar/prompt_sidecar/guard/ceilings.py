@@ -1,0 +1,305 @@
+"""Ceilings: how much a run, or all runs of a caller, may use of input tokens, money, model calls and repeated calls.
+
+A prompt is checked with itself included, before anything of it is recorded:
+
+    used so far ──► + this prompt ──► over a limit? ──► observe: count and report
+    (see `Use`)     (its estimate)                      warn:    the note says how much is left
+                                                        refuse:  an error, and nothing has happened
+
+A prompt counts by its estimate until the agent reports what the provider counted; from then on it counts by the report.
+A prompt that the provider refused as too long costs nothing. What came of no report at all is estimated: tokens of the
+kept prefix at the price of cached ones, the rest at that of written ones, and the model's messages as its output.
+
+A repeated call is measured differently for both: of a run, how often one call with the same arguments had the same
+result; of a caller, how many calls of its runs repeated an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from prompt_sidecar.values import Kind, choice, number, required, setting, whole
+
+PER_MILLION: Final = 1_000_000
+"""Tokens that a price is for."""
+DECIMALS: Final = 12
+"""Decimals of a sum of costs: what is added and taken away again leaves nothing."""
+AS_INPUT: Final = -1.0
+"""For a price of cached or written tokens: that of plain input."""
+ANY_MODEL: Final = "*"
+"""Name of the prices of all models that no other name fits."""
+
+
+class CeilingScope(StrEnum):
+    """Whose use a ceiling bounds."""
+
+    RUN = "run"
+    CALLER = "caller"
+
+
+class CeilingKind(StrEnum):
+    """What a ceiling bounds."""
+
+    INPUT_TOKENS = "input_tokens"
+    COST = "cost"
+    MODEL_CALLS = "model_calls"
+    REPEATED_CALLS = "repeated_calls"
+
+
+class CeilingAction(StrEnum):
+    """What happens at a ceiling."""
+
+    OBSERVE = "observe"
+    WARN = "warn"
+    REFUSE = "refuse"
+
+
+_WORDS: Final[Mapping[CeilingKind, str]] = {
+    CeilingKind.INPUT_TOKENS: "input tokens",
+    CeilingKind.COST: "cost",
+    CeilingKind.MODEL_CALLS: "model calls",
+    CeilingKind.REPEATED_CALLS: "repeated calls",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingUse:
+    """A configured ceiling and how much of it is used, this prompt included."""
+
+    scope: CeilingScope
+    kind: CeilingKind
+    action: CeilingAction
+    limit: float
+    used: float
+
+    @property
+    def over(self) -> bool:
+        """Whether more is used than the limit allows."""
+        return self.used > self.limit
+
+    @property
+    def refused(self) -> bool:
+        """Whether a prompt with this use is refused."""
+        return self.over and self.action is CeilingAction.REFUSE
+
+    @property
+    def setting(self) -> str:
+        """Name of the setting that the limit is."""
+        return f"ceilings.{self.scope}_{self.kind}"
+
+    @property
+    def words(self) -> str:
+        """The use and its limit, for an error."""
+        return (
+            f"with this prompt the {self.scope} would have used {_amount(self.used)} of {_amount(self.limit)} "
+            f"{_WORDS[self.kind]}, which {self.setting} allows"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What was used: by one prompt, or by many together."""
+
+    input_tokens: int = 0
+    """As the provider counts, cached ones included."""
+    cost: float = 0.0
+    """In the currency of the configured prices."""
+    model_calls: int = 0
+    repeated_calls: int = 0
+
+    def plus(self, other: Use) -> Use:
+        """The sum of both."""
+        return Use(
+            self.input_tokens + other.input_tokens,
+            round(self.cost + other.cost, DECIMALS),
+            self.model_calls + other.model_calls,
+            self.repeated_calls + other.repeated_calls,
+        )
+
+    def minus(self, other: Use) -> Use:
+        """The difference of both."""
+        return Use(
+            self.input_tokens - other.input_tokens,
+            round(self.cost - other.cost, DECIMALS),
+            self.model_calls - other.model_calls,
+            self.repeated_calls - other.repeated_calls,
+        )
+
+    def largest(self, other: Use) -> Use:
+        """Of each figure the larger one."""
+        return Use(
+            max(self.input_tokens, other.input_tokens),
+            max(self.cost, other.cost),
+            max(self.model_calls, other.model_calls),
+            max(self.repeated_calls, other.repeated_calls),
+        )
+
+
+NOTHING: Final = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens of a model cost. The currency is the user's own."""
+
+    input: float = required(number(0.0, 1e9), "Price of a million input tokens that come from no cache.")
+    output: float = required(number(0.0, 1e9), "Price of a million output tokens.")
+    cached: float = setting(
+        AS_INPUT,
+        number(AS_INPUT, 1e9),
+        "Price of a million input tokens that the provider read from its cache; -1: that of input.",
+        "Without a discount the cost is not underestimated.",
+    )
+    written: float = setting(
+        AS_INPUT,
+        number(AS_INPUT, 1e9),
+        "Price of a million input tokens that the provider wrote to its cache; -1: that of input.",
+        "Most providers charge no more for them.",
+    )
+
+    def of(self, *, plain: float = 0, cached: float = 0, written: float = 0, output: float = 0) -> float:
+        """The cost of so many tokens of each kind."""
+        of_cached = self.input if self.cached < 0 else self.cached
+        of_written = self.input if self.written < 0 else self.written
+        total = plain * self.input + cached * of_cached + written * of_written + output * self.output
+        return total / PER_MILLION
+
+    @property
+    def highest(self) -> float:
+        """The price of a token that costs most."""
+        return max(self.input, self.cached, self.written, self.output) / PER_MILLION
+
+
+class Prices:
+    """Prices by model. A name fits all models whose names begin with it; the longest that fits is taken.
+
+    Case does not matter, and neither does what a gateway puts before the last slash.
+    """
+
+    def __init__(self, prices: Mapping[str, Price]) -> None:
+        self._prices = {"" if name == ANY_MODEL else name.lower(): price for name, price in prices.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._prices)
+
+    def of(self, model: str) -> Price | None:
+        """The prices of a model; None: it has none."""
+        name = model.lower()
+        fits = (known for known in self._prices if name.startswith(known) or name.rpartition("/")[2].startswith(known))
+        found = max(fits, key=len, default=None)
+        return None if found is None else self._prices[found]
+
+
+_ACTION: Final = choice(*CeilingAction)
+_ACTION_WHY: Final = "A ceiling that stops agents is for who has seen by its figures what they use."
+_NONE_WHY: Final = "What is much differs from agent to agent."
+
+
+def _limit(default: float, kind: Kind, what: str) -> Any:
+    return setting(default, kind, f"{what}; 0: no ceiling.", _NONE_WHY)
+
+
+def _action(above: str) -> str:
+    return (
+        f"What happens above {above}: it is counted and reported (observe), the note also says how much is left "
+        "(warn), or the prompt is refused (refuse)."
+    )
+
+
+_TOKENS: Final = whole(0, 10**15, "tokens")
+_COST: Final = number(0.0, 1e12)
+_CALLS: Final = whole(0, 10**12, "calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The ceilings that hold for a caller's runs and for the caller. A limit of 0 is none."""
+
+    run_input_tokens: int = _limit(0, _TOKENS, "Input tokens of all prompts of one run")
+    run_input_tokens_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("run_input_tokens"), _ACTION_WHY
+    )
+    run_cost: float = _limit(0.0, _COST, "Cost of one run, in the currency of [prices]")
+    run_cost_action: CeilingAction = setting(CeilingAction.OBSERVE, _ACTION, _action("run_cost"), _ACTION_WHY)
+    run_model_calls: int = _limit(0, _CALLS, "Model calls of one run: prompts that were returned to it")
+    run_model_calls_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("run_model_calls"), _ACTION_WHY
+    )
+    run_repeated_calls: int = _limit(
+        0, _CALLS, "How often one tool call of a run may have the same arguments and the same result"
+    )
+    run_repeated_calls_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("run_repeated_calls"), _ACTION_WHY
+    )
+    caller_input_tokens: int = _limit(0, _TOKENS, "Input tokens of all prompts of one caller in this process")
+    caller_input_tokens_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("caller_input_tokens"), _ACTION_WHY
+    )
+    caller_cost: float = _limit(0.0, _COST, "Cost of one caller in this process, in the currency of [prices]")
+    caller_cost_action: CeilingAction = setting(CeilingAction.OBSERVE, _ACTION, _action("caller_cost"), _ACTION_WHY)
+    caller_model_calls: int = _limit(0, _CALLS, "Model calls of one caller in this process")
+    caller_model_calls_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("caller_model_calls"), _ACTION_WHY
+    )
+    caller_repeated_calls: int = _limit(
+        0, _CALLS, "Tool calls of one caller in this process that repeat an earlier one of their run, result included"
+    )
+    caller_repeated_calls_action: CeilingAction = setting(
+        CeilingAction.OBSERVE, _ACTION, _action("caller_repeated_calls"), _ACTION_WHY
+    )
+    warn_from: float = setting(
+        0.8,
+        number(0.0, 1.0),
+        "Share of a ceiling from which on the note says how much is left, where the action is warn.",
+        "A model that has a fifth left can still finish; before that the line would only take tokens.",
+    )
+    callers: int = setting(
+        10_000,
+        whole(1, 10_000_000, "callers"),
+        "Callers whose use is remembered; beyond it the one that called longest ago is forgotten.",
+        "Callers are authenticated, so there are few; each takes some hundred bytes.",
+        advanced=True,
+    )
+
+    @property
+    def refuse(self) -> bool:
+        """Whether any ceiling refuses prompts."""
+        return any(each.action is CeilingAction.REFUSE for each in self.uses(NOTHING, NOTHING))
+
+    def uses(self, run: Use, caller: Use) -> Sequence[CeilingUse]:
+        """The ceilings that are set, with what is used of them."""
+        found: list[CeilingUse] = []
+        for scope, kind, name in _ROWS:
+            limit = getattr(self, name)
+            if limit:
+                used = getattr(run if scope is CeilingScope.RUN else caller, kind)
+                found.append(CeilingUse(scope, kind, getattr(self, f"{name}_action"), float(limit), float(used)))
+        return found
+
+    def left(self, uses: Iterable[CeilingUse]) -> str:
+        """A line for the model on ceilings that warn and are nearly reached; empty if none is.
+
+        Args:
+            uses: what is used, without the prompt at hand.
+        """
+        near = [
+            _left(use) for use in uses if use.action is CeilingAction.WARN and use.used >= self.warn_from * use.limit
+        ]
+        return f"Left, this call included: {'; '.join(near)}." if near else ""
+
+
+_ROWS: Final = tuple((scope, kind, f"{scope}_{kind}") for scope in CeilingScope for kind in CeilingKind)
+CEILINGS: Final = tuple(name for _, _, name in _ROWS)
+"""Names of all ceilings."""
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.4f}".rstrip("0")
+
+
+def _left(use: CeilingUse) -> str:
+    of = " for all runs together" if use.scope is CeilingScope.CALLER else ""
+    return f"{_amount(max(0.0, use.limit - use.used))} of {_amount(use.limit)} {_WORDS[use.kind]}{of}"

@@ -1,0 +1,794 @@
+"""Masking: a prompt as it was sent becomes the one that everything behind the guard sees.
+
+    sent ──► what is new ──► its strings ──► rules, known values ──► masks ──► the same prompt, masked
+             (by bytes)      (prompt/strings.py)   (vault.py)
+
+Everything that is recorded, decided, returned or reported is made of the masked prompt, so no value can be in any of
+it. What is sent is compared byte for byte with what was sent last: only what is new is looked at, so a call without
+anything new costs nothing, and a prompt in which nothing is found is passed on as the same bytes.
+
+Messages are masked in their order. A value that was found once is masked in every later text of its run, wherever it
+stands; not in earlier ones, which a provider has seen, so that a process that sees the whole history at once makes the
+same prompt as one that saw it grow. Masked text is masked to itself: nothing is found in a mask, and what is left of a
+text is searched again until nothing more is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import chain
+from typing import Final, NamedTuple
+
+import orjson
+
+from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
+from prompt_sidecar.guard.lookalikes import defang
+from prompt_sidecar.guard.masks import places
+from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rules import RuleSet
+from prompt_sidecar.guard.scanner import Watch, resolved
+from prompt_sidecar.guard.vault import KnownValues, Value, Vault
+from prompt_sidecar.prompt.body import FIELD, Span, Split, equal_slice
+from prompt_sidecar.prompt.format import Format
+from prompt_sidecar.prompt.items import ItemKind, Path
+from prompt_sidecar.prompt.strings import (
+    JSON,
+    MAX_NESTED,
+    Changes,
+    Edit,
+    Leaf,
+    Strings,
+    Use,
+    ambiguous_leaves,
+    applied,
+    in_string,
+    leaves_of,
+    nested,
+    nested_edits,
+)
+from prompt_sidecar.recall.tag import recognise
+from prompt_sidecar.trim.ids import ID_CHARACTERS
+
+TOGETHER_BYTES: Final = 1_048_576
+"""Characters of texts that are scanned at once: some milliseconds, after which a call may end."""
+TOGETHER: Final = 256
+"""Messages that are scanned at once, likewise: in short ones it is finding their strings that takes the time."""
+ROUNDS: Final = 6
+"""How often what is left of a text is searched again; two rounds find nothing in all but made-up texts."""
+_HOLDS_TEXT: Final = frozenset({b'"', b"[", b"{"})
+"""First bytes of members that may hold text."""
+SCAN_BOUND: Final = "guard.scan_seconds"
+
+
+class Done(StrEnum):
+    """What was done about what a rule found."""
+
+    OBSERVED = "observed"
+    MASKED = "masked"
+    DEFANGED = "defanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a rule found in one string; never the text."""
+
+    message: int
+    """Index among the messages sent; -1: in a member of the body."""
+    member: str
+    """The body's member, where it is in no message."""
+    path: Path
+    rule: str
+    action: Done
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The last prompt, as it was sent and as it was masked; one object if nothing was."""
+
+    sent: Split
+    masked: Split
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A prompt behind the guard."""
+
+    split: Split
+    """What was sent, if nothing is masked."""
+    noted: Sequence[Noted] = ()
+    """What was found in what is new."""
+    originals: Mapping[int, bytes] = field(default_factory=dict)
+    """Messages in which something was defanged, by index, as they were before that: masked, and no more."""
+
+
+class _State(NamedTuple):
+    """What decides, besides the prompt, what the guard makes of it."""
+
+    format: str
+    masks: bool
+    rules: bytes
+    """Their digest."""
+    knows: bool
+    lost: int
+    changes: int
+    """Of the run's values."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a call has done of masking a prompt, for the retry of one that had to end."""
+
+    sent: Split
+    state: _State
+    parts: dict[tuple[int, str], _Part] = field(default_factory=dict)
+    """The messages and members that were scanned, wholly or in part; none any more once the prompt is masked."""
+    masked: Masked | None = None
+    """The prompt, once it is masked."""
+    messages: int = 0
+    """So many messages and members were scanned."""
+    characters: int = 0
+    """Of texts that were scanned."""
+
+    @property
+    def worth_keeping(self) -> bool:
+        """Whether it holds more than is scanned in some milliseconds."""
+        return self.messages >= TOGETHER or self.characters >= TOGETHER_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """What it keeps in addition to the masked prompt."""
+        return len(self.sent.raw) if self.masked is not None and self.masked.split is not self.sent else 0
+
+
+@dataclass(slots=True)
+class RunGuard:
+    """What the guard remembers of a run besides its values. A run is used under its lock."""
+
+    masks: bool = False
+    """Whether its prompts are masked: from then on for good."""
+    lost: int = 0
+    """How often its values had been evicted at the last prompt: those that it has now are to be found again."""
+    known: KnownValues | None = None
+    changes: int = -1
+    """Of the run's values, when `known` was made."""
+    reported: dict[bytes, None] = field(default_factory=dict)
+    """Digests of what was reported of texts outside the history."""
+
+
+class Masker:
+    """Masks one prompt of a run. What it puts into the vault it can take back."""
+
+    def __init__(
+        self,
+        rules: RuleSet,
+        vault: Vault,
+        run: str,
+        key: bytes,
+        state: RunGuard,
+        *,
+        watch: Watch | None = None,
+        reached: Callable[[str], None] = lambda _: None,
+        fail_closed: bool = False,
+        knows: bool = False,
+    ) -> None:
+        """Take the rules and the run: its name in the vault, its key, and what is remembered of it.
+
+        `knows`: the run has been answered before, so that the masks in its prompts are known.
+        """
+        self._knows = knows
+        self._rules, self._vault, self._run, self._key, self._state = rules, vault, run, key, state
+        self._watch, self._reached, self._fail_closed = watch, reached, fail_closed
+        self._added: list[Value] = []
+        self._noted: dict[tuple[int, str, Path, str, Done], int] = {}
+        self._names = _Names(rules)
+        self.progress: Progress | None = None
+        """What was done so far of the prompt."""
+
+    @property
+    def masks(self) -> bool:
+        """Whether anything is masked; else it is only looked."""
+        return self._state.masks
+
+    def take_back(self) -> None:
+        """Forget the values that only this prompt had."""
+        self._vault.take_back(self._run, self._added)
+        self._state.known = None
+        self._added = []
+
+    def mask(  # noqa: PLR0917 - the prompt, and all that came before it
+        self,
+        sent: Split,
+        before: Before | None,
+        format_: Format,
+        check: Callable[[], None],
+        stands: Callable[[bytes], bool],
+        done: Progress | None = None,
+    ) -> Masked:
+        """Mask a prompt. When `check` ends the call, `progress` is what was done of it.
+
+        Args:
+            sent: what was sent; its `same` refers to `before.sent`.
+            before: the last prompt.
+            format_: the format of both.
+            check: called now and then; what it raises ends the call.
+            stands: whether a masked message is part of the run's history already.
+            done: what an earlier call has done of a prompt that may be the same.
+
+        Raises:
+            GuardRefused: something that must not leave cannot be masked.
+        """
+        lost = self._vault.lost(self._run)
+        known = before if lost == self._state.lost else None
+        progress = self._begun(sent, format_, lost, done)
+        if progress.masked is not None:
+            return _again(progress.masked, progress.sent, sent, before)
+        system = format_.member(sent)[0]
+        new_parts = chain(self._members(sent, known, system), self._messages(sent, known, format_))
+        parts = self._scan(new_parts, check, progress)
+        masked = self._made(parts, sent, before, known, format_, stands)
+        self._state.lost = lost
+        progress.masked = masked
+        progress.state = progress.state._replace(changes=self._vault.changes(self._run))
+        progress.parts.clear()
+        return masked
+
+    def _begun(self, sent: Split, format_: Format, lost: int, done: Progress | None) -> Progress:
+        """What an earlier call has done of the very prompt, if it would be done alike now."""
+        changes = self._vault.changes(self._run)
+        state = _State(format_.name, self.masks, self._rules.digest, self._knows, lost, changes)
+        alike = done is not None and done.state == state and done.sent.raw == sent.raw
+        if done is None or not alike or done.sent.starts != sent.starts or done.sent.ends != sent.ends:
+            done = Progress(sent, state)
+        self.progress = done
+        return done
+
+    def _made(  # noqa: PLR0917 - what was found, and what came before
+        self,
+        parts: Sequence[_Part],
+        sent: Split,
+        before: Before | None,
+        known: Before | None,
+        format_: Format,
+        stands: Callable[[bytes], bool],
+    ) -> Masked:
+        """The masked prompt, of what is new in it and was scanned; `known`: the last one, if its values are known."""
+        if not parts and (before is None or before.sent is before.masked):
+            return Masked(sent)
+        members: dict[str, bytes] = {}
+        messages: dict[int, bytes] = {}
+        originals: dict[int, bytes] = {}
+        for part in parts:
+            new = self._part(part, stands)
+            broken = self._defanged(part, new, format_, stands)
+            if broken != new:
+                originals[part.message], new = new, broken
+            if new != part.raw:
+                if part.message < 0:
+                    members[part.member] = new
+                else:
+                    messages[part.message] = new
+        if not parts and known is not None and before is not None and _same(sent, before.sent):
+            masked = before.masked
+            whole = len(masked)
+            return Masked(masked if masked.same == whole else replace(masked, same=whole), ())
+        noted = [Noted(*where, count) for where, count in self._noted.items()]
+        return Masked(_built(sent, before, members, messages, carry=known is not None), noted, originals)
+
+    # -- what is new -------------------------------------------------------------------------------------------------
+
+    def _known_part(self, message: int, member: str, raw: bytes) -> _Part | None:
+        """A message or member that an earlier call has begun to scan."""
+        part = self.progress.parts.get((message, member)) if self.progress is not None else None
+        return part if part is not None and part.raw == raw else None
+
+    def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[_Part]:
+        """The body's members that are new, the system prompt first."""
+        names = sorted(sent.fields, key=lambda name: name != system)
+        for name in names:
+            raw = sent.field(name) or b""
+            if (before is not None and before.sent.field(name) == raw) or raw[:1] not in _HOLDS_TEXT:
+                continue
+            yield self._known_part(-1, name, raw) or _Part(
+                -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, observed=name != system), JSON
+            )
+
+    def _messages(self, sent: Split, before: Before | None, format_: Format) -> Iterable[_Part]:
+        """The messages that are new."""
+        for index in range(sent.same if before is not None else 0, len(sent)):
+            if before is not None and equal_slice(sent, before.sent, index):
+                continue
+            raw = sent.message(index)
+            part = self._known_part(index, "", raw)
+            if part is not None:
+                yield part
+                continue
+            where = format_.messages_path if sent.is_text or format_.single else f"{format_.messages_path}[{index}]"
+            try:
+                leaves = format_.strings.leaves(raw, where)
+            except AmbiguousJson as error:
+                if self.masks:
+                    raise GuardRefused(
+                        f"{where} can be read in two ways (an unpaired surrogate, or the same key twice), so what must "
+                        "not leave cannot be told from the rest; send it as strict JSON",
+                        field=where,
+                    ) from error
+                leaves = ambiguous_leaves(raw)
+            except InvalidRequest:
+                continue  # reading it says what is wrong
+            yield _Part(index, "", where, raw, leaves, format_.strings)
+
+    def _leaves(self, raw: bytes, name: str, *, observed: bool) -> Sequence[Leaf]:
+        where = f"{FIELD}.{name}"
+        try:
+            return leaves_of(raw, where, observed=observed)
+        except AmbiguousJson as error:
+            if self.masks and not observed:
+                raise GuardRefused(
+                    f"{where} can be read in two ways (an unpaired surrogate, or the same key twice), so what must not "
+                    "leave cannot be told from the rest; send it as strict JSON",
+                    field=where,
+                ) from error
+            return ambiguous_leaves(raw)
+        except InvalidRequest:
+            return ()
+
+    def _scan(self, parts: Iterable[_Part], check: Callable[[], None], progress: Progress) -> Sequence[_Part]:
+        """Have the rules look at all texts, some at a time."""
+        scanned: list[_Part] = []
+        begun: list[_Part] = []
+        waiting: list[_Text] = []
+        size = 0
+
+        def look() -> None:
+            nonlocal size
+            self._look(waiting)
+            for part in begun:
+                part.scanned = len(part.texts)
+                progress.parts[part.message, part.member] = part
+            progress.messages += len(begun)
+            progress.characters += size
+            begun.clear()
+            waiting.clear()
+            size = 0
+
+        for part in parts:
+            scanned.append(part)
+            del part.texts[part.scanned :]
+            if part.texts and len(part.texts) == len(part.leaves):
+                continue
+            begun.append(part)
+            for leaf in part.leaves[part.scanned :]:
+                name = leaf.path[-1] if leaf.path else ""
+                text = self._taken_apart(leaf.text, leaf.use, name if type(name) is str else _name_of(leaf))
+                part.texts.append(text)
+                for each in text.all():
+                    waiting.append(each)
+                    size += len(each.text)
+                if size >= TOGETHER_BYTES:
+                    look()
+                    begun.append(part)
+                    check()
+            if len(begun) >= TOGETHER:
+                look()
+                check()
+        look()
+        return scanned
+
+    def _look(self, texts: Sequence[_Text]) -> None:
+        found = self._found(texts, self._watch)
+        if self._watch is not None and self._watch.passed:
+            self._reached(SCAN_BOUND)
+            if self._fail_closed:
+                raise GuardRefused(
+                    "the rules did not have the time to look at all of the prompt (guard.scan_seconds), and "
+                    "guard.fail_closed is set",
+                )
+            self._watch.passed.clear()
+        for text, finds in zip(texts, found, strict=True):
+            text.finds = self._outside_masks(text.text, finds) if finds else ()
+
+    def _taken_apart(self, text: str, use: Use, name: str, depth: int = 0) -> _Text:
+        """A text, with the strings in it; `name`: of the member that it is the value of."""
+        inner = None
+        if use is not Use.OBSERVED and depth < MAX_NESTED and (use is Use.ARGUMENTS or "\\" in text):
+            strings = nested(text, keys=use is not Use.ARGUMENTS)
+            if strings is not None:
+                inner = [
+                    (each.place, self._taken_apart(each.text, Use.TEXT, each.name, depth + 1))
+                    for each in strings
+                    if each.text
+                ]
+        return _Text(text, inner, (), self._names[name])
+
+    def _found(self, texts: Sequence[_Text], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
+        """What the rules find in texts, and in those behind the names of secrets."""
+        found = self._rules.scan([each.text for each in texts], watch)
+        named = [index for index, each in enumerate(texts) if each.name]
+        if not named:
+            return found
+        behind = self._rules.scan_named([(texts[index].name, texts[index].text) for index in named], watch)
+        more = dict(zip(named, behind, strict=True))
+        return [resolved([*finds, *more[index]]) if more.get(index) else finds for index, finds in enumerate(found)]
+
+    def _outside_masks(self, text: str, finds: Sequence[Find]) -> Sequence[Find]:
+        """The finds that touch no mask; those of forged masks, in a run whose values are known, may."""
+        masks = places(text)
+        if not masks:
+            return finds
+        forged = [
+            (start, end)
+            for start, end in masks
+            if self._knows and self._vault.get(self._run, text[end - ID_CHARACTERS - 1 : end - 1]) is None
+        ]
+
+        return [
+            find
+            for find in finds
+            if not _in(find, masks) or (find.rule.group is Group.LOOKALIKES and _in(find, forged))
+        ]
+
+    # -- one message or member ---------------------------------------------------------------------------------------
+
+    def _part(self, part: _Part, stands: Callable[[bytes], bool]) -> bytes:
+        """A message or member, masked."""
+        for leaf, text in zip(part.leaves, part.texts, strict=True):
+            self._take_values(part, leaf, text)
+        if not self.masks:
+            return part.raw
+        known = self._known()
+        later: set[str] = set()
+        changes: dict[int, Sequence[Edit]] = {}
+        for leaf, text in zip(part.leaves, part.texts, strict=True):
+            if leaf.use is Use.OBSERVED:
+                if part.message >= 0 and (found := known.find(leaf.text)):
+                    raise _unmaskable(part, found[0][2].rule)
+            elif edits := self._masked(text, _Place(part, leaf, later)):
+                changes[leaf.place] = in_string(leaf, edits)
+        made = part.written(changes)
+        if not later:
+            return made
+        # A value that was found in a later message than this one: if the message is known without its mask, it stays.
+        earlier = {
+            leaf.place: in_string(leaf, edits)
+            for leaf, text in zip(part.leaves, part.texts, strict=True)
+            if leaf.use is not Use.OBSERVED
+            and (edits := self._masked(text, _Place(part, leaf, set(), earlier_only=True)))
+        }
+        as_before = part.written(earlier)
+        return as_before if as_before != made and stands(as_before) else made
+
+    def _take_values(self, part: _Part, leaf: Leaf, text: _Text) -> None:
+        """Put what the rules mask into the vault, and note what they only observe."""
+        for each in text.all():
+            for find in each.finds:
+                if find.rule.group is Group.LOOKALIKES and self._is_ours(part, leaf):
+                    continue
+                if self.masks and find.rule.action is Action.DEFANG:
+                    part.imitates = True
+                elif not (self.masks and find.rule.action is Action.MASK):
+                    if each.inner is None or not any(
+                        other.rule is find.rule for below in each.all() if below is not each for other in below.finds
+                    ):
+                        self._note(part, leaf, find.rule.name, Done.OBSERVED)
+                elif leaf.use is Use.OBSERVED:
+                    if part.message >= 0:
+                        raise _unmaskable(part, find.rule.name)
+                    self._note(part, leaf, find.rule.name, Done.OBSERVED)
+                else:
+                    self._take(find.rule, each.value(find), part)
+
+    def _defanged(self, part: _Part, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
+        """A masked message whose results are broken where a rule says so; the words of users and models stay."""
+        if not part.imitates or stands(raw):
+            return raw
+        leaves = [leaf for leaf in part.strings.leaves(raw, part.where) if leaf.use is Use.TEXT]
+        results = [item.path for item in format_.read(raw, part.where).items if item.kind is ItemKind.RESULT]
+        changes: dict[int, Sequence[Edit]] = {}
+        for leaf, finds in zip(leaves, self._rules.scan([leaf.text for leaf in leaves]), strict=True):
+            broken = [find for find in finds if find.rule.action is Action.DEFANG and not _in(find, places(leaf.text))]
+            if not broken or self._is_ours(part, leaf):
+                continue
+            inside = any(leaf.path[: len(path)] == path for path in results)
+            for find in broken:
+                self._note(part, leaf, find.rule.name, Done.DEFANGED if inside else Done.OBSERVED)
+            if inside:
+                changes[leaf.place] = [Edit(0, len(leaf.text), defang(leaf.text, broken))]
+        return part.strings.changed(raw, changes)
+
+    def _is_ours(self, part: _Part, leaf: Leaf) -> bool:
+        """Whether what looks like text of the sidecar may be that: in the system prompt, or an answer of its tools."""
+        return part.message < 0 or recognise(self._key, leaf.text) is not None
+
+    def _take(self, rule: Rule, text: str, part: _Part) -> Value:
+        """A value in the vault. Raises GuardRefused if there is no room."""
+        value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.message))
+        if value is None:
+            raise GuardRefused(
+                f"{part.where}: there is no room for what the rule {rule.name} finds, so it cannot be masked "
+                "(guard.run_vault_bytes, guard.vault_bytes)",
+                field=part.where,
+                bound="guard.run_vault_bytes",
+            )
+        if is_new:
+            self._added.append(value)
+            self._known().add(value)
+            self._state.changes = self._vault.changes(self._run)
+        return value
+
+    def _known(self) -> KnownValues:
+        state = self._state
+        if state.known is None or (not self._added and state.changes != self._vault.changes(self._run)):
+            state.known, state.changes = KnownValues(self._vault.values(self._run)), self._vault.changes(self._run)
+        return state.known
+
+    def _masked(self, text: _Text, at: _Place, short: Sequence[Value] = ()) -> Sequence[Edit]:
+        """The edits that put masks into a text. `short` are values that are masked where they are a whole string."""
+        if text.inner is not None:
+            here = [
+                self._take(find.rule, text.value(find), at.part)
+                for find in text.finds
+                if find.rule.action is Action.MASK
+            ]
+            changes = {place: edits for place, each in text.inner if (edits := self._masked(each, at, (*short, *here)))}
+            return nested_edits(text.text, changes) if changes else ()
+        edits = self._round(text.text, text.finds, at, short)
+        if not edits:
+            return ()
+        now = applied(text.text, edits)
+        for _ in range(ROUNDS):
+            finds = self._found([_Text(now, None, name=text.name)])[0]
+            more = self._round(now, self._outside_masks(now, finds), at, ())
+            if not more:
+                return edits
+            now = applied(now, more)
+            edits = [Edit(0, len(text.text), now)]
+        return edits
+
+    def _round(self, text: str, finds: Sequence[Find], at: _Place, short: Sequence[Value]) -> Sequence[Edit]:
+        """The edits that mask what the rules found and what is known."""
+        spans = [
+            (find.start, find.end, self._take(find.rule, text[find.start : find.end], at.part))
+            for find in finds
+            if find.rule.action is Action.MASK
+        ]
+        for start, end, value in self._known().find(text):
+            if value.first > at.part.message >= 0:
+                at.later.add(value.id)
+                if at.earlier_only:
+                    continue
+            spans.append((start, end, value))
+        spans += [(0, len(text), value) for value in short if value.text == text]
+        kept = _apart(spans, places(text)) if spans else ()
+        if not at.earlier_only:
+            for _, _, value in kept:
+                self._note(at.part, at.leaf, value.rule, Done.MASKED)
+        return [Edit(start, end, value.mask) for start, end, value in kept]
+
+    def _note(self, part: _Part, leaf: Leaf, rule: str, done: Done) -> None:
+        where = part.message, part.member, leaf.path, rule, done
+        self._noted[where] = self._noted.get(where, 0) + 1
+
+
+class _Names(dict[str, str]):
+    """Names of members that were met: themselves if a rule is for such names, else empty."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def __missing__(self, name: str) -> str:
+        known = self[name] = name if self._rules.names(name) else ""
+        return known
+
+
+@dataclass(slots=True)
+class _Text:
+    """A text, and if it is JSON the strings in it."""
+
+    text: str
+    inner: Sequence[tuple[int, _Text]] | None
+    finds: Sequence[Find] = ()
+    name: str = ""
+    """Of the member that it is the value of, if a rule is for such names."""
+
+    def all(self) -> Iterable[_Text]:
+        """This one and all in it."""
+        yield self
+        for _, each in self.inner or ():
+            yield from each.all()
+
+    def value(self, find: Find) -> str:
+        """What was found, decoded if the text is JSON."""
+        value = self.text[find.start : find.end]
+        if self.inner is None or "\\" not in value:
+            return value
+        try:
+            decoded = orjson.loads(f'"{value}"')
+        except orjson.JSONDecodeError:
+            return value
+        return decoded if isinstance(decoded, str) else value
+
+
+@dataclass(slots=True)
+class _Part:
+    """A message or a member of the body that is new."""
+
+    message: int
+    member: str
+    where: str
+    """The field of the request, for an error."""
+    raw: bytes
+    leaves: Sequence[Leaf]
+    strings: Strings
+    texts: list[_Text] = field(default_factory=list)
+    """One for each leaf."""
+    scanned: int = 0
+    """The rules have looked at so many of them."""
+    imitates: bool = False
+    """Whether it holds something to be defanged."""
+
+    def written(self, changes: Changes) -> bytes:
+        """Its bytes with other texts."""
+        return self.strings.changed(self.raw, changes) if changes else self.raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a text stands that is masked."""
+
+    part: _Part
+    leaf: Leaf
+    later: set[str]
+    """Gathers the ids of values that were found in a later message than this one."""
+    earlier_only: bool = False
+    """Whether such values stay unmasked."""
+
+
+def _unmaskable(part: _Part, rule: str) -> GuardRefused:
+    return GuardRefused(
+        f"{part.where}: the rule {rule} finds something where nothing can be masked (reasoning, a signed part, or "
+        "an address that the provider fetches); remove it, or set the rule's action to observe",
+        field=part.where,
+    )
+
+
+def _name_of(leaf: Leaf) -> str:
+    """The name of the member that a string is the value of, or in the list of."""
+    for step in reversed(leaf.path):
+        if isinstance(step, str):
+            return step
+    return ""
+
+
+def _in(find: Find, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(start < find.end and find.start < end for start, end in spans)
+
+
+def _apart(spans: list[tuple[int, int, Value]], masks: Sequence[tuple[int, int]]) -> list[tuple[int, int, Value]]:
+    """Those that overlap neither a mask nor each other: the leftmost, of these the longest."""
+    kept: list[tuple[int, int, Value]] = []
+    end = other = 0
+    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
+        while other < len(masks) and masks[other][1] <= span[0]:
+            other += 1
+        if span[0] >= end and (other == len(masks) or masks[other][0] >= span[1]):
+            kept.append(span)
+            end = span[1]
+    return kept
+
+
+# -- the masked body -------------------------------------------------------------------------------------------------
+
+
+def _built(
+    sent: Split, before: Before | None, members: Mapping[str, bytes], messages: Mapping[int, bytes], *, carry: bool
+) -> Split:
+    """The body with what is masked in the place of what was sent; the very one that was sent if nothing ever was.
+
+    With `carry` what is neither in `members` nor in `messages`, as it came before, is as it was masked then.
+    """
+    was = before.masked if before is not None and before.masked is not before.sent else None
+    kept = first = shift = 0
+    if was is not None and before is not None and carry and _begins_alike(sent, before.sent):
+        kept = min(sent.same, len(was))  # they are the very bytes of the last prompt, and so are their masked ones
+        first = sent.ends[kept - 1]
+        shift = was.ends[kept - 1] - first
+    replaced = [(sent.starts[index], sent.ends[index], new) for index, new in messages.items()]
+    replaced += [(sent.fields[name].start, sent.fields[name].end, new) for name, new in members.items()]
+    if was is not None and before is not None and carry:
+        replaced += _carried(sent, before, was, kept, {*members}, {*messages})
+    if not replaced and was is None:
+        return sent
+    replaced = sorted(each for each in replaced if each[0] >= first and sent.raw[each[0] : each[1]] != each[2])
+    pieces = [was.raw[: first + shift]] if kept and was is not None else []
+    at = first
+    for start, end, new in replaced:
+        pieces += (sent.raw[at:start], new)
+        at = end
+    starts, ends = _Moved(replaced, shift), _Moved(replaced, shift)
+    new_starts = [starts.at(start) for start in sent.starts[kept:]]
+    new_ends = [ends.at(end) for end in sent.ends[kept:]]
+    fields: dict[str, Span] = {}
+    moved = _Moved(replaced, shift)
+    for name, span in sorted(sent.fields.items(), key=lambda each: each[1].start):
+        if was is not None and span.start < first:
+            fields[name] = was.fields[name]
+        else:
+            start = moved.at(span.start)
+            fields[name] = Span(start, moved.at(span.end))
+    split = Split(
+        b"".join((*pieces, sent.raw[at:])) if replaced or kept else sent.raw,
+        was.starts[:kept] + new_starts if kept and was is not None else new_starts,
+        was.ends[:kept] + new_ends if kept and was is not None else new_ends,
+        {name: fields[name] for name in sent.fields},
+        sent.is_object,
+        kept,
+        sent.is_text,
+    )
+    split.same = _alike(split, before.masked if before is not None else None, kept)
+    return split
+
+
+def _again(masked: Masked, was: Split, sent: Split, before: Before | None) -> Masked:
+    """A masked prompt whose call had to end, for the retry of that; `was`: as that had sent it."""
+    if masked.split is was:
+        return replace(masked, split=sent)
+    known = before.masked if before is not None else None
+    return replace(masked, split=replace(masked.split, same=_alike(masked.split, known)))
+
+
+def _alike(split: Split, known: Split | None, same: int = 0) -> int:
+    """How many messages at the start are those of a known body; `same`: so many are, as is known."""
+    if known is None or known.is_object != split.is_object or known.is_text != split.is_text:
+        return same
+    bound = min(len(split), len(known))
+    while same < bound and equal_slice(split, known, same):
+        same += 1
+    return same
+
+
+def _same(one: Split, other: Split) -> bool:
+    """Whether two bodies are the same; one of a call that had to end is known up to some message only."""
+    return len(one) == len(other) and one.raw == other.raw
+
+
+def _begins_alike(one: Split, other: Split) -> bool:
+    """Whether two bodies are the same bytes up to the last message that they have in common."""
+    if not one.same or len(other) < one.same:
+        return False
+    return one.raw.startswith(memoryview(other.raw)[: other.ends[one.same - 1]])
+
+
+def _carried(  # noqa: PLR0917 - what came again, and what did not
+    sent: Split, before: Before, was: Split, kept: int, members: AbstractSet[str], messages: AbstractSet[int]
+) -> Iterable[tuple[int, int, bytes]]:
+    """What was masked in the last prompt and came again as it was, after the messages that are kept."""
+    for name, span in sent.fields.items():
+        raw = sent.field(name)
+        if name not in members and before.sent.field(name) == raw and (new := was.field(name)) is not None:
+            yield span.start, span.end, new
+    for index in range(kept, min(len(sent), len(was))):
+        if index in messages or equal_slice(sent, was, index):
+            continue
+        if index < sent.same or equal_slice(sent, before.sent, index):
+            yield sent.starts[index], sent.ends[index], was.message(index)
+
+
+class _Moved:
+    """Where ascending offsets of a body are once some ranges of it are replaced."""
+
+    def __init__(self, replaced: Sequence[tuple[int, int, bytes]], shift: int) -> None:
+        self._replaced, self._shift = replaced, shift
+        self._next = 0
+
+    def at(self, offset: int) -> int:
+        """Of an offset outside these ranges, or at one of their ends."""
+        while self._next < len(self._replaced) and self._replaced[self._next][1] <= offset:
+            start, end, new = self._replaced[self._next]
+            self._shift += len(new) - (end - start)
+            self._next += 1
+        return offset + self._shift

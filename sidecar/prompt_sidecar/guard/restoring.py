@@ -1,0 +1,86 @@
+"""Giving values back: the masks in a call's arguments become values again, where the settings allow it.
+
+A list names pairs of a tool and a kind of value. Without one nothing is given back: text that a tool returned can make
+a model call any tool with any mask, and must get no more than the mask for it.
+
+Only strings among the arguments are filled, never names of members. JSON in a string is taken apart, so that a value is
+escaped as often as its place asks for; where a program has escaped the mask, the value is escaped alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from prompt_sidecar.errors import InvalidRequest, TooLarge
+from prompt_sidecar.guard.masks import written
+from prompt_sidecar.guard.vault import Value
+from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.strings import MAX_NESTED, Edit, changed, nested, nested_edits, values_of
+
+ANY: Final = "*"
+
+Lookup = Callable[[str], Value | None]
+"""The value of a mask's id."""
+
+
+@dataclass(slots=True)
+class Restored:
+    """A call's arguments with values in place of masks."""
+
+    arguments: bytes
+    restored: Counter[str] = field(default_factory=Counter)
+    """Masks that became values, by kind."""
+    not_allowed: Counter[str] = field(default_factory=Counter)
+    """Masks that no pair on the list allows, by kind."""
+    unknown: int = 0
+    """Masks whose value is not known in this run."""
+
+
+def allows(pairs: Sequence[str], tool: str, kind: str) -> bool:
+    """Whether a list of `tool:kind` pairs allows a tool the values of a kind; `*` stands for all of either."""
+    for pair in pairs:
+        of_tool, _, of_kind = pair.rpartition(":")
+        if of_tool in {ANY, tool} and of_kind in {ANY, kind}:
+            return True
+    return False
+
+
+def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -> Restored:
+    """Fill a call's arguments; what is no JSON stays as it is.
+
+    Args:
+        arguments: JSON, as the model wrote it.
+        tool: the tool's name.
+        pairs: what the settings allow.
+        lookup: the run's values.
+    """
+    done = Restored(arguments)
+    try:
+        value = load(arguments, "arguments")
+    except (InvalidRequest, TooLarge):
+        return done
+
+    def filled(text: str, depth: int) -> Sequence[Edit]:
+        inner = nested(text) if depth < MAX_NESTED else None
+        if inner is not None:
+            changes = {place: within for place, each, _ in inner if (within := filled(each, depth + 1))}
+            return nested_edits(text, changes) if changes else ()
+        edits: list[Edit] = []
+        for found in written(text):
+            known = lookup(found.id)
+            if known is None or known.kind != found.kind:
+                done.unknown += 1
+            elif not allows(pairs, tool, known.kind):
+                done.not_allowed[known.kind] += 1
+            else:
+                done.restored[known.kind] += 1
+                edits.append(Edit(found.start, found.end, found.spelled(known.text)))
+        return edits
+
+    done.arguments = changed(
+        arguments, {place: edits for place, each, _ in values_of(value) if (edits := filled(each, 0))}
+    )
+    return done

@@ -1,0 +1,67 @@
+"""A rule of the guard, as data: what it finds, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+VALUE: Final = "value"
+"""The named group of a pattern that holds what is masked; without one, the whole match is."""
+
+
+class Action(StrEnum):
+    """What is done about what a rule finds."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    MASK = "mask"
+    DEFANG = "defang"
+
+
+class Group(StrEnum):
+    """What a rule looks for."""
+
+    SECRETS = "secrets"
+    PERSONAL = "personal"
+    LOOKALIKES = "lookalikes"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    r"""What to look for, and what to do about it.
+
+    The pattern is RE2 syntax that Python's `re` reads in the same way (with `re.ASCII | re.MULTILINE`): `^` and `$`
+    match at line ends, classes such as `\w` are ASCII. What it matches is a find if `check` accepts it.
+    """
+
+    name: str
+    """In settings, answers and metrics: lower-case letters, digits and underscores."""
+    kind: str
+    """What a mask of it says: several rules may find one kind of value."""
+    group: Group
+    pattern: str
+    check: str = ""
+    """Name of the check in `prompt_sidecar.guard.checks` that a match must also pass; empty: none."""
+    action: Action = Action.OBSERVE
+    example: str = ""
+    """A text in which the rule finds something. Made up, and put together when the module is loaded, so that the
+    source holds nothing that looks like a secret to a scanner."""
+    counterexample: str = ""
+    """A text that resembles the example, and in which the rule finds nothing."""
+    near: str = ""
+    """A pattern that each text with a find matches and that is cheaper to look for; empty: the pattern itself."""
+    names: str = ""
+    """A pattern of names: the rule also looks at a string of structured data behind the name of its member, written
+    `name: value`, if this matches the name's end. Empty: no name matters."""
+    in_ascii: str | None = ""
+    """The same for texts that are all ASCII; empty: `near`; None: such a text holds nothing for this rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """What a rule found: the range of characters to be masked or broken. Never the text."""
+
+    start: int
+    end: int
+    rule: Rule

@@ -1,0 +1,173 @@
+"""Rule sets: what the guard looks for, with the actions that are in force.
+
+    rules = default_rules(options)
+    for text, finds in zip(texts, rules.scan(texts)):
+        ...
+
+A rule set is compiled once, when settings are read, and shared by all threads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from prompt_sidecar.guard import kinds, lookalikes, scanner
+from prompt_sidecar.guard.checks import GENERATION
+from prompt_sidecar.guard.options import AUDIT, GuardOptions, UserRule
+from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.scanner import Scanner, Watch
+
+__all__ = ["Action", "Find", "Group", "Rule", "RuleSet", "Watch", "default_rules", "faults"]
+
+RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in (*kinds.RULES, *lookalikes.RULES)}
+"""Every rule that comes with the sidecar, by its name."""
+
+
+class RuleSet:
+    """Rules with their actions, compiled. Those that are off are not in it.
+
+    Raises ValueError if a pattern is no RE2 expression, or is too large.
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules: Sequence[Rule] = tuple(rule for rule in rules if rule.action is not Action.OFF)
+        said = [
+            [rule.name, rule.kind, rule.group, rule.pattern, rule.check, rule.action, rule.names] for rule in self.rules
+        ]
+        self.digest: bytes = hashlib.sha256(json.dumps([GENERATION, *said]).encode()).digest()[:16]
+        """Of all that decides what is found and what is done about it: 16 bytes."""
+        self._scanner = Scanner(self.rules)
+        names = [f"(?:{rule.names})" for rule in self.rules if rule.names]
+        self._names = re.compile(f"(?:{'|'.join(names)})$", re.ASCII) if names else None
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether any rule masks or defangs."""
+        return any(rule.action in {Action.MASK, Action.DEFANG} for rule in self.rules)
+
+    def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
+        """What the rules find in each text, in characters of it, by place.
+
+        Values of secrets and personal data do not overlap each other. Look-alikes may overlap anything; break them
+        (`lookalikes.defang`) after masking, by another scan of the masked text.
+
+        Args:
+            texts: decoded texts.
+            watch: bounds the time for each text and counts which rules did not have it; None: no bound.
+        """
+        return self._scanner.scan(texts, watch)
+
+    def names(self, name: str) -> bool:
+        """Whether a rule looks at a string of structured data behind this name of its member."""
+        return self._names is not None and self._names.search(name[-_NAME_END:]) is not None
+
+    def scan_named(self, named: Sequence[tuple[str, str]], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
+        """What the rules for names find in each text behind the name of its member, in characters of the text."""
+        labels = [f"{name[-_NAME_END:]}: " for name, _ in named]
+        texts = [label + text for label, (_, text) in zip(labels, named, strict=True)]
+        return [
+            [
+                Find(find.start - len(label), find.end - len(label), find.rule)
+                for find in finds
+                if find.rule.names and find.start >= len(label)
+            ]
+            for label, finds in zip(labels, self._scanner.scan(texts, watch), strict=True)
+        ]
+
+
+def default_rules(options: GuardOptions | None = None) -> RuleSet:
+    """The rules that come with the sidecar and the users' own, with the actions that are in force.
+
+    Under `audit` what would be masked or defanged is observed. `faults` tells what is wrong with the options.
+    """
+    options = options or GuardOptions()
+    actions = _said(options)
+    rules = (*RULES.values(), *map(_own, options.rules))
+    return RuleSet(replace(rule, action=_in_force(rule, actions, options.mode)) for rule in rules)
+
+
+def faults(options: GuardOptions) -> Iterator[str]:
+    """What is wrong with the rules and actions of the settings, a line for each fault."""
+    names = [rule.name for rule in options.rules]
+    for user in options.rules:
+        for fault in _faults(user):
+            yield f"guard.rules: the rule {user.name} {fault}"
+        if user.name in RULES or names.count(user.name) > 1:
+            yield f"guard.rules: there are two rules with the name {user.name}"
+    known = {**RULES, **{rule.name: _own(rule) for rule in options.rules}}
+    for name, action in _said(options).items():
+        of = [rule for rule in known.values() if name in {rule.name, rule.group}]
+        if not of:
+            close = difflib.get_close_matches(name, [*known, *Group], n=1)
+            meant = f"did you mean {close[0]}?" if close else "`prompt-sidecar guard --rules` lists all"
+            yield f"guard.actions names {name}, which is neither a rule nor a group; {meant}"
+        elif action in _ONLY and not any(rule.group in _ONLY[action] for rule in of):
+            yield f"guard.actions has {name}={action}; {action} is for {' and '.join(_ONLY[action])}"
+
+
+def _own(user: UserRule) -> Rule:
+    group = Group(user.group)
+    default = Action.OBSERVE if group is Group.LOOKALIKES else Action.MASK
+    action = Action(user.action) if user.action else default
+    return Rule(
+        user.name, user.kind or user.name, group, user.pattern, user.check, action, user.example, user.counterexample
+    )
+
+
+def _faults(user: UserRule) -> Iterator[str]:
+    """What is wrong with one rule of a user, each to follow its name."""
+    rule = _own(user)
+    if not _NAME.fullmatch(rule.name) or not _NAME.fullmatch(rule.kind):
+        yield "must have a name and a kind of 1 to 40 lower-case letters, digits and underscores"
+    if rule.action in _ONLY and rule.group not in _ONLY[rule.action]:
+        yield f"has the action {rule.action}, which is for {' and '.join(_ONLY[rule.action])}"
+    unusable = _UNUSABLE.search(_ESCAPED_BACKSLASH.sub("", rule.pattern))
+    if unusable is not None:
+        yield f"has {unusable[0]} in its pattern; many texts are searched at once: use ^ and $, and whole characters"
+        return
+    try:
+        instructions = scanner.size(rule.pattern)
+    except ValueError as error:
+        yield f"has a pattern that is no RE2 expression: {error}"
+        return
+    if instructions > MOST_INSTRUCTIONS:
+        yield f"has a pattern of {instructions:,} instructions; accepted: {MOST_INSTRUCTIONS:,}"
+        return
+    if scanner.matches_nothing(rule.pattern):
+        yield "has a pattern that matches the empty text"
+        return
+    example, counterexample = Scanner([replace(rule, action=Action.OBSERVE)]).scan([rule.example, rule.counterexample])
+    if not example:
+        yield "finds nothing in its example"
+    if counterexample:
+        yield "finds something in its counterexample"
+
+
+_NAME_END: Final = 64
+"""Characters of a member's name that are looked at, from its end: what checks see before a value."""
+MOST_INSTRUCTIONS: Final = 5_000
+"""Size of a user's pattern, compiled: ten times that of the sidecar's own ordinary ones. All rules together are one
+automaton, which a single pattern must not fill."""
+_NAME: Final = re.compile(r"[a-z0-9_]{1,40}")
+_ESCAPED_BACKSLASH: Final = re.compile(r"\\\\")
+_UNUSABLE: Final = re.compile(r"\\[ACz]|\(\?[A-Za-z]*-[A-Za-z]*m")
+_ONLY: Final[Mapping[Action, Sequence[Group]]] = {
+    Action.MASK: (Group.SECRETS, Group.PERSONAL),
+    Action.DEFANG: (Group.LOOKALIKES,),
+}
+"""What an action can be done about: a mask stands for a value, and a broken value is of no use."""
+
+
+def _said(options: GuardOptions) -> Mapping[str, Action]:
+    return {name: Action(action) for name, _, action in (each.partition("=") for each in options.actions)}
+
+
+def _in_force(rule: Rule, actions: Mapping[str, Action], mode: str) -> Action:
+    action = actions.get(rule.name) or actions.get(rule.group) or rule.action
+    return Action.OBSERVE if mode == AUDIT and action is not Action.OFF else action

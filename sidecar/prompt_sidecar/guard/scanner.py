@@ -1,0 +1,276 @@
+"""The scanner: what a set of rules finds in texts, in time linear in them.
+
+Theory. Nearly all text holds nothing. So all rules together are one expression, the gate, for one pass of RE2's
+automaton over the UTF-8 of all texts, which takes as long for a hundred rules as for one. Texts are joined by a
+separator. Only a text that a match of the gate touches is looked at again: one pass tells which rules match it at all,
+and each of these makes a pass of its own. Whether a match is a find is then a
+matter of its check.
+
+Each pass is linear, as RE2 does not backtrack, and there are at most as many as there are rules. What is found is
+defined rule by rule: the matches that do not overlap, from left to right, that pass the check. Then of values that
+overlap the leftmost goes first, of these the longest; what is masked goes before what is only observed.
+
+Offsets are turned from bytes into characters only where something was found in a text that is not ASCII.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import re2
+
+from prompt_sidecar.guard.checks import CHECKS, CONTEXT
+from prompt_sidecar.guard.rule import VALUE, Action, Find, Group, Rule
+
+_SEPARATOR: Final = "\n\0\n"
+"""Between texts. No rule of the sidecar's own matches NUL; where one of a user's does, both texts are looked at. The
+line feeds let `^` and `$` match at the ends of each text."""
+BATCH_CHARACTERS: Final = 1_048_576
+"""Texts are joined up to this size: the copies then stay in the processor's cache."""
+_MASK: Final = re.compile("⟦[a-z0-9_]{1,64}:[a-z0-9]{10}⟧")
+_CONTINUATION: Final = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that begin no character."""
+MEMORY: Final = 67_108_864
+"""Bytes that the automaton of all rules may take. It is built as texts need it."""
+RULE_MEMORY: Final = 8_388_608
+"""The same for one rule: RE2's own default."""
+
+
+class Watch:
+    """The time that rules may take on one text, and which of them did not have it.
+
+    Args:
+        clock: a monotonic clock, in seconds.
+        seconds: for all rules on one text.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._until = math.inf
+        self.passed: Counter[str] = Counter()
+        """Texts that a rule let through because the time was over, by the rule's name."""
+
+    def begin(self) -> None:
+        """Begin a text."""
+        self._until = self._clock() + self._seconds
+
+    def over(self) -> bool:
+        """Whether the text's time is over."""
+        return self._clock() >= self._until
+
+
+class _Gate:
+    """Some rules as one expression: which texts may hold something, and for which rules."""
+
+    def __init__(self, patterns: Sequence[tuple[int, str]]) -> None:
+        """Take the rules' indices with their patterns."""
+        self._indices = [index for index, _ in patterns]
+        self._any = _compiled("|".join(f"(?:{each})" for _, each in patterns), MEMORY, capture=False)
+        self._which = re2.Set.SearchSet(_options(MEMORY, capture=False))
+        for _, each in patterns:
+            self._which.Add(f"(?m){each}".encode())
+        self._which.Compile()
+
+    def touched(self, batch: Sequence[str]) -> Iterator[int]:
+        """The places of the texts that a match touches."""
+        joined = _SEPARATOR.join(batch)
+        data = _encoded(joined)
+        match = self._any.search(data)
+        if match is None:
+            return
+        starts = [0, *accumulate(len(text) + len(_SEPARATOR) for text in batch)]
+        places = _Places(data, len(joined))
+        done = -1
+        while match is not None:
+            first = bisect_right(starts, places.character(match.start())) - 1
+            last = bisect_right(starts, places.character(max(match.start(), match.end() - 1))) - 1
+            yield from range(max(first, done + 1), last + 1)
+            if last + 1 == len(batch):
+                return
+            done = last
+            match = self._any.search(data, places.byte(starts[last + 1]))
+
+    def rules(self, data: bytes) -> Sequence[int]:
+        """The indices of the rules that may find something in a text."""
+        which = self._which.Match(data)
+        # Without an answer the automaton did not have the memory: each rule is asked.
+        return self._indices if which is None else sorted(self._indices[place] for place in which)
+
+
+class Scanner:
+    """Rules, compiled.
+
+    Raises ValueError if a pattern is no RE2 expression, or is too large.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = tuple(rules)
+        self._alone = [_compiled(rule.pattern, RULE_MEMORY) for rule in rules]
+        self._value = [each.groupindex.get(VALUE.encode(), 0) for each in self._alone]
+        near = [(index, rule.near or rule.pattern) for index, rule in enumerate(rules)]
+        in_ascii = [
+            (index, pattern if rules[index].in_ascii == "" else rules[index].in_ascii or "")
+            for index, pattern in near
+            if rules[index].in_ascii is not None
+        ]
+        self._gates = _Gate(near), _Gate(in_ascii)
+
+    def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
+        """The finds of each text, by their place."""
+        found: list[Sequence[Find]] = [()] * len(texts)
+        if not self._rules:
+            return found
+        # Apart, as one letter that is not ASCII would widen all characters of a batch.
+        is_ascii = [text.isascii() for text in texts]
+        for kind in {*is_ascii}:
+            gate = self._gates[kind]
+            for batch in _batches([index for index, one in enumerate(is_ascii) if one is kind], texts):
+                for place in gate.touched([texts[index] for index in batch]):
+                    found[batch[place]] = self._finds(texts[batch[place]], gate, watch)
+        return found
+
+    def _finds(self, text: str, gate: _Gate, watch: Watch | None) -> Sequence[Find]:
+        if watch is not None:
+            watch.begin()
+        data = _encoded(text)
+        finds: list[Find] = []
+        for index in gate.rules(data):
+            if watch is not None and watch.over():
+                watch.passed[self._rules[index].name] += 1
+                continue
+            finds += self._of_rule(index, text, data)
+        return resolved(_outside_masks(finds, text) if "⟦" in text else finds)
+
+    def _of_rule(self, index: int, text: str, data: bytes) -> Iterator[Find]:
+        rule = self._rules[index]
+        check = CHECKS[rule.check] if rule.check else None
+        places = _Places(data, len(text))
+        for match in self._alone[index].finditer(data):
+            start, end = map(places.character, match.span(self._value[index]))
+            if start == end:  # an empty value, or a group that took no part
+                continue
+            if check is None or check(
+                text[start:end], text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT]
+            ):
+                yield Find(start, end, rule)
+
+
+class _Places:
+    """Turns places in UTF-8, which only grow from question to question, into places among its characters, and back."""
+
+    def __init__(self, data: bytes, length: int) -> None:
+        self._data = None if len(data) == length else data
+        self._byte = self._character = 0
+
+    def character(self, byte: int) -> int:
+        """The character that begins at a byte, or holds it."""
+        if self._data is None:
+            return byte
+        if byte >= self._byte:
+            self._character += _begun(self._data[self._byte : byte])
+        else:
+            self._character -= _begun(self._data[byte : self._byte])
+        self._byte = byte
+        return self._character - (byte < len(self._data) and self._data[byte] & 0xC0 == 0x80)
+
+    def byte(self, character: int) -> int:
+        """The byte at which a character begins."""
+        if self._data is None:
+            return character
+        while self._character < character:
+            # As many bytes as there are characters to go, at least: halved at worst to a quarter at each step.
+            step = self._data[self._byte : self._byte + character - self._character]
+            self._character += _begun(step)
+            self._byte += len(step)
+        return self._byte
+
+
+def _begun(data: bytes) -> int:
+    """The characters that begin in a piece of UTF-8."""
+    return len(data.translate(None, _CONTINUATION))
+
+
+def _encoded(text: str) -> bytes:
+    """The UTF-8 of a text. Half of a surrogate pair becomes one question mark, so that characters keep their places."""
+    return text.encode(errors="replace")
+
+
+def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:
+    """The indices in order, in pieces of about `BATCH_CHARACTERS`."""
+    ends = list(accumulate(len(texts[index]) for index in indices))
+    first = begun = 0
+    while first < len(indices):
+        last = max(first + 1, bisect_right(ends, begun + BATCH_CHARACTERS))
+        yield indices[first:last]
+        first, begun = last, ends[last - 1]
+
+
+def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
+    """The finds without values that stand in a mask: a rule of a user may match a mask's id."""
+    masks = [match.span() for match in _MASK.finditer(text)]
+    starts = [start for start, _ in masks]
+
+    def inside(find: Find) -> bool:
+        at = bisect_right(starts, find.start) - 1
+        return at >= 0 and find.end <= masks[at][1]
+
+    return [find for find in finds if find.rule.group is Group.LOOKALIKES or not inside(find)]
+
+
+def resolved(finds: Iterable[Find]) -> Sequence[Find]:
+    """Finds by their place, without those of secrets and personal data that overlap another: leftmost, longest."""
+    kept = [find for find in finds if find.rule.group is Group.LOOKALIKES]
+    values = [find for find in finds if find.rule.group is not Group.LOOKALIKES]
+    values.sort(key=lambda find: (find.start, -find.end))
+    masked = _apart([find for find in values if find.rule.action is Action.MASK], ())
+    kept += masked
+    kept += _apart([find for find in values if find.rule.action is not Action.MASK], masked)
+    return sorted(kept, key=lambda find: (find.start, -find.end, find.rule.name))
+
+
+def _apart(values: Sequence[Find], taken: Sequence[Find]) -> Sequence[Find]:
+    """Those that overlap neither one before them nor one of `taken`; both are sorted."""
+    kept: list[Find] = []
+    end = other = 0
+    for find in values:
+        while other < len(taken) and taken[other].end <= find.start:
+            other += 1
+        if find.start >= end and (other == len(taken) or taken[other].start >= find.end):
+            kept.append(find)
+            end = find.end
+    return kept
+
+
+def size(pattern: str) -> int:
+    """Instructions of a pattern, compiled. Raises ValueError if it cannot be."""
+    return int(_compiled(pattern, RULE_MEMORY).programsize)
+
+
+def matches_nothing(pattern: str) -> bool:
+    """Whether a pattern matches the empty text, which is everywhere."""
+    return _compiled(pattern, RULE_MEMORY).search(b"") is not None
+
+
+def _compiled(pattern: str, memory: int, *, capture: bool = True) -> Any:
+    try:
+        return re2.compile(f"(?m){pattern}".encode(), _options(memory, capture=capture))
+    except re2.error as error:
+        cause = error.args[0] if error.args else b""
+        raise ValueError(cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)) from None
+    finally:
+        re2.purge()  # the module's cache would keep what nobody uses any more
+
+
+def _options(memory: int, *, capture: bool) -> Any:
+    options = re2.Options()
+    options.max_mem = memory
+    options.log_errors = False
+    options.never_capture = not capture
+    return options

@@ -1,0 +1,221 @@
+"""The vault: the values that masks stand for, in memory, as long as their run is known and there is room.
+
+A value is put in before its mask is made, so that no mask stands for nothing. Where a run has no more room a value is
+not taken, and not masked. Where all runs together have none, the run that was idle for longest loses its values, all of
+them: its masks stay as they are, and when its agent sends the history again the values are found and known again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import re2
+
+from prompt_sidecar.guard.masks import mask, mint
+
+VALUE_BYTES: Final = 600
+"""What a value takes in addition to its text: the object, its id, two entries of dicts."""
+RUN_BOUND: Final = "guard.run_vault_bytes"
+TOTAL_BOUND: Final = "guard.vault_bytes"
+BARE_CHARACTERS: Final = 8
+"""Least length of a value that is masked wherever it stands; a shorter one only where a rule finds it, as it could be
+any word."""
+GATE_BYTES: Final = 33_554_432
+"""Memory that the expression of a run's values may take; it is built as texts need it."""
+NEW_VALUES: Final = 32
+"""Values that are looked for one by one before all are compiled into one expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a mask stands for."""
+
+    kind: str
+    id: str
+    text: str
+    rule: str
+    """The rule that found it."""
+    first: int
+    """Index of the message in which it was found among those sent; -1: before them, in the system prompt."""
+
+    @property
+    def mask(self) -> str:
+        """Its mask."""
+        return mask(self.kind, self.id)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in the vault."""
+        return 4 * len(self.text) + VALUE_BYTES
+
+
+@dataclass(slots=True)
+class _OfRun:
+    by_id: dict[str, Value] = field(default_factory=dict)
+    bytes: int = 0
+    lost: int = 0
+    """How often its values were evicted."""
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VaultTotals:
+    """Of all runs."""
+
+    values: int
+    bytes: int
+    evicted: int
+    """Values that were lost because there was no room for others, since the process began."""
+    refused: int
+    """Values that were not taken, likewise."""
+
+
+class Vault:
+    """The values of all runs. Thread-safe."""
+
+    def __init__(self, total_bytes: int, run_bytes: int, reached: Callable[[str], None]) -> None:
+        """Take the bounds, in bytes as estimated, and what counts that one was reached."""
+        self._total_bytes, self._run_bytes = total_bytes, min(run_bytes, total_bytes)
+        self._reached = reached
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[str, _OfRun] = OrderedDict()
+        self._bytes = self._values = self._evicted = self._refused = 0
+
+    def put(self, run: str, key: bytes, found: Value) -> tuple[Value | None, bool]:
+        """Take a value of a run, whose id is made here. What is known of the text; None: there is no room for it.
+
+        Returns:
+            The value, and whether it is new.
+        """
+        minted = mint(key, found.text)
+        with self._lock:
+            of_run = self._runs.setdefault(run, _OfRun())
+            self._runs.move_to_end(run)
+            known = of_run.by_id.get(minted)
+            if known is not None:
+                return (known if known.text == found.text else None), False
+            value = Value(found.kind, minted, found.text, found.rule, found.first)
+            if of_run.bytes + value.bytes > self._run_bytes:
+                self._refused += 1
+                self._reached(RUN_BOUND)
+                return None, False
+            while self._bytes + value.bytes > self._total_bytes:
+                name, oldest = next((name, each) for name, each in self._runs.items() if each.by_id or name == run)
+                if name == run:
+                    self._refused += 1
+                    self._reached(TOTAL_BOUND)
+                    return None, False
+                self._empty(oldest)
+            of_run.by_id[minted] = value
+            of_run.changes += 1
+            of_run.bytes += value.bytes
+            self._bytes += value.bytes
+            self._values += 1
+            return value, True
+
+    def get(self, run: str, mask_id: str) -> Value | None:
+        """The value of a mask; None if it is not known."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return None if of_run is None else of_run.by_id.get(mask_id)
+
+    def values(self, run: str) -> Sequence[Value]:
+        """All values of a run, in the order in which they were found."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return () if of_run is None else tuple(of_run.by_id.values())
+
+    def lost(self, run: str) -> int:
+        """How often the run's values were evicted."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return 0 if of_run is None else of_run.lost
+
+    def changes(self, run: str) -> int:
+        """How often the run's values have changed."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return 0 if of_run is None else of_run.changes
+
+    def take_back(self, run: str, values: Iterable[Value]) -> None:
+        """Forget values of a prompt that was not taken."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            for value in values if of_run is not None else ():
+                if of_run is not None and of_run.by_id.pop(value.id, None) is not None:
+                    of_run.changes += 1
+                    of_run.bytes -= value.bytes
+                    self._bytes -= value.bytes
+                    self._values -= 1
+
+    def forget(self, run: str) -> None:
+        """Forget a run that has ended."""
+        with self._lock:
+            of_run = self._runs.pop(run, None)
+            if of_run is not None:
+                self._bytes -= of_run.bytes
+                self._values -= len(of_run.by_id)
+
+    def totals(self) -> VaultTotals:
+        """What the vault holds."""
+        with self._lock:
+            return VaultTotals(self._values, self._bytes, self._evicted, self._refused)
+
+    def _empty(self, of_run: _OfRun) -> None:
+        self._reached(TOTAL_BOUND)
+        self._evicted += len(of_run.by_id)
+        self._values -= len(of_run.by_id)
+        self._bytes -= of_run.bytes
+        of_run.by_id, of_run.bytes, of_run.lost, of_run.changes = {}, 0, of_run.lost + 1, of_run.changes + 1
+
+
+class KnownValues:
+    """Where known values stand in texts, whether or not a rule finds them there. Grows; not thread-safe.
+
+    All but the newest are one expression, so that a text without any is passed over in one pass.
+    """
+
+    def __init__(self, values: Iterable[Value]) -> None:
+        self._values = {value.text: value for value in values if len(value.text) >= BARE_CHARACTERS}
+        self._new: list[Value] = []
+        self._holds = _gate(self._values)
+
+    def add(self, value: Value) -> None:
+        """Take one more."""
+        if len(value.text) >= BARE_CHARACTERS and value.text not in self._values:
+            self._values[value.text] = value
+            self._new.append(value)
+            if len(self._new) > max(NEW_VALUES, len(self._values) // 2):
+                self._holds, self._new = _gate(self._values), []
+
+    def find(self, text: str) -> list[tuple[int, int, Value]]:
+        """Start, end and value of each that stands in a text; they may overlap."""
+        found: list[tuple[int, int, Value]] = []
+        for value in self._values.values() if self._holds(text) else self._new:
+            at = text.find(value.text)
+            while at >= 0:
+                found.append((at, at + len(value.text), value))
+                at = text.find(value.text, at + 1)
+        return found
+
+
+def _gate(values: Iterable[str]) -> Callable[[str], bool]:
+    """What tells quickly whether a text may hold any of the values."""
+    literals = [re2.escape(each.encode()) for each in values]
+    if not literals:
+        return lambda _: False
+    options = re2.Options()
+    options.never_capture = True
+    options.log_errors = False
+    options.max_mem = GATE_BYTES
+    try:
+        search = re2.compile(b"|".join(literals), options).search
+    except re2.error:  # too many for one expression: each is looked for
+        return lambda _: True
+    finally:
+        re2.purge()
+    return lambda text: search(text.encode(errors="replace")) is not None

@@ -1,0 +1,374 @@
+r"""The strings of a message, and what may be done to each: changes inside a message are made on these.
+
+A message is walked as it is decoded, in the order of its text. So the n-th string met, keys included, is the n-th
+string literal of the JSON, and an edit changes a range of its characters and leaves every other byte as it came,
+escapes included. The same holds for JSON inside a string, such as the arguments of a call, one level down.
+
+What a string is follows from the names on its way, as providers use them: the same names mean the same in all formats.
+
+    text        what a user, the model or a tool wrote, and the values of calls' arguments
+    arguments   JSON in a string: the strings in it are texts
+    file        a plain text in base64
+    observed    read by the provider and not to be changed: addresses, reasoning, whatever a signature covers
+    kept        names, ids, types, signatures, pictures: no text
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.prompt.items import Path
+from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
+
+MAX_NESTED: Final = 4
+"""Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
+it on has two."""
+_LITERAL: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+"""A string of a valid JSON text, when found from left to right."""
+_LITERAL_TEXT: Final = re.compile(_LITERAL.pattern.decode(), re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
+)
+"""Of a literal: an escape, which is one character, or characters that are not escaped."""
+_KEPT: Final = frozenset(
+    {
+        *("role", "type", "id", "name", "status", "phase", "namespace", "detail", "format", "encoding", "language"),
+        *("call_id", "tool_call_id", "tool_use_id", "toolUseId", "toolCallId", "toolName", "approvalId", "outcome"),
+        *("approval_request_id", "approvalRequestId", "mimeType", "mime_type", "mediaType", "media_type", "execution"),
+        *("server_label", "serverLabel", "file_id", "fileId", "container_id", "ttl", "model"),
+    }
+)
+"""Members of a part that are no text of anybody."""
+_SIGNED: Final = frozenset(
+    {
+        *("signature", "encrypted_content", "encryptedContent", "redactedData", "reasoningEncryptedContent"),
+        *("thoughtSignature", "thought_signature", "encrypted_index", "encrypted_stdout", "redactedContent"),
+    }
+)
+"""Signatures and encrypted text."""
+_BLOBS: Final = frozenset({"data", "bytes", "blob", "image", "file_data", "fileData", "video", "audio"})
+_ADDRESSES: Final = frozenset({"url", "uri", "image_url", "file_url", "fileUri", "file_uri", "source", "href"})
+_REASONING: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details", "reasoningContent"})
+_OPTIONS: Final = frozenset({"providerOptions", "providerMetadata", "cache_control", "cachePoint", "_meta"})
+"""Members for the provider, some with signatures in them."""
+_DATA: Final = frozenset(
+    {"input", "args", "response", "structuredContent", "json", "arguments", "action", "parameters"}
+)
+"""Members whose value is the data of a call or a result: every string in it is text, whatever its name."""
+_JSON_OUTPUTS: Final = frozenset({"json", "error-json"})
+_DUMMY_SIGNATURES: Final = frozenset(
+    spelling
+    for text in ("skip_thought_signature_validator", "context_engineering_is_the_way_to_go")
+    for spelling in (text, base64.b64encode(text.encode()).decode())
+)
+"""What the guides offer in place of a signature; the provider does not check them."""
+
+
+class Use(Enum):
+    """What a string is; see the module."""
+
+    TEXT = "text"
+    ARGUMENTS = "arguments"
+    FILE = "file"
+    OBSERVED = "observed"
+
+
+class Leaf(NamedTuple):
+    """One string of a message that is or may be text."""
+
+    place: int
+    """Which string literal of the message it is, keys counted; in a typed message which of its fields."""
+    path: Path
+    text: str
+    use: Use
+
+
+class Edit(NamedTuple):
+    """Characters `start` to `end` of a text become another text."""
+
+    start: int
+    end: int
+    text: str
+
+
+Changes = Mapping[int, Sequence[Edit]]
+"""Edits of strings by their place; those of one string in order, and apart from each other."""
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """A text with its edits."""
+    pieces: list[str] = []
+    at = 0
+    for edit in edits:
+        pieces += (text[at : edit.start], edit.text)
+        at = edit.end
+    return "".join((*pieces, text[at:]))
+
+
+@dataclass(frozen=True, slots=True)
+class Strings:
+    """How the strings of a format's messages are found and changed."""
+
+    leaves: Callable[[bytes, str], Sequence[Leaf]]
+    """The strings of a message that are or may be text, in order. Raises InvalidJson; the text names the field."""
+    changed: Callable[[bytes, Changes], bytes]
+    """The message with other texts; all other bytes are kept."""
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def leaves_of(raw: bytes, field: str, *, observed: bool = False) -> Sequence[Leaf]:
+    """The strings of a message or member in JSON; `observed`: none of them may be changed. Raises InvalidJson."""
+    walk = _Walk()
+    walk.walk(load(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
+    return walk.found
+
+
+def changed(raw: bytes, changes: Changes) -> bytes:
+    """JSON with edits in the strings at some places; see the module."""
+    if not changes:
+        return raw
+    pieces: list[bytes] = []
+    at = 0
+    left = len(changes)
+    for place, literal in enumerate(_LITERAL.finditer(raw)):
+        edits = changes.get(place)
+        if edits is not None:
+            inside = literal[0][1:-1].decode()
+            pieces += (raw[at : literal.start() + 1], applied(inside, _escaped(inside, edits)).encode())
+            at = literal.end() - 1
+            left -= 1
+            if not left:
+                break
+    return b"".join((*pieces, raw[at:]))
+
+
+def _escaped(inside: str, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """Edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
+    place = _Offsets(inside)
+    return [Edit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits]
+
+
+class _Offsets:
+    """Where the characters of a string, asked for in order, are in its literal."""
+
+    def __init__(self, inside: str) -> None:
+        self._tokens = _TOKEN.finditer(inside) if "\\" in inside else None
+        self._from = self._to = self._at = self._end = 0
+
+    def of(self, index: int) -> int:
+        """The offset in the literal of the character with this index, or of the literal's end."""
+        if self._tokens is None:
+            return index
+        while index >= self._to:
+            token = next(self._tokens, None)
+            if token is None:
+                return self._end
+            self._from, self._at, self._end = self._to, token.start(), token.end()
+            self._to += 1 if token[0][0] == "\\" else len(token[0])
+        return self._at + (index - self._from)
+
+
+JSON: Final = Strings(leaves_of, changed)
+
+
+class _Mode(Enum):
+    PART = "part"
+    DATA = "data"
+    OBSERVED = "observed"
+    KEPT = "kept"
+
+
+class _Walk:
+    """Counts the strings of a decoded value in the order of its text, and gathers those that are text."""
+
+    def __init__(self) -> None:
+        self.found: list[Leaf] = []
+        self._place = 0
+
+    def walk(self, value: Any, path: Path, mode: _Mode) -> None:
+        kind = type(value)
+        if kind is str:
+            if mode is not _Mode.KEPT and value:
+                use = Use.OBSERVED if mode is _Mode.OBSERVED else Use.TEXT
+                self.found.append(Leaf(self._place, path, value, use))
+            self._place += 1
+        elif kind is dict:
+            if mode is _Mode.PART and _is_observed(value):
+                mode = _Mode.OBSERVED
+            for name, member in value.items():
+                self._place += 1
+                of_member = type(member)
+                if of_member is str:
+                    self._string(value, name, member, path, mode)
+                elif of_member is dict or of_member is list:
+                    self.walk(member, (*path, name), _inside(value, name, mode))
+        elif kind is list:
+            for index, member in enumerate(value):
+                self.walk(member, (*path, index), mode)
+
+    def _string(self, part: dict[str, Any], name: str, text: str, path: Path, mode: _Mode) -> None:
+        use = _use(part, name, text, mode)
+        if use is not None and text:
+            if use is Use.FILE:
+                text = _decoded(text)
+            self.found.append(Leaf(self._place, (*path, name), text, use))
+        self._place += 1
+
+
+def _is_observed(part: dict[str, Any]) -> bool:
+    """Whether a part is reasoning, or covered by a signature."""
+    kind = part.get("type")
+    if type(kind) is str and ("thinking" in kind or "compaction" in kind or kind == "reasoning"):
+        return True
+    if part.get("thought") is True:
+        return True
+    signature = part.get("thoughtSignature") or part.get("thought_signature")
+    return type(signature) is str and signature not in _DUMMY_SIGNATURES
+
+
+def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
+    """What the strings of an object or list are that is a part's member."""
+    if mode is _Mode.PART:
+        if name in _REASONING or name in _OPTIONS:
+            return _Mode.OBSERVED
+        kind = part.get("type") if name == "value" else None
+        if name in _DATA or (type(kind) is str and kind in _JSON_OUTPUTS):
+            return _Mode.DATA
+    if name in _SIGNED and mode is not _Mode.DATA:
+        return _Mode.KEPT
+    return mode
+
+
+def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
+    """What a string is that is a part's member; None: no text."""
+    if mode is _Mode.DATA:
+        return Use.TEXT
+    if mode is _Mode.KEPT or name in _SIGNED or name in _KEPT:
+        return None
+    if name in _BLOBS or name in _ADDRESSES:
+        return _of_blob(part, name, text, mode)
+    if mode is _Mode.OBSERVED or name in _REASONING:
+        return Use.OBSERVED
+    return Use.ARGUMENTS if name == "arguments" else Use.TEXT
+
+
+def _of_blob(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
+    """What a file's content or address is."""
+    if mode is _Mode.PART and name == "data" and part.get("type") == "text":
+        return Use.TEXT
+    if text[:5] == "data:":
+        return None
+    if name in _ADDRESSES or "://" in text[:16]:
+        return Use.OBSERVED
+    plain = (part.get("mimeType") or part.get("mime_type")) == "text/plain"
+    return Use.FILE if mode is _Mode.PART and name == "data" and plain and _decoded(text) else None
+
+
+def _decoded(data: str) -> str:
+    """The text in base64, in either alphabet; empty if it is no text."""
+    try:
+        return base64.b64decode(data.translate(_STANDARD) + "=" * (-len(data) % 4), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+_STANDARD: Final = str.maketrans("-_", "+/")
+
+
+def in_string(leaf: Leaf, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """Edits of a leaf's text as edits of its string; a file's content is encoded again."""
+    if leaf.use is not Use.FILE:
+        return edits
+    encoded = base64.b64encode(applied(leaf.text, edits).encode()).decode()
+    return [Edit(0, _TO_THE_END, encoded)]
+
+
+_TO_THE_END: Final = 1 << 62
+
+
+# -- JSON in a string ------------------------------------------------------------------------------------------------
+
+
+class NestedString(NamedTuple):
+    """A string of JSON in a string."""
+
+    place: int
+    text: str
+    name: str
+    """Of the member that it is the value of, or in the list of; empty: of none, or it is itself a name."""
+
+
+def nested(text: str, *, keys: bool = False) -> Sequence[NestedString] | None:
+    """The strings of a text that is a JSON object or array; None if it is neither.
+
+    `keys`: those too that are names of members.
+    """
+    start = text.lstrip(" \t\r\n")[:1]
+    if start not in ("{", "["):
+        return None
+    try:
+        value = load(text.encode(), "text")
+    except (InvalidJson, TooLarge, UnicodeEncodeError):
+        return None
+    return values_of(value, keys=keys)
+
+
+def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
+    """The strings of a decoded value; `keys`: those too that are names of members."""
+    found: list[NestedString] = []
+    place = 0
+
+    def walk(value: Any, of: str) -> None:
+        nonlocal place
+        kind = type(value)
+        if kind is str:
+            found.append(NestedString(place, value, of))
+            place += 1
+        elif kind is dict:
+            for name, member in value.items():
+                if keys:
+                    found.append(NestedString(place, name, ""))
+                place += 1
+                walk(member, name)
+        elif kind is list:
+            for member in value:
+                walk(member, of)
+
+    walk(value, "")
+    return found
+
+
+def nested_edits(text: str, changes: Changes) -> Sequence[Edit]:
+    """Edits of strings in a text that is JSON, as edits of the text."""
+    found: list[Edit] = []
+    for place, literal in enumerate(_LITERAL_TEXT.finditer(text)):
+        edits = changes.get(place)
+        if edits is not None:
+            first = literal.start() + 1
+            found += [
+                Edit(first + edit.start, first + edit.end, edit.text) for edit in _escaped(literal[0][1:-1], edits)
+            ]
+    return found
+
+
+def ambiguous_leaves(raw: bytes) -> Sequence[Leaf]:
+    """The strings of JSON that two parsers may read differently, as one of them reads it; none may be changed."""
+    try:
+        value = orjson.loads(without_lone_surrogates(raw))
+    except orjson.JSONDecodeError:
+        return ()
+    walk = _Walk()
+    walk.walk(value, (), _Mode.OBSERVED)
+    return walk.found

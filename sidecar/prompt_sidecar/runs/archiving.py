@@ -1,0 +1,203 @@
+"""What a run gives to the archive and takes from it. A run is used under its lock.
+
+Without an archive every method returns at its first line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from prompt_sidecar.errors import StoreUnavailable
+from prompt_sidecar.facts.archived import Batch, Original, RevisionState
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.runs.archive import Archive
+from prompt_sidecar.runs.run import Run
+from prompt_sidecar.runs.table import RunTable
+from prompt_sidecar.trim.ids import run_key
+
+FETCH: Final = 64
+"""Originals that one read fetches for a search."""
+
+Hold = Callable[[Lock], AbstractContextManager[object]]
+"""Holds a lock while a call works; see `prompt_sidecar.runs.pace.Pace.holding`."""
+
+
+class Archiving:
+    """Runs between this process and the archive."""
+
+    def __init__(
+        self, table: RunTable, archive: Archive, key: bytes, first_wait: float, ahead: Callable[[], float]
+    ) -> None:
+        """Take what a prompt may wait for, and how the wall's clock differs from the table's.
+
+        Args:
+            table: the runs of this process.
+            archive: keeps them.
+            key: the sidecar's key.
+            first_wait: seconds that a run's first prompt waits for the archive once it has been read.
+            ahead: seconds since the epoch less the table's clock.
+        """
+        self._table = table
+        self._archive = archive
+        self._key = key
+        self._first_wait = first_wait
+        self._ahead = ahead
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._archive.enabled
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> None:
+        """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
+        if self._archive.enabled and run.archived.place is None:
+            run.archived.place = self._archive.find(run.key)
+            run.archived.outbox = []
+
+    def first_revision(self, run: Run) -> bytes:
+        """The revision of the answer that another process gave last, where this one has yet to see a prompt.
+
+        It waits for the archive, which has had the time that reading the prompt took, and `first_wait` more.
+        """
+        if run.archived.place is not None and not run.archived.adopted:
+            restored = run.archived.place.restored(self._first_wait)
+            if restored is not None:
+                run.adopt(restored, self._ahead())
+                self._table.keep(run)
+        return run.archived.revision_left
+
+    def answered(self, run: Run, answer: TrimAnswer | None) -> None:
+        """Hand over what a prompt has brought; None: its call had to end before it was answered."""
+        place = run.archived.place
+        if place is None:
+            return
+        originals, run.archived.outbox = run.archived.outbox or (), []
+        batch = Batch(originals=originals)
+        if answer is not None:
+            revision = None
+            if answer.revision:
+                revision = RevisionState(answer.iteration, answer.revision, run.archived.iteration)
+                run.archived.iteration = answer.iteration
+            first, run.archived.revision_left = not run.archived.answered, b""
+            run.archived.answered = True
+            edits = answer.compacted or (first and bool(answer.trims))
+            batch = Batch(originals, revision, self._figures(run), run.tasks.state() if first else None, edits)
+        self._archive.write(place, batch, partial(self._everything, run))
+
+    def settle(self, run: Run) -> None:
+        """See `Archive.settle`. The run's lock need not be held."""
+        if run.archived.place is not None:
+            self._archive.settle(run.archived.place)
+
+    # -- other calls -------------------------------------------------------------------------------------------------
+
+    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False) -> None:
+        """See that a run which another process has seen is known here too, before a call asks for it.
+
+        `tasks`: also where it is known, as another process may have changed its tasks since.
+        """
+        if not self._archive.enabled:
+            return
+        known = self._table.known(caller, run_id)
+        key = run_key(self._key, caller, run_id)
+        place = (known.archived.place if known is not None else None) or self._archive.find(key)
+        found = place.restored(None) if known is None or not known.archived.adopted else None
+        newer = self._archive.find(key).restored(None) if tasks and known is not None else None
+        if found is None and newer is None:
+            return
+        run = self._table.begun(caller, run_id)
+        try:
+            with holding(run.lock):
+                if run.ended:
+                    return
+                if run.archived.place is None:
+                    run.archived.place, run.archived.outbox = place, []
+                if found is not None:
+                    run.adopt(found, self._ahead())
+                if newer is not None and newer.tasks is not None:
+                    run.tasks.restore(newer.tasks)
+                self._table.keep(run)
+        finally:
+            self._table.leave(run)
+
+    def changed(self, run: Run, *, tasks: bool = False) -> None:
+        """The run's figures have changed without a prompt, or its tasks, which are nowhere else."""
+        if not self._archive.enabled:
+            return
+        self.begin(run)
+        place = run.archived.place
+        assert place is not None
+        batch = Batch(figures=self._figures(run) if run.calls else None, tasks=run.tasks.state(), edits=tasks)
+        self._archive.write(place, batch, partial(self._everything, run))
+
+    def fetch(self, run: Run, stash_id: str) -> None:
+        """Have an original that another process stored, or that this one has lost, in the stash, if it is kept.
+
+        Raises:
+            StoreUnavailable: the archive cannot be asked, and only it can know.
+        """
+        place = run.archived.place
+        if place is None:
+            return
+        if self._table.stash.alive(run.stash_key, (stash_id,)):
+            self._archive.renew(place)
+            return
+        try:
+            found = self._archive.originals(place, (stash_id,)).get(stash_id)
+        except StoreUnavailable:
+            if run.archived.restored is None or stash_id in self._table.stash.dead(run.stash_key):
+                return
+            raise
+        if found is not None:
+            self._table.stash.put(run.stash_key, run.name[0], stash_id, found.original, found.content_type)
+
+    def load(self, run: Run, check: Callable[[], None]) -> None:
+        """Have all that another process recorded in the history, for a search; once for a run.
+
+        What is loaded stays where a call has to end in between.
+
+        Raises:
+            StoreUnavailable: the archive cannot be asked, so the search would miss what it has.
+        """
+        place = run.archived.place
+        if place is None or run.archived.restored is None or run.archived.loaded:
+            return
+        stash, history = self._table.stash, run.history
+        wanted = [each for each in self._archive.items(place) if history.item(each.stash_id) is None]
+        for first in range(0, len(wanted), FETCH):
+            check()
+            some = wanted[first : first + FETCH]
+            here = stash.alive(run.stash_key, [each.stash_id for each in some])
+            found = self._archive.originals(place, [each.stash_id for each in some if each.stash_id not in here])
+            originals = [(each.stash_id, each.original, each.content_type) for each in found.values()]
+            stash.put_all(run.stash_key, run.name[0], originals)
+            history.record_all(
+                [each.item for each in some if each.item and (each.stash_id in found or each.stash_id in here)]
+            )
+        run.archived.loaded = True
+
+    def end(self, run: Run) -> None:
+        """The run is ended: forget it everywhere."""
+        if self._archive.enabled:
+            self.begin(run)
+            assert run.archived.place is not None
+            self._archive.end(run.archived.place)
+
+    def _figures(self, run: Run) -> RunFigures:
+        ahead = self._ahead()
+        figures = run.figures()
+        return replace(figures, started=figures.started + ahead, last_seen=figures.last_seen + ahead)
+
+    def _everything(self, run: Run) -> Iterator[Original]:
+        if run.ended:
+            return
+        for stash_id, held in self._table.stash.copies(run.stash_key):
+            yield Original(stash_id, held.original, held.content_type, run.history.item(stash_id))

@@ -1,0 +1,25 @@
+"""What the doors of one process share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prompt_sidecar.serving.pool import InFlight, Pool
+from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.tokens import Tokens
+from prompt_sidecar.serving.use_cases import UseCases
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Given to a door when it starts to serve."""
+
+    use_cases: UseCases
+    workers: Pool
+    """The threads that run the use cases."""
+    in_flight: InFlight
+    """Calls at work: background work waits for them."""
+    tokens: Tokens
+    """Of the callers that may call; none: no token is needed."""
+    refusals: Refusals
+    """Logs refused calls."""

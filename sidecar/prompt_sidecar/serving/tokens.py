@@ -1,0 +1,106 @@
+"""Bearer tokens of callers: the file that holds them, and whose one is.
+
+A caller is named by its token, so that all doors know it by the same name, and its runs stay its own whichever door it
+comes through.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_TOKEN_CHARACTERS = 16
+"""The least length of a token; a shorter one can be guessed over the network."""
+
+MOST_NAMES = 20
+"""Most names that are listed for one kind of change."""
+
+_log = logging.getLogger(__name__)
+
+
+class TokensError(Exception):
+    """The tokens file cannot be used. The message names the file and line, never a token."""
+
+
+def read_tokens(path: str) -> Mapping[str, str]:
+    """Read a file of `name:token` lines into name → token. Empty lines and lines that start with # are skipped.
+
+    Raises:
+        TokensError: the file cannot be read, holds no token, or a line is not valid.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise TokensError(f"server.tokens_file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TokensError(f"server.tokens_file {path} is not UTF-8") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        _log.warning("server.tokens_file can be read by others than its owner; set its mode to 0600")
+    tokens: dict[str, str] = {}
+    for index, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, colon, token = (part.strip() for part in line.partition(":"))
+        if not (colon and name and name.isprintable() and name not in tokens and token.isascii()):
+            raise TokensError(f"{path} line {index} is not name:token with a name of its own")
+        if len(token) < _TOKEN_CHARACTERS:
+            raise TokensError(f"{path} line {index}: the token is shorter than {_TOKEN_CHARACTERS} characters")
+        tokens[name] = token
+    if not tokens:
+        raise TokensError(f"{path} holds no token; write one name:token a line")
+    return tokens
+
+
+class Tokens:
+    """Knows callers by their tokens. `tokens` is name → token; empty: no token is required."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._key = secrets.token_bytes(32)
+        self._names = self._by_digest(tokens)
+
+    def replace(self, tokens: Mapping[str, str]) -> str:
+        """Replace the tokens; return what changed, for the log: names, never tokens."""
+        old, new = self._names, self._by_digest(tokens)
+        self._names = new
+        before, after = ({name: digest for digest, name in names.items()} for names in (old, new))
+        changes = {
+            "added": [name for name in after if name not in before],
+            "removed": [name for name in before if name not in after],
+            "changed": [name for name in after if name in before and before[name] != after[name]],
+        }
+        parts = [
+            f"{', '.join(sorted(names)[:MOST_NAMES])} {change}{_and_more(names)}"
+            for change, names in changes.items()
+            if names
+        ]
+        return f"tokens: {'; '.join(parts) or 'nothing changed'}"
+
+    def __bool__(self) -> bool:
+        """Whether a token is required."""
+        return bool(self._names)
+
+    def caller(self, token: str) -> str | None:
+        """Return the caller that a token names, as `token:name`; None: the token is unknown."""
+        name = self._names.get(self._digest(token))
+        return None if name is None else "token:" + name
+
+    def _by_digest(self, tokens: Mapping[str, str]) -> Mapping[bytes, str]:
+        return {
+            self._digest(token): name for name, token in reversed(list(tokens.items()))
+        }  # of two with the same token the first
+
+    def _digest(self, token: str) -> bytes:
+        """Return the digest by which a token is looked up.
+
+        It is keyed with a random key of this process, so the time of a look-up does not reveal how near a guess is.
+        """
+        return hmac.digest(self._key, token.encode(), "sha256")
+
+
+def _and_more(names: Sequence[str]) -> str:
+    return f", with {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""

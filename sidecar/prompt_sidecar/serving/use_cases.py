@@ -1,0 +1,144 @@
+"""The use cases as doors call them: admitted by memory, reported to telemetry.
+
+A door turns what it is sent into the calls of `facts/` and the answers into what it sends back. What is the same for
+every door is here: whether there is memory for a prompt, what telemetry is given, which models' windows had to be
+assumed, and that the indexer is woken when an answer is out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from time import time_ns
+from typing import TypeVar
+
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.recall.found import Found
+from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.serving.assumed_windows import AssumedWindows
+from prompt_sidecar.serving.memory import MemoryGate
+from prompt_sidecar.telemetry.observer import Observer
+
+Written = TypeVar("Written")
+
+Check = Callable[[], None]
+"""Called now and then during a call; what it raises ends the call."""
+
+
+def _nothing() -> None:
+    pass
+
+
+class UseCases:
+    """The use cases of `runs`. Thread-safe. Errors are those of `Runs`, and TooLarge where memory is short.
+
+    Args:
+        runs: all runs of the process.
+        memory: admits prompts; by default it knows only the container's limit.
+        observer: given the facts of each call.
+        wake: called after each answered prompt, as it may have left something to be indexed.
+    """
+
+    def __init__(
+        self,
+        runs: Runs,
+        memory: MemoryGate | None = None,
+        observer: Observer | None = None,
+        wake: Callable[[], None] = _nothing,
+    ) -> None:
+        self._runs = runs
+        self._memory = memory or MemoryGate()
+        self._wake = wake
+        self._assumed = AssumedWindows()
+        self.observer = observer or Observer()
+        """Given the facts of each call."""
+
+    def trim(
+        self, raw: bytes, read: Callable[[], TrimCall], check: Check, write: Callable[[TrimCall, TrimAnswer], Written]
+    ) -> Written:
+        """Trim a prompt and return what `write` makes of the answer.
+
+        Args:
+            raw: what was received; memory for it is reserved until the answer is written.
+            read: makes the call of it.
+            check: see `Check`.
+            write: makes what the door sends back.
+        """
+        began = time_ns()
+        call = None
+        try:
+            with self._memory.admit(raw):
+                call = read()
+                answer = self._runs.trim(call, check)
+                written = write(call, answer)
+        except BaseException:
+            self.observer.refused(call)
+            raise
+        if answer.tokens.window_assumed:
+            self._assumed.report(answer.model, answer.tokens.limit)
+        self.observer.trimmed(call, answer, began)
+        self._wake()
+        return written
+
+    def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
+        """Fetch an original, or say why there is none."""
+        began = time_ns()
+        answer = self._runs.retrieve(call, check, self._memory.reserve)
+        self.observer.retrieved(call, answer, began)
+        return answer
+
+    def search(self, call: SearchCall, check: Check) -> Found:
+        """Search a run's history."""
+        began = time_ns()
+        found = self._runs.search(call, check)
+        self.observer.searched(call.run_id, found, began)
+        return found
+
+    def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
+        """Write down tasks; return all that there are now."""
+        return self._runs.create_tasks(call, check)
+
+    def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
+        """Say where a task stands; return all tasks."""
+        return self._runs.update_task(call, check)
+
+    def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
+        """Return all tasks of a run."""
+        return self._runs.list_tasks(caller, run_id, check)
+
+    def list_tools(self, format_name: str, names: Collection[str] = ()) -> Sequence[ToolDefinition]:
+        """Return the model's tools as definitions in a format; an empty name: in no provider's."""
+        return self._runs.list_tools(format_name, names)
+
+    def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
+        """Run one of the model's tools."""
+        began = time_ns()
+        answer = self._runs.call_tool(call, check, self._memory.reserve)
+        self.observer.tool_called(call, answer, began)
+        return answer
+
+    def report_usage(self, call: UsageCall, check: Check) -> UsageAnswer:
+        """Take a report on a model call."""
+        answer = self._runs.report_usage(call, check)
+        self.observer.reported(call, answer)
+        return answer
+
+    def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
+        """Fill the masks in the arguments of tools' calls."""
+        began = time_ns()
+        done = self._runs.restore(call, check)
+        self.observer.restored(call, done, began)
+        return done
+
+    def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
+        """Return a run's figures."""
+        return self._runs.figures(caller, run_id, check)
+
+    def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
+        """Forget a run now; return its last figures, None: it was not known."""
+        return self._runs.end(caller, run_id, check)

@@ -1,0 +1,1 @@
+"""The shared store: runs kept in Valkey or Redis, so that any replica can go on with them."""

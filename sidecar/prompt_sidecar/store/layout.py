@@ -1,0 +1,91 @@
+"""How a run lies in the store: one hash, which expires as a whole, and the scripts that alone touch it.
+
+    e       epoch: how often a run of this name was ended before, as far as the store remembers
+    x       present: the run was ended, and this is its tombstone
+    r, ri   the revision of the last answer, and its iteration
+    s, si   the run's figures, and the number of its calls then
+    t, ti   its tasks, and the version of them
+    o<id>   an original
+    h<name> the facts of the items that one batch has recorded
+
+Every write names its epoch, and the scripts compare it: a write of a run that was ended meanwhile changes nothing,
+however late it comes. A write never makes a hash unless it says that it begins the run, so what the store has evicted
+does not come back in part. All writes may be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EPOCH: Final = b"e"
+TOMBSTONE: Final = b"x"
+REVISION: Final = b"r"
+FIGURES: Final = b"s"
+TASKS: Final = b"t"
+ORIGINAL: Final = b"o"
+ITEMS: Final = b"h"
+
+DONE: Final = b"done"
+GONE: Final = b"gone"
+"""The store has no such run."""
+ENDED: Final = b"ended"
+"""The run was ended, or another has begun under its name."""
+
+WRITE: Final = """
+local stored = redis.call('HGET', KEYS[1], 'e')
+local epoch, begins = tonumber(ARGV[1]), ARGV[2] == '1'
+if not stored then
+  if not begins then return 'gone' end
+elseif tonumber(stored) > epoch then
+  return 'ended'
+elseif tonumber(stored) < epoch then
+  if not begins then return 'gone' end
+  redis.call('DEL', KEYS[1])
+elseif redis.call('HEXISTS', KEYS[1], 'x') == 1 then
+  if not begins then return 'ended' end
+  redis.call('HDEL', KEYS[1], 'x')
+end
+redis.call('HSET', KEYS[1], 'e', epoch)
+if ARGV[4] ~= '' then
+  local at = redis.call('HGET', KEYS[1], 'ri')
+  if not at or tonumber(at) <= tonumber(ARGV[5]) or tonumber(at) == tonumber(ARGV[6]) then
+    redis.call('HSET', KEYS[1], 'r', ARGV[4], 'ri', ARGV[5])
+  end
+end
+for first = 7, 9, 2 do
+  if ARGV[first] ~= '' then
+    local name = first == 7 and 's' or 't'
+    local at = redis.call('HGET', KEYS[1], name .. 'i')
+    if not at or tonumber(at) <= tonumber(ARGV[first + 1]) then
+      redis.call('HSET', KEYS[1], name, ARGV[first], name .. 'i', ARGV[first + 1])
+    end
+  end
+end
+for field = 11, #ARGV, 2 do
+  redis.call('HSET', KEYS[1], ARGV[field], ARGV[field + 1])
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return 'done'
+"""
+"""ARGV: epoch, whether the write begins the run, time to live in ms; revision, its iteration, the iteration of the one
+before; figures, calls; tasks, their version; then fields and values. What is empty is not written."""
+
+READ: Final = """
+if redis.call('HEXISTS', KEYS[1], 'x') == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end
+return redis.call('HMGET', KEYS[1], 'e', 'x', unpack(ARGV, 2))
+"""
+"""ARGV: time to live in ms, then fields. Returns epoch, tombstone, then the values."""
+
+LIST: Final = """
+return redis.call('HKEYS', KEYS[1])
+"""
+
+END: Final = """
+local stored = redis.call('HGET', KEYS[1], 'e')
+if stored and tonumber(stored) > tonumber(ARGV[1]) then return 'done' end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], 'e', tonumber(ARGV[1]) + 1, 'x', 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return 'done'
+"""
+"""ARGV: the epoch that ends, the tombstone's time to live in ms."""

@@ -1,0 +1,87 @@
+"""What the shared store is configured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from prompt_sidecar.values import GIB, HOUR, KIB, MIB, Kind, byte_count, choice, seconds, setting, text, whole
+
+
+def _store_url() -> Kind:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not value.isprintable():
+            raise ValueError(value)
+        if value:
+            parts = urlsplit(value)
+            schemes = {"valkey", "valkeys", "redis", "rediss", "unix"}
+            if parts.scheme not in schemes or not (parts.hostname or parts.path) or parts.password:
+                raise ValueError
+            parts.port  # noqa: B018 - reading it checks it
+        return value
+
+    return Kind("a URL such as valkey://host:6379/0, valkeys:// for TLS, or unix:///path, without password", check)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Where runs are kept outside the process, and how long a call may wait for that."""
+
+    url: str = setting(
+        "",
+        _store_url(),
+        "Valkey or Redis where runs are kept, so that each replica can go on with any of them; empty: none. Needs key "
+        "and the extra `store`.",
+    )
+    password_file: str = setting(
+        "", text(4_096), "File that holds the password for the store's user, which the URL names; empty: none."
+    )
+    durability: str = setting(
+        "local",
+        choice("local", "acknowledged"),
+        "local: the store is written behind the answer. acknowledged: an answer that leaves out something new waits "
+        "until the store has it.",
+        "A prompt should not depend on another machine.",
+    )
+    replicas: int = setting(
+        0,
+        whole(0, 16, "replicas"),
+        "Replicas of the store that must have a write, too, before it counts as acknowledged.",
+        "A store without replicas is common.",
+        advanced=True,
+    )
+    timeout: float = setting(
+        0.25,
+        seconds(0.001, 60),
+        "Time that the store has for one command.",
+        "A hundred times what it takes in one data centre.",
+        advanced=True,
+    )
+    first_wait: float = setting(
+        0.002,
+        seconds(0, 60),
+        "Time that the first prompt of a run waits for the store once it has been read.",
+        "The store is asked when the prompt arrives; on a local network it has answered by then.",
+        advanced=True,
+    )
+    acknowledge_timeout: float = setting(
+        1.0,
+        seconds(0.001, HOUR),
+        "Time that an answer waits for the store with durability `acknowledged`; after it the call is UNAVAILABLE.",
+        "Longer than a failover is not worth a wait; the agent's retry waits again.",
+        advanced=True,
+    )
+    queue_bytes: int = setting(
+        67_108_864,
+        byte_count(MIB, 64 * GIB),
+        "Originals that wait to be written, before compression; beyond it they are read again from the stash later.",
+        "64 MiB are ten seconds of a busy server.",
+        advanced=True,
+    )
+    item_bytes: int = setting(
+        16_777_216,
+        byte_count(KIB, 256 * MIB),
+        "Largest original that is written to the store.",
+        "A larger value holds up the store's other clients.",
+        advanced=True,
+    )

@@ -1,0 +1,52 @@
+"""One run's place in the store, as this process knows it.
+
+Its *epoch* counts how often a run of its name was ended before. It is read when the first call of the run arrives, and
+before that call is answered, so that what the run holds is known to be of that epoch. Where the store could not be
+asked by then, an epoch that is read later may be that of another life of the run: if it says that there was more than
+one, the run is not written, as what was ended must not come back.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.facts.archived import Everything, Restored
+from prompt_sidecar.store.sealing import Sealer
+
+UNKNOWN: Final = -1
+
+
+@dataclass(eq=False, slots=True)
+class RunPlace:
+    """See the file's docstring. The archive's lock guards it."""
+
+    sealer: Sealer
+    floor: int = 0
+    """The epoch that this process knows the run to have reached, as it has ended the one before."""
+    epoch: int = UNKNOWN
+    begun: bool = False
+    """Whether the store has the run, as far as is known."""
+    left: Restored | None = None
+    """What another process had left there when it was looked for."""
+    look: Future[None] | None = None
+    """Under way, or done."""
+    used: bool = False
+    """Whether the run was written to before its epoch was known."""
+    detached: bool = False
+    """Whether it is not written any more."""
+    over: bool = False
+    """Whether this process has ended it."""
+    lacking: bool = False
+    """Whether the store lacks something of it that was handed over."""
+    everything: Everything | None = None
+    """Reads what this process has of it."""
+    handed: int = 0
+    """Batches handed over."""
+    edits: int = 0
+    """The last of them that an answer waits for."""
+    kept: int = 0
+    """The last of them that the store has."""
+    renewed: float = 0.0
+    """When its time to live last began there."""

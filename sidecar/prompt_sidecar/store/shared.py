@@ -1,0 +1,559 @@
+"""The archive in Valkey or Redis: written behind the answers by one thread, read where this process lacks something.
+
+The queue holds what calls have handed over, by reference, as the originals are in the stash anyway. It is bounded; what
+it has no room for is not lost while the stash has it, as the run is then written again from there as a whole. The same
+happens where the store lost a run that is still in use, as by a restart. Every write may be repeated; the order of
+writes matters only within one run.
+
+`step` does one piece of the queue's work. A thread calls it in a server; a test may call it instead, and decide what
+the store makes of each command.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+from cachetools import FIFOCache
+
+from prompt_sidecar.errors import StoreUnavailable
+from prompt_sidecar.facts.archived import (
+    Batch,
+    Everything,
+    Original,
+    Restored,
+    StoreCommand,
+    StoreLoss,
+    StoreReply,
+    StoreTotals,
+    TaskState,
+)
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.runs.archive import Place
+from prompt_sidecar.store import layout
+from prompt_sidecar.store.breaker import Breaker
+from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.store.place import UNKNOWN, RunPlace
+from prompt_sidecar.store.sealing import Sealer, Unreadable
+from prompt_sidecar.store.server import Argument, Backend, Failure
+
+PIECE_BYTES: Final = 262_144
+"""Bytes of originals in one command: the store serves nobody else for the millisecond that it takes."""
+PIECE_ITEMS: Final = 256
+"""Originals in one command."""
+READ_ITEMS: Final = 64
+"""Values that one command reads."""
+MARK_BYTES: Final = 1_024
+"""What a batch takes in the queue in addition to its originals, estimated."""
+ENDS: Final = 10_000
+"""Ends of runs that are remembered: 200 bytes each. A run that begins again under its name is told from the ended one
+by them where the store cannot be asked."""
+READERS: Final = 2
+"""Threads that look for runs while their first prompts are read."""
+RENEWALS: Final = 8
+"""Parts of the time to live; it is renewed in the store at most once in each, where only reads use a run."""
+FAILED_PAUSE: Final = 0.05
+"""Seconds before a write is tried again."""
+PATIENCE: Final = 0.005
+"""Seconds that the writing waits for calls in flight before each piece, where no answer waits for it."""
+NO_ANSWER: Final = "the store that replicas share gave no answer in time"
+LAST_SECONDS: Final = 2.0
+"""Seconds that the end of the process leaves for what is queued."""
+
+_log = logging.getLogger(__name__)
+
+_FOUND: Final = (layout.REVISION, layout.FIGURES, layout.TASKS)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A part of the queue: what a call handed over, or the end of a run."""
+
+    place: RunPlace
+    born: float
+    batch: Batch | None
+    """None: the run ends."""
+    number: int = 0
+    size: int = 0
+    name: bytes = field(default_factory=lambda: secrets.token_hex(6).encode())
+    """Of the field that holds its items' facts, the same when it is tried again."""
+    pieces: Iterator[Sequence[Original]] | None = None
+    piece: Sequence[Original] | None = None
+    """The one that is being written."""
+    at: int = 0
+    """Its number."""
+    whole: bool = False
+    """Whether all of the run is written, not only the batch."""
+
+
+class SharedArchive:
+    """See the file's docstring, and `prompt_sidecar.runs.archive.Archive`."""
+
+    enabled: Final = True
+
+    def __init__(
+        self,
+        options: StoreOptions,
+        backend: Backend,
+        time_to_live: float,
+        *,
+        clock: Callable[[], float] = monotonic,
+        threads: bool = True,
+    ) -> None:
+        """Begin.
+
+        Args:
+            options: the settings.
+            backend: runs scripts.
+            time_to_live: seconds that a run stays in the store after it was last used.
+            clock: seconds that never step.
+            threads: False: nothing happens but in `step`, and looks are made in the calling thread.
+        """
+        self._options, self._backend, self._clock = options, backend, clock
+        self._life = time_to_live
+        self._breaker = Breaker(clock)
+        self._lock = threading.RLock()
+        self._kept = threading.Condition(self._lock)
+        self._queue: deque[_Job] = deque()
+        self._queued = 0
+        self._ended: FIFOCache[str, int] = FIFOCache(ENDS)
+        """The epoch that follows the one that this process has ended, by the run's name."""
+        self._commands: Counter[tuple[StoreCommand, StoreReply]] = Counter()
+        self._lost: Counter[StoreLoss] = Counter()
+        self._bounds: Counts[str] = Counts()
+        self.idle: Callable[[float], object] = lambda _: None
+        """Waits for calls in flight, so many seconds at most."""
+        self._woken = threading.Event()
+        self._ending = threading.Event()
+        self._pool = ThreadPoolExecutor(READERS, "store-read") if threads else None
+        self._thread = threading.Thread(target=self._work, name="store-write", daemon=True) if threads else None
+        if self._thread is not None:
+            self._thread.start()
+
+    # -- the core's side ---------------------------------------------------------------------------------------------
+
+    def find(self, run_key: bytes) -> Place:
+        """See `Archive.find`."""
+        sealer = Sealer(run_key)
+        with self._lock:
+            place = RunPlace(sealer, self._ended.get(sealer.name, 0))
+        if self._pool is None:
+            place.look = Future()
+            self._look_first(place)
+            place.look.set_result(None)
+        elif self._breaker.would_allow:
+            place.look = self._pool.submit(self._look_first, place)
+        return _Seen(self, place)
+
+    def write(self, place: Place, batch: Batch, everything: Everything) -> None:
+        """See `Archive.write`."""
+        run = _place(place)
+        originals = []
+        for each in batch.originals:
+            if len(each.original) > self._options.item_bytes:
+                self._lose(StoreLoss.TOO_LARGE)
+                self._bounds.add("store.item_bytes")
+            else:
+                originals.append(each)
+        size = MARK_BYTES + sum(len(each.original) for each in originals)
+        with self._lock:
+            run.used |= run.epoch == UNKNOWN
+            if run.detached:
+                self._lose(StoreLoss.ENDED, len(originals))
+                return
+            run.everything = everything
+            run.handed += 1
+            if batch.edits:
+                run.edits = run.handed
+            job = _Job(run, self._clock(), replace(batch, originals=originals), run.handed, size)
+            if self._queued + size > self._options.queue_bytes:
+                self._lose(StoreLoss.QUEUE_FULL, len(originals))
+                self._bounds.add("store.queue_bytes")
+                if run.lacking:
+                    return  # it waits to be written as a whole
+                run.lacking = True
+                job = _Job(run, self._clock(), Batch(), run.handed)
+            self._queue.append(job)
+            self._queued += job.size
+        self._woken.set()
+
+    def settle(self, place: Place) -> None:
+        """See `Archive.settle`."""
+        if self._options.durability != "acknowledged":
+            return
+        run = _place(place)
+        with self._kept:
+            if self._kept.wait_for(lambda: run.kept >= run.edits, self._options.acknowledge_timeout):
+                return
+        raise StoreUnavailable(
+            "the store has not acknowledged what this prompt leaves out; the prompt may be sent again",
+            bound="store.acknowledge_timeout",
+        )
+
+    def originals(self, place: Place, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """See `Archive.originals`."""
+        run = _place(place)
+        found: dict[str, Original] = {}
+        for first in range(0, len(stash_ids), READ_ITEMS):
+            some = stash_ids[first : first + READ_ITEMS]
+            for stash_id, value in zip(some, self._values(run, [_original(each) for each in some]), strict=True):
+                if value is not None:
+                    content_type, original = msgspec.msgpack.decode(value, type=tuple[str, bytes])
+                    found[stash_id] = Original(stash_id, original, content_type, None)
+        return found
+
+    def items(self, place: Place) -> Sequence[Original]:
+        """See `Archive.items`."""
+        run = _place(place)
+        fields = self._ask(StoreCommand.READ, partial(self._backend.run, layout.LIST, run.sealer.name, ()))
+        named = sorted(name for name in fields if name.startswith(layout.ITEMS))
+        by_id: dict[str, HistoryItem] = {}
+        for first in range(0, len(named), READ_ITEMS):
+            for value in self._values(run, named[first : first + READ_ITEMS]):
+                for item in msgspec.msgpack.decode(value, type=list[HistoryItem]) if value is not None else ():
+                    by_id.setdefault(item.stash_id, item)
+        ordered = sorted(by_id.values(), key=lambda item: item.message)
+        return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]
+
+    def renew(self, place: Place) -> None:
+        """See `Archive.renew`."""
+        run = _place(place)
+        with self._lock:
+            if self._clock() - run.renewed < self._life / RENEWALS or run.detached or not run.begun:
+                return
+            run.renewed = self._clock()
+            job = _Job(run, self._clock(), Batch(), run.handed)
+            self._queue.append(job)
+        self._woken.set()
+
+    def end(self, place: Place) -> None:
+        """See `Archive.end`. The store is asked at once; if it does not answer, again until the run has expired."""
+        run = _place(place)
+        if run.look is not None:
+            self.restored(run, None)
+        with self._lock:
+            run.detached = run.over = True
+            if run.epoch == UNKNOWN:
+                self._lose(StoreLoss.UNCERTAIN)
+                return
+            self._ended[run.sealer.name] = run.epoch + 1
+        job = _Job(run, self._clock(), None)
+        try:
+            self._tell_end(job)
+        except Failure:
+            with self._lock:
+                self._queue.append(job)
+            self._woken.set()
+
+    def totals(self) -> StoreTotals:
+        """See `Archive.totals`."""
+        with self._lock:
+            return StoreTotals(
+                commands=dict(self._commands),
+                lost=dict(self._lost),
+                queued_bytes=self._queued,
+                queue_limit=self._options.queue_bytes,
+                reachable=self._breaker.closed,
+                bounds=self._bounds.read(),
+            )
+
+    def restored(self, run: RunPlace, wait: float | None) -> Restored | None:
+        """See `Place.restored`."""
+        if run.look is not None:
+            try:
+                run.look.result(self._options.timeout * 2 if wait is None else wait)
+            except NotYet:
+                return None
+        return run.left
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _look_first(self, run: RunPlace) -> None:
+        with suppress(Failure):  # the writing looks again
+            self._look(run)
+
+    def _look(self, run: RunPlace) -> None:
+        """Find out the run's epoch, and what another process has left of it. Raises Failure."""
+        rows = self._ask(StoreCommand.READ, partial(self._read, run, _FOUND), Failure)
+        stored, tombstone, *values = rows
+        epoch = int(stored) if stored is not None else 0
+        live = stored is not None and tombstone is None
+        with self._lock:
+            if run.epoch != UNKNOWN:
+                return
+            if epoch < run.floor:  # this process has ended that one, and the store has yet to hear of it
+                epoch, live = run.floor, False
+            if run.used and epoch > run.floor:
+                run.detached = True
+                self._lose(StoreLoss.UNCERTAIN)
+            run.epoch, run.begun = epoch, live
+        if live and not run.detached:
+            run.left = self._left(run, dict(zip(_FOUND, values, strict=True)))
+
+    def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
+        plain = {name: self._opened(run, name, value) for name, value in values.items()}
+        return Restored(
+            plain[layout.REVISION] or b"",
+            self._decoded(plain[layout.FIGURES], RunFigures),
+            self._decoded(plain[layout.TASKS], TaskState),
+            seen=values[layout.FIGURES] is not None,
+        )
+
+    def _decoded(self, value: bytes | None, kind: type[Any]) -> Any:
+        """A value; None if there is none, or another version wrote it."""
+        if value is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(value, type=kind)
+        except msgspec.MsgspecError:
+            self._lose(StoreLoss.UNREADABLE)
+            return None
+
+    def _values(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
+        """Values of a run as they were sealed; None for those that are not there. Raises StoreUnavailable."""
+        if run.epoch == UNKNOWN:
+            try:
+                self._look(run)
+            except Failure:
+                raise StoreUnavailable(NO_ANSWER) from None
+        rows = self._ask(StoreCommand.READ, partial(self._read, run, fields))
+        stored, tombstone, *values = rows
+        if stored is None or tombstone is not None or int(stored) != run.epoch:
+            return [None] * len(fields)
+        return [self._opened(run, name, value) for name, value in zip(fields, values, strict=True)]
+
+    def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
+        rows: list[bytes | None] = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
+        return rows
+
+    def _opened(self, run: RunPlace, name: bytes, value: bytes | None) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return run.sealer.open(name, run.epoch, value)
+        except Unreadable:
+            self._lose(StoreLoss.UNREADABLE)
+            return None
+
+    def _ask(self, command: StoreCommand, ask: Callable[[], Any], error: type[Exception] = StoreUnavailable) -> Any:
+        """Ask the store if the breaker allows. Raises the error, or Failure where that is asked for."""
+        try:
+            if not self._breaker.allows():
+                raise Failure(StoreReply.SKIPPED)  # noqa: TRY301 - counted as the others
+            reply = ask()
+        except Failure as failure:
+            self._count(command, failure.reply)
+            if error is Failure:
+                raise
+            raise StoreUnavailable(NO_ANSWER) from None
+        self._count(command, StoreReply.OUTDATED if reply in (layout.GONE, layout.ENDED) else StoreReply.DONE)
+        return reply
+
+    def _lose(self, why: StoreLoss, times: int = 1) -> None:
+        with self._lock:
+            self._lost[why] += times
+
+    def _count(self, command: StoreCommand, reply: StoreReply) -> None:
+        with self._lock:
+            self._commands[command, reply] += 1
+        if reply is StoreReply.UNREACHABLE:
+            self._breaker.failed()
+        elif reply is not StoreReply.SKIPPED:
+            self._breaker.succeeded()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Do one piece of what waits; whether anything was done. A piece that fails is the next one again."""
+        with self._lock:
+            job = self._queue[0] if self._queue else None
+        if job is None or not self._breaker.would_allow:
+            return False
+        try:
+            done = self._tell_end(job) if job.batch is None else self._write_piece(job)
+        except Failure:
+            return False
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next runs must be written
+            _log.error("a batch cannot be written to the store: %s", type(error).__name__)
+            job.place.lacking = done = True
+        if done:
+            self._finish(job)
+        return True
+
+    def close(self) -> None:
+        """Write what is queued, for a limited time, and end."""
+        until = self._clock() + LAST_SECONDS
+        while self._queue and self._breaker.closed and self._clock() < until:
+            self._woken.set()
+            with self._kept:
+                self._kept.wait(0.05)
+        self._ending.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join(LAST_SECONDS)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        self._backend.close()
+
+    def _work(self) -> None:
+        while not self._ending.is_set():
+            self._woken.wait()
+            self._woken.clear()
+            while self._queue:
+                if self._options.durability == "local":
+                    self.idle(PATIENCE)
+                if not self.step():
+                    if self._ending.is_set():
+                        return
+                    self._woken.wait(FAILED_PAUSE)
+                    self._woken.clear()
+
+    def _finish(self, job: _Job) -> None:
+        with self._kept:
+            self._queue.remove(job)  # the first: others are only added at the end
+            self._queued -= job.size
+            self._kept.notify_all()
+
+    def _tell_end(self, job: _Job) -> bool:
+        run = job.place
+        with self._lock:
+            late = self._clock() - job.born > self._life
+        if late:
+            return True
+        arguments = [run.epoch, int(2 * self._life * 1_000)]
+        ask = partial(self._backend.run, layout.END, run.sealer.name, arguments)
+        self._ask(StoreCommand.END, ask, Failure)
+        return True
+
+    def _write_piece(self, job: _Job) -> bool:
+        """Write a piece; whether the job is done. Raises Failure."""
+        run, batch = job.place, job.batch
+        assert batch is not None
+        if not run.detached and self._clock() - job.born > self._life:
+            with self._lock:
+                self._lose(StoreLoss.TOO_OLD, len(batch.originals))
+                run.lacking = True
+            return True
+        if run.epoch == UNKNOWN and not run.detached:
+            self._look(run)
+        if run.detached:
+            if not run.over:
+                self._lose(StoreLoss.ENDED, len(batch.originals))
+            return True
+        with self._lock:
+            if run.lacking and not job.whole:
+                job.whole, job.pieces = True, None
+                run.lacking, job.number = False, run.handed
+        if job.pieces is None:
+            every = run.everything() if job.whole and run.everything is not None else batch.originals
+            job.pieces, job.at = self._cut(every), 0
+            job.piece = next(job.pieces, ())
+        assert job.piece is not None
+        reply = self._send(job)
+        if reply == layout.DONE:
+            return self._next_piece(job)
+        with self._lock:
+            run.begun = False
+            if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
+                run.lacking, job.whole = True, False
+                return False
+            run.detached = True
+            if not run.over:
+                self._lose(StoreLoss.ENDED, len(batch.originals))
+        return True
+
+    def _next_piece(self, job: _Job) -> bool:
+        run = job.place
+        assert job.pieces is not None
+        following = next(job.pieces, None)
+        with self._kept:
+            run.begun, run.renewed = True, self._clock()
+            if following is not None:
+                job.piece, job.at = following, job.at + 1
+                return False
+            run.kept = max(run.kept, job.number)
+        return True
+
+    def _cut(self, originals: Sequence[Original] | Iterator[Original]) -> Iterator[Sequence[Original]]:
+        piece: list[Original] = []
+        size = 0
+        for each in originals:
+            if len(each.original) > self._options.item_bytes:
+                continue
+            if piece and (size + len(each.original) > PIECE_BYTES or len(piece) == PIECE_ITEMS):
+                yield piece
+                piece, size = [], 0
+            piece.append(each)
+            size += len(each.original)
+        if piece:
+            yield piece
+
+    def _send(self, job: _Job) -> bytes:
+        run, batch, piece = job.place, job.batch, job.piece
+        assert batch is not None
+        assert piece is not None
+        seal, epoch = run.sealer.seal, run.epoch
+        revision: tuple[Argument, ...] = ("", 0, -1)
+        figures: tuple[Argument, ...] = ("", 0)
+        tasks: tuple[Argument, ...] = ("", 0)
+        if job.at == 0:
+            if batch.revision is not None:
+                sealed = seal(layout.REVISION, epoch, batch.revision.revision)
+                revision = (sealed, batch.revision.iteration, batch.revision.before)
+            if batch.figures is not None:
+                figures = (seal(layout.FIGURES, epoch, msgspec.msgpack.encode(batch.figures)), batch.figures.calls)
+            if batch.tasks is not None and batch.tasks.version:
+                tasks = (seal(layout.TASKS, epoch, msgspec.msgpack.encode(batch.tasks)), batch.tasks.version)
+        fields: list[tuple[bytes, bytes]] = []
+        facts = [each.item for each in piece if each.item is not None]
+        if facts:
+            name = layout.ITEMS + job.name + (b"w" if job.whole else b"") + b"%d" % job.at
+            fields.append((name, msgspec.msgpack.encode(facts)))
+        fields += [
+            (_original(each.stash_id), msgspec.msgpack.encode((each.content_type, each.original))) for each in piece
+        ]
+        values = [(name, seal(name, epoch, value)) for name, value in fields]
+        arguments = [epoch, int(not run.begun), int(self._life * 1_000), *revision, *figures, *tasks]
+        replicas = self._options.replicas if self._options.durability == "acknowledged" else 0
+        ask = partial(
+            self._backend.write, layout.WRITE, run.sealer.name, [*arguments, *chain.from_iterable(values)], replicas
+        )
+        reply: bytes = self._ask(StoreCommand.WRITE, ask, Failure)
+        return reply
+
+
+class _Seen:
+    """A place as the core holds it."""
+
+    __slots__ = ("_archive", "run")
+
+    def __init__(self, archive: SharedArchive, run: RunPlace) -> None:
+        self._archive = archive
+        self.run = run
+
+    def restored(self, wait: float | None) -> Restored | None:
+        """See `Place.restored`."""
+        return self._archive.restored(self.run, wait)
+
+
+def _place(place: Place) -> RunPlace:
+    assert isinstance(place, _Seen)
+    return place.run
+
+
+def _original(stash_id: str) -> bytes:
+    return layout.ORIGINAL + stash_id.encode()

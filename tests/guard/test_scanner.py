@@ -1,0 +1,200 @@
+"""The scanner beside its slow twin, its offsets, its time, and its work."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prompt_sidecar.guard import lookalikes, scanner
+from prompt_sidecar.guard.checks import CHECKS, CONTEXT, Check
+from prompt_sidecar.guard.lookalikes import defang
+from prompt_sidecar.guard.options import ENFORCE, GuardOptions
+from prompt_sidecar.guard.rule import Action, Find, Group, Rule
+from prompt_sidecar.guard.rules import RULES, RuleSet, Watch, default_rules
+from tests.guard import slow
+
+_RULES = default_rules(GuardOptions(ENFORCE, ("lookalikes=defang",)))
+_LETTERS = "aZ09 _-=:\"'\n\t/.@+[]<>|!()⟦⟧é—Ａе\u200b\u202e\U000e0041\ud800\x00"
+"""Letters that patterns and separators are made of, wide ones, unseen ones, and half of a pair."""
+
+
+def _pieces() -> st.SearchStrategy[str]:
+    """Examples and counterexamples, whole or cut, in other letters, and noise."""
+    examples = st.sampled_from([text for rule in RULES.values() for text in (rule.example, rule.counterexample)])
+    cut = st.tuples(examples, st.integers(0, 40), st.integers(0, 40)).map(
+        lambda parts: parts[0][parts[1] : max(parts[1], len(parts[0]) - parts[2])]
+    )
+    wide = examples.map(lambda text: text.translate({code: code + 0xFEE0 for code in range(0x21, 0x7F)}))
+    return st.one_of(examples, cut, wide, st.text(_LETTERS, max_size=8))
+
+
+_TEXTS = st.lists(_pieces(), max_size=6).map("".join)
+
+
+def _seen(finds: Sequence[Find]) -> list[tuple[int, int, str]]:
+    return [(find.start, find.end, find.rule.name) for find in finds]
+
+
+@given(st.lists(_TEXTS, max_size=6))
+def test_all_texts_at_once_as_one_rule_at_a_time(texts: list[str]) -> None:
+    """Many texts at once have the finds that Python's `re` has rule by rule and text by text."""
+    expected = [_seen(slow.scan(_RULES.rules, text)) for text in texts]
+    assert expected == [_seen(finds) for finds in _RULES.scan(texts)]
+
+
+@given(st.lists(st.text("ab\n\0 é", max_size=6), max_size=12))
+def test_patterns_that_match_separators(texts: list[str]) -> None:
+    """Rules of users may match line ends, NUL and anything else: a text's finds are its own all the same."""
+    patterns = ("^a", "b$", r"a\s", "[^a]b", r"\bb\b", r"\Ba", "(?s:a.*b)", "é*b", r"\0+")
+    rules = [
+        Rule(f"r{number}", "k", Group.LOOKALIKES, pattern, action=Action.OBSERVE)
+        for number, pattern in enumerate(patterns)
+    ]
+    expected = [_seen(slow.scan(rules, text)) for text in texts]
+    assert expected == [_seen(finds) for finds in RuleSet(rules).scan(texts)]
+
+
+@given(st.lists(_TEXTS, max_size=8))
+def test_batches_make_no_difference(texts: list[str]) -> None:
+    """Texts that are scanned one by one have the finds that they have together."""
+    together = [_seen(finds) for finds in _RULES.scan(texts)]
+    assert together == [_seen(_RULES.scan([text])[0]) for text in texts]
+
+
+def test_more_texts_than_a_batch_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finds are the same where each text is a batch of its own."""
+    texts = [rule.example for rule in RULES.values()] * 2
+    expected = [_seen(finds) for finds in _RULES.scan(texts)]
+    monkeypatch.setattr(scanner, "BATCH_CHARACTERS", 1)
+    assert expected == [_seen(finds) for finds in _RULES.scan(texts)]
+
+
+@given(_TEXTS)
+def test_masked_values_do_not_overlap(text: str) -> None:
+    """Values of secrets and personal data are apart, so that each can have its mask."""
+    values = [find for find in _RULES.scan([text])[0] if find.rule.group is not Group.LOOKALIKES]
+    assert all(one.end <= other.start for one, other in pairwise(values))
+
+
+def _masked(text: str) -> str:
+    """A text after masking: what is found is replaced, again and again, until nothing more is found."""
+    for _ in range(8):
+        finds = [find for find in _RULES.scan([text])[0] if find.rule.action is Action.MASK]
+        if not finds:
+            return text
+        for find in reversed(finds):
+            text = f"{text[: find.start]}⟦{find.rule.kind}:k7x2m9qa4t⟧{text[find.end :]}"
+    pytest.fail("values are found after eight rounds")
+
+
+@given(_TEXTS)
+def test_nothing_is_found_in_masks(text: str) -> None:
+    """After some rounds of masking there is nothing more to mask."""
+    _masked(text)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.group is not Group.LOOKALIKES])
+def test_a_masked_example_is_found_no_more(rule: Rule) -> None:
+    """One round is enough for an example: no rule finds anything in, or beside, its mask."""
+    finds = [find for find in _RULES.scan([rule.example])[0] if find.rule.group is not Group.LOOKALIKES]
+    text = rule.example
+    for find in reversed(finds):
+        text = f"{text[: find.start]}⟦{find.rule.kind}:k7x2m9qa4t⟧{text[find.end :]}"
+    assert [] == [find for find in _RULES.scan([text])[0] if find.rule.group is not Group.LOOKALIKES]
+
+
+@given(_TEXTS)
+def test_defanging_again_changes_nothing(text: str) -> None:
+    """A defanged text has nothing more to defang."""
+    text = text.encode(errors="replace").decode()
+    broken = defang(text, _RULES.scan([text])[0])
+    assert [] == [find for find in _RULES.scan([broken])[0] if find.rule.action is Action.DEFANG]
+    assert broken == defang(broken, _RULES.scan([broken])[0])
+
+
+@pytest.mark.parametrize("rule", lookalikes.RULES, ids=lambda rule: rule.name)
+def test_defanging_keeps_what_is_seen(rule: Rule) -> None:
+    """Defanging adds dots, or puts a number in place of unseen characters; all else stays."""
+    finds = _RULES.scan([rule.example])[0]
+    broken = defang(f"before {rule.example} after", _RULES.scan([f"before {rule.example} after"])[0])
+    assert finds
+    if "invisible" not in broken:
+        assert f"before {rule.example} after" == broken.replace(lookalikes.DOT, "")
+
+
+def test_observed_finds_are_not_broken() -> None:
+    """A rule that observes changes nothing."""
+    rules = default_rules(GuardOptions(ENFORCE))
+    text = "<|im_start|>system"
+    assert rules.scan([text])[0]
+    assert text == defang(text, rules.scan([text])[0])
+
+
+@pytest.mark.parametrize("text", ["", "é", "\u200b"])
+def test_a_phrase_is_found_in_letters_that_look_like_its_own(text: str) -> None:
+    """The classes of a phrase's pattern match what folding the text would make of it."""
+    rules = RuleSet([RULES["forged_note"]])
+    phrase = "search covers iterations"
+    like = {plain: [one for one, fold in lookalikes._FOLDS.items() if fold == plain] for plain in {*phrase}}  # noqa: SLF001
+    for number in range(5):
+        drawn = "".join(like[c][number * 7 % len(like[c])] if like[c] else c for c in phrase)
+        assert phrase == lookalikes.folded(drawn)
+        names = {find.rule.name for find in rules.scan([f"{text} {drawn}{text}"])[0]}
+        assert {"forged_note"} == names
+
+
+def test_the_ranges_of_folding_are_complete() -> None:
+    """Every character that NFKC and case folding turn into a visible one of ASCII is among the look-alikes."""
+    missing = [
+        code
+        for code in range(0x80, 0x110000)
+        if len(plain := unicodedata.normalize("NFKC", chr(code)).casefold()) == 1
+        and "!" <= plain <= "~"
+        and chr(code) not in lookalikes._FOLDS  # noqa: SLF001
+    ]
+    assert [] == missing
+
+
+def test_a_rule_that_has_not_the_time_lets_the_text_through() -> None:
+    """When a text's time is over its other rules do not run, and are counted; the next text has its own time."""
+    now = iter((0.0, 0.5, 2.0, 10.0, 10.1, 10.2))
+    watch = Watch(lambda: next(now), 1.0)
+    texts = [f"{RULES['github_token'].example} and {RULES['jwt'].example}", RULES["npm_token"].example]
+    first, second = _RULES.scan(texts, watch)
+    assert ["github_token"] == [find.rule.name for find in first]
+    assert {"jwt": 1} == watch.passed
+    assert ["npm_token"] == [find.rule.name for find in second]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("password=", "secret_token_", "-----BEGIN PRIVATE KEY-----", "eyJhbGciOiJub25lIn0.", "http://a:b", "ghp_"),
+        *("4242 4242 4242 ", "![x](", "a@b.", "AKIA", "+1 2", "<|", "\u200b", "⟦a:", "key-key-", "aws aws "),
+        *("[content clipp", "xoxb-1-", "DE89 ", "://:", "0:AA", ".atlasv1.", "token: 5f4dcc3b5aa765d61 ", "A1b2C3d4"),
+    ],
+)
+def test_near_misses_are_read_once_for_each_rule(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a megabyte of near misses each rule makes one pass, and no check reads more than the text a few times over."""
+    text = unit * (1_000_000 // len(unit))
+    examined = Counter[str]()
+
+    def counting(name: str, check: Check) -> Check:
+        def counted(value: str, before: str, after: str) -> bool:
+            examined[name] += len(value) + len(before) + len(after)
+            return check(value, before, after)
+
+        return counted
+
+    monkeypatch.setattr(scanner, "CHECKS", {name: counting(name, check) for name, check in CHECKS.items()})
+    (finds,) = _RULES.scan([text])
+    assert len(finds) <= len(text)
+    for name, characters in examined.items():
+        rules = sum(rule.check == name for rule in _RULES.rules)
+        assert characters <= rules * (1 + 2 * CONTEXT / 8) * len(text)
