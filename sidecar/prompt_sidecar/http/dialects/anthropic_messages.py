@@ -1,0 +1,291 @@
+"""Anthropic's messages.
+
+A stream gives one content block after another, each begun, continued and ended by events with its index;
+`message_delta` behind the last one has the reason to stop and the output tokens so far. Thinking is signed: the block
+must come back as it was, before the calls that it led to. platform.claude.com, "Streaming messages", "Thinking".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from prompt_sidecar.http.dialects.base import (
+    Call,
+    Dialect,
+    Filter,
+    Shown,
+    Turn,
+    Usage,
+    error_text,
+    gist_of,
+    member,
+    number,
+    objects,
+    text_of,
+)
+from prompt_sidecar.http.members import Members, array, elements, loads
+from prompt_sidecar.http.restoring import Arguments
+from prompt_sidecar.http.sse import Event, written
+
+_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+_INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+_KINDS: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+_WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
+
+
+class AnthropicMessages(Dialect):
+    """See the module."""
+
+    format: ClassVar[str] = "anthropic_messages"
+    messages: ClassVar[str] = "messages"
+    system: ClassVar[tuple[str, ...]] = ("system",)
+
+    def free(self, members: Members) -> bool:
+        """Whether the model may choose among the tools."""
+        choice = members.get("tool_choice")
+        return choice is None or member(choice, "type") == "auto"
+
+    def forbid_tools(self, members: Members) -> None:
+        """Have the model answer without tools."""
+        members.set("tool_choice", b'{"type":"none"}')
+
+    def speaker(self, entry: Any) -> str:
+        """Who a message is from."""
+        role = member(entry, "role")
+        return "model" if role == "assistant" else "user" if role == "user" else "other"
+
+    def gist(self, entry: Any) -> str | None:
+        """What a message is known by."""
+        content = member(entry, "content")
+        calls = [(each.get("id"), each.get("name")) for each in objects(content) if each.get("type") == "tool_use"]
+        return gist_of(text_of(content, "text"), calls)
+
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """One message of the user's: the provider wants all results of a turn in one."""
+        blocks = []
+        for call, text, is_error in results:
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id, "content": text}
+            blocks.append(block | {"is_error": True} if is_error else block)
+        return [{"role": "user", "content": blocks}] if blocks else []
+
+    def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
+        """Put the sidecar's answers into the message that holds the agent's."""
+        first = loads(following[0]) if following else None
+        if not answers or member(first, "role") != "user":
+            return [*map(orjson.dumps, answers), *following]
+        assert isinstance(first, dict)
+        content = first.get("content")
+        raw = elements(orjson.dumps(content)) if isinstance(content, list) else []
+        blocks = raw or [orjson.dumps({"type": "text", "text": content})]
+        ours = [orjson.dumps(block) for block in answers[0]["content"]]
+        merged = Members(following[0])
+        merged.set("content", array([*ours, *blocks]))
+        return [merged.bytes(), *following[1:]]
+
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole answer."""
+        return _turn(objects(answer.get("content")), answer.get("stop_reason"), own, read_usage(answer.get("usage")))
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's text."""
+        for entry in turn.entries:
+            shown.texts += [block for block in entry["content"] if block.get("type") == "text"]
+
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last answer into the agent's."""
+        blocks = [block for block in objects(answer.get("content")) if not _is_own(block, own)]
+        answer["content"] = [*shown.texts, *blocks]
+        usage = answer.get("usage")
+        if shown.output_tokens and isinstance(usage, dict) and number(usage.get("output_tokens")) is not None:
+            usage["output_tokens"] += shown.output_tokens
+        return [{"role": "assistant", "content": answer["content"]}]
+
+    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
+        """Yield what holds each call's arguments."""
+        for block in objects(answer.get("content")):
+            if block.get("type") == "tool_use":
+                yield block, "input", str(block.get("name"))
+
+    def filter(self, own: Collection[str], _: Members | None) -> Filter:
+        """Make a filter."""
+        return _Blocks(own)
+
+    def error(self, status: int, message: str, kind: str) -> bytes:
+        """Write an error as Anthropic does, with the sidecar's reason in front of the message."""
+        of = _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
+        return orjson.dumps({"type": "error", "error": {"type": of, "message": f"{kind}: {message}"}})
+
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream with an error."""
+        found = member(loads(body), "error")
+        fallback = {"type": _KINDS.get(status, "api_error"), "message": error_text(body, status)}
+        return written({"type": "error", "error": found if isinstance(found, dict) else fallback}, "error")
+
+
+def _is_own(block: Mapping[str, Any], own: Collection[str]) -> bool:
+    return block.get("type") == "tool_use" and block.get("name") in own
+
+
+def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: Usage | None) -> Turn:
+    ours = [block for block in blocks if _is_own(block, own)]
+    theirs = any(block.get("type") == "tool_use" and not _is_own(block, own) for block in blocks)
+    return Turn(
+        entries=[{"role": "assistant", "content": blocks}] if blocks else [],
+        own=[
+            Call(str(each.get("id")), str(each["name"]), orjson.dumps(each.get("input") or {}).decode())
+            for each in ours
+        ],
+        waits=theirs or stop == "pause_turn",
+        whole=stop in _WHOLE,
+        usage=usage,
+    )
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Read what the provider counted."""
+    if not isinstance(usage, dict):
+        return None
+    return Usage(
+        input_tokens=number(usage.get("input_tokens")),
+        cached_tokens=number(usage.get("cache_read_input_tokens")),
+        cache_write_tokens=number(usage.get("cache_creation_input_tokens")),
+        output_tokens=number(usage.get("output_tokens")),
+    )
+
+
+class _Blocks(Filter):
+    """Filters events of blocks, which it numbers anew where some are the sidecar's."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        super().__init__(own)
+        self._next = 0
+        """The index of the agent's next block."""
+        self._visible: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """A turn begins."""
+        super().begin()
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+        self._places: dict[int, int] = {}
+        self._arguments: dict[int, Arguments] = {}
+        """Of the agent's calls, where masks are restored."""
+        self._held: list[tuple[Event, dict[str, Any], int]] = []
+        """Events of thinking, until the turn shows something."""
+        self._usage: dict[str, Any] = {}
+        self._stop: Any = None
+        self._hidden = False
+
+    def feed(self, event: Event) -> bytes:
+        """Take an event."""
+        data = event.json()
+        kind = None if data is None else data.get("type")
+        if data is None or kind in (None, "ping", "error"):
+            return event.raw
+        if kind == "message_start":
+            self._counted(member(data, "message", "usage"))
+            return event.raw if self.turns == 1 else b""
+        if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
+            return self._block(event, data)
+        if kind == "message_delta":
+            self._counted(data.get("usage"))
+            self._stop, self.ended = member(data, "delta", "stop_reason"), True
+            self._hidden = self.turn().hidden
+            return b"" if self._hidden else self._flushed() + self._ended(event, data)
+        return b"" if self._hidden else event.raw
+
+    def _counted(self, usage: Any) -> None:
+        if isinstance(usage, dict):
+            self._usage |= {name: value for name, value in usage.items() if value is not None}
+
+    def _block(self, event: Event, data: dict[str, Any]) -> bytes:
+        index = data.get("index", 0)
+        if data["type"] == "content_block_start":
+            block = data.get("content_block")
+            self._blocks[index] = dict(block) if isinstance(block, dict) else {}
+        elif data["type"] == "content_block_delta" and index in self._blocks:
+            self._gather(index, data.get("delta"))
+        elif index in self._inputs:
+            text = "".join(self._inputs.pop(index))
+            self._blocks[index]["input"] = (loads(text.encode()) if text.strip() else {}) or {}
+        block = self._blocks.get(index, {})
+        if _is_own(block, self.own):
+            return b""
+        if block.get("type") in _THINKING:
+            self._held.append((event, data, index))
+            return b""
+        return self._flushed() + self._restored(event, data, index)
+
+    def _restored(self, event: Event, data: dict[str, Any], index: int) -> bytes:
+        """Send an event, with values in place of masks in a call's arguments."""
+        if self.restore is None or self._blocks.get(index, {}).get("type") != "tool_use":
+            return self._sent(event, data, index)
+        if data["type"] == "content_block_start":
+            self._arguments[index] = Arguments(str(self._blocks[index].get("name")), self.restore)
+        elif data["type"] == "content_block_stop":
+            rest = self._arguments[index].rest()
+            delta = {"type": "input_json_delta", "partial_json": rest}
+            more = {"type": "content_block_delta", "index": self._places[index], "delta": delta}
+            return (written(more, "content_block_delta") if rest else b"") + self._sent(event, data, index)
+        elif isinstance(text := member(data, "delta", "partial_json"), str):
+            kept = self._arguments[index].feed(text)
+            if kept != text:
+                delta = {"type": "input_json_delta", "partial_json": kept}
+                return written({**data, "index": self._places[index], "delta": delta}, event.name)
+        return self._sent(event, data, index)
+
+    def _gather(self, index: int, delta: Any) -> None:
+        block, kind = self._blocks[index], member(delta, "type")
+        if kind == "input_json_delta":
+            self._inputs.setdefault(index, []).append(str(delta.get("partial_json") or ""))
+        elif kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        elif isinstance(delta, dict):
+            for name, value in delta.items():
+                if name != "type" and isinstance(value, str):
+                    block[name] = str(block.get(name) or "") + value
+
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        return b"".join(self._sent(*each) for each in held)
+
+    def _sent(self, event: Event, data: dict[str, Any], index: int) -> bytes:
+        if index not in self._places:
+            self._places[index] = self._next
+            self._next += 1
+            self._visible.append(self._blocks.get(index, {}))
+        if self._places[index] == index:
+            return event.raw
+        data["index"] = self._places[index]
+        return written(data, event.name)
+
+    def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
+        if self.turns == 1:
+            return event.raw
+        usage = data.get("usage")
+        if isinstance(usage, dict):
+            # message_start told the first turn's input; the agent's counts are those of the last one.
+            usage |= {name: self._usage[name] for name in _INPUTS if name in self._usage}
+            if number(usage.get("output_tokens")) is not None:
+                usage["output_tokens"] += self.output_before
+        return written(data, event.name)
+
+    def turn(self) -> Turn:
+        """Return the turn."""
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        return _turn(blocks, self._stop, self.own, read_usage(self._usage) if self._usage else None)
+
+    def visible(self) -> Sequence[Any]:
+        """Return the message that the agent holds."""
+        return [{"role": "assistant", "content": self._visible}]

@@ -1,0 +1,269 @@
+"""What the door needs to know of a provider's API.
+
+Theory. The model is offered the agent's tools and the sidecar's. What it answers is a *turn*. Of a turn, calls of the
+sidecar's tools are never the agent's business:
+
+    only text, or calls of the agent's        the agent gets it
+    calls of the sidecar's alone              a hidden turn: answered here, and the model is asked again
+    both                                      the agent gets its own calls; ours are answered when it sends its results
+
+So one answer to the agent may be made of several turns of the model: text of a hidden turn is shown, as it flows before
+it is known that the turn is one; its thinking is not. What the agent holds then is not what the model said. A splice
+(`hidden.py`) puts that back into later requests, found by the *gist* of what the agent holds: its text without space at
+the ends, and the ids and names of its calls, which agents send back as they are.
+
+A dialect is functions over JSON; its `Filter` takes a stream's events and gives what goes on to the agent.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from prompt_sidecar.http.members import Members, array, elements, loads
+from prompt_sidecar.http.restoring import Restore
+from prompt_sidecar.http.sse import Event
+
+BETWEEN: Final = "\n\n"
+"""Between the texts of two turns, where an answer has one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool in a turn."""
+
+    id: str
+    name: str
+    arguments: str
+    """JSON text, as the model wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call, as the provider counts; None: not reported."""
+
+    input_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One answer of the model."""
+
+    entries: Sequence[Any] = ()
+    """What it adds to the history, in the format's own form."""
+    own: Sequence[Call] = ()
+    """Calls of the sidecar's tools."""
+    waits: bool = False
+    """Whether the agent has to answer something in it."""
+    whole: bool = True
+    """Whether it ended by itself. One that was cut off may hold half a call."""
+    usage: Usage | None = None
+    id: str = ""
+    """What the provider stores it under; empty: it does not."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is answered here."""
+        return bool(self.own) and not self.waits and self.whole
+
+    @property
+    def mixed(self) -> bool:
+        """Whether the agent's results are waited for before the sidecar's are given."""
+        return bool(self.own) and self.waits and self.whole
+
+
+@dataclass(slots=True)
+class Shown:
+    """What the turns before the last one gave the agent, in one answer."""
+
+    texts: list[Any] = field(default_factory=list)
+    """Their text: blocks, items or strings, as the format has them."""
+    output_tokens: int = 0
+    turns: int = 0
+
+
+class Filter(ABC):
+    """Takes a stream's events, turn by turn, and gives what the agent is sent."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        """`own` are the names of the sidecar's tools that were offered."""
+        self.own = own
+        self.restore: Restore | None = None
+        """Restores masks in the agent's calls; None: there is nothing to restore."""
+        self.turns = 0
+        """Turns that have begun."""
+        self.ended = False
+        """Whether all calls of the turn are known."""
+        self.ids: tuple[str, str] | None = None
+        """The id that the agent was given and the provider's, where they differ."""
+        self.output_before = 0
+        """Output tokens of the turns before this one."""
+
+    def begin(self) -> None:
+        """A turn begins."""
+        self.turns += 1
+        self.ended = False
+
+    @abstractmethod
+    def feed(self, event: Event) -> bytes:
+        """Take an event; return what goes on to the agent now."""
+
+    @abstractmethod
+    def turn(self) -> Turn:
+        """Return the turn, whose stream has ended."""
+
+    @abstractmethod
+    def visible(self) -> Sequence[Any]:
+        """Return what the agent holds of the answer, as entries of the history."""
+
+
+class Dialect(ABC):
+    """One provider's API."""
+
+    format: ClassVar[str]
+    """Its name in `prompt_sidecar.prompt.formats`."""
+    messages: ClassVar[str]
+    """The member that holds the history."""
+    system: ClassVar[tuple[str, ...]] = ()
+    """The members that hold the system prompt, where it is not in the history."""
+    recalls: ClassVar[bool] = True
+    """Whether the model is offered the sidecar's tools; else streams are relayed and usage is read as they pass."""
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def streams(self, members: Members) -> bool:
+        """Whether the request asks for a stream."""
+        return members.raw("stream") == b"true"
+
+    def model(self, members: Members) -> str:
+        """The model that the body names; empty: none."""
+        found = members.get("model")
+        return found if isinstance(found, str) else ""
+
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The definitions of the agent's tools."""
+        return elements(members.raw("tools")) if "tools" in members else []
+
+    @abstractmethod
+    def free(self, members: Members) -> bool:
+        """Whether the model may choose among the tools, and gives one answer."""
+
+    def tool_name(self, definition: Any) -> str:
+        """The name in a tool's definition; empty: it has none."""
+        found = definition.get("name") if isinstance(definition, dict) else None
+        return found if isinstance(found, str) else ""
+
+    def tool_names(self, members: Members) -> frozenset[str]:
+        """The names of the agent's tools."""
+        return frozenset(self.tool_name(loads(each)) for each in self.agent_tools(members))
+
+    def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
+        """Add the sidecar's tools behind the agent's."""
+        members.set("tools", array([*self.agent_tools(members), *definitions]))
+
+    @abstractmethod
+    def forbid_tools(self, members: Members) -> None:
+        """Have the model answer without tools."""
+
+    def history(self, members: Members) -> list[bytes]:
+        """The history's entries."""
+        return elements(members.raw(self.messages))
+
+    @abstractmethod
+    def speaker(self, entry: Any) -> str:
+        """Who an entry is from: `user`, `model`, or something else."""
+
+    @abstractmethod
+    def gist(self, entry: Any) -> str | None:
+        """What an entry is known by when an agent sends it back; None: it may be missing then, as reasoning."""
+
+    @abstractmethod
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """Entries that answer calls with a text each, and whether it is an error."""
+
+    def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
+        """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
+        return [*map(orjson.dumps, answers), *following]
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole answer."""
+
+    @abstractmethod
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember what of a hidden turn the agent is shown."""
+
+    @abstractmethod
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last answer into the agent's, in place; return what the agent then holds, as entries."""
+
+    @abstractmethod
+    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
+        """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
+
+    @abstractmethod
+    def filter(self, own: Collection[str], members: Members | None) -> Filter:
+        """Make a filter for one stream to the agent, by its request."""
+
+    @abstractmethod
+    def error(self, status: int, message: str, kind: str) -> bytes:
+        """Write an error of the sidecar's as the provider would."""
+
+    def error_headers(self, status: int) -> Mapping[str, str]:  # noqa: ARG002 - for those that need it
+        """Headers by which the provider's SDKs know such an error."""
+        return {}
+
+    @abstractmethod
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream that has begun with a provider's error, as the provider would."""
+
+
+def number(value: Any) -> int | None:
+    """Return a count that a provider reports; None: it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+
+
+MOST_TOKENS: Final = 100_000_000
+"""As `tokens.refusals` accepts."""
+
+
+def member(value: Any, *path: str) -> Any:
+    """Return what stands at a path of members; None: it is absent."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in an array; none if it is none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_of(content: Any, *kinds: str) -> str:
+    """Return the text of content that is a string, or an array of parts of these types."""
+    if isinstance(content, str):
+        return content
+    return "".join(
+        each["text"] for each in objects(content) if each.get("type") in kinds and isinstance(each.get("text"), str)
+    )
+
+
+def gist_of(text: str, calls: Sequence[tuple[Any, Any]]) -> str:
+    """Return the gist of a text with calls, each an id and a name."""
+    return "\x1f".join([text.strip(), *(f"{call_id}\x1e{name}" for call_id, name in calls)])
+
+
+def error_text(body: bytes, status: int) -> str:
+    """Return the message of a provider's error."""
+    found = loads(body)
+    message = member(found, "error", "message") or member(found, "message") or member(found, "error")
+    return message if isinstance(message, str) else f"the provider answered with status {status}"

@@ -1,0 +1,344 @@
+"""OpenAI's chat completions, and the many servers that speak them.
+
+A stream's chunks carry pieces of one message in `choices[0].delta`; calls are pieced together by their index. The chunk
+with `finish_reason` is the first to tell that no call follows; usage, where asked for, is in a chunk of its own behind
+it. platform.openai.com/docs/api-reference/chat-streaming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import orjson
+
+from prompt_sidecar.http.dialects.base import (
+    BETWEEN,
+    Call,
+    Dialect,
+    Filter,
+    Shown,
+    Turn,
+    Usage,
+    error_text,
+    gist_of,
+    member,
+    number,
+    objects,
+    text_of,
+)
+from prompt_sidecar.http.members import Members
+from prompt_sidecar.http.restoring import Arguments
+from prompt_sidecar.http.sse import DONE, Event, written
+
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
+"""Members of a message in which servers of this API give what the model thought."""
+_ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
+"""Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
+
+
+class OpenAIChat(Dialect):
+    """See the module."""
+
+    format: ClassVar[str] = "openai_chat"
+    messages: ClassVar[str] = "messages"
+
+    def free(self, members: Members) -> bool:
+        """Whether the model may choose among the tools, and gives one answer."""
+        return members.get("tool_choice") in (None, "auto") and members.get("n") in (None, 1)
+
+    def tool_name(self, definition: Any) -> str:
+        """The name in a tool's definition."""
+        found = member(definition, "function", "name") or member(definition, "custom", "name")
+        return found if isinstance(found, str) else ""
+
+    def forbid_tools(self, members: Members) -> None:
+        """Have the model answer without tools."""
+        members.set("tool_choice", b'"none"')
+
+    def speaker(self, entry: Any) -> str:
+        """Who a message is from."""
+        role = member(entry, "role")
+        return "model" if role == "assistant" else "user" if role == "user" else "other"
+
+    def gist(self, entry: Any) -> str | None:
+        """What a message is known by."""
+        calls = objects(member(entry, "tool_calls"))
+        named = [(each.get("id"), member(each, "function", "name")) for each in calls]
+        return gist_of(text_of(member(entry, "content"), "text"), named)
+
+    def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
+        """Messages that answer calls; the format has no flag for an error."""
+        return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text, _ in results]
+
+    def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
+        """Read a whole answer."""
+        choices = objects(answer.get("choices"))
+        message = member(choices[0], "message") if choices else None
+        usage = read_usage(answer.get("usage"))
+        if not isinstance(message, dict):
+            return Turn(usage=usage)
+        return _turn(message, member(choices[0], "finish_reason"), own, usage)
+
+    def show(self, shown: Shown, turn: Turn) -> None:
+        """Remember a hidden turn's text."""
+        for entry in turn.entries:
+            if text := text_of(entry.get("content"), "text"):
+                shown.texts.append(text)
+
+    def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
+        """Turn the last answer into the agent's."""
+        choices = objects(answer.get("choices"))
+        message = choices[0].get("message") if choices else None
+        if not isinstance(message, dict):
+            return []
+        message = choices[0]["message"] = dict(message)  # the turn holds the one that came
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            kept = [each for each in calls if member(each, "function", "name") not in own]
+            if kept:
+                message["tool_calls"] = kept
+            elif len(kept) < len(calls):
+                del message["tool_calls"]
+        if shown.texts:
+            said = text_of(message.get("content"), "text")
+            message["content"] = BETWEEN.join([*shown.texts, *([said] if said else [])])
+        _sum(answer.get("usage"), shown.output_tokens)
+        return [message]
+
+    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
+        """Yield what holds each call's arguments."""
+        for choice in objects(answer.get("choices")):
+            for call in objects(member(choice, "message", "tool_calls")):
+                if isinstance(function := call.get("function"), dict):
+                    yield function, "arguments", str(function.get("name"))
+
+    def filter(self, own: Collection[str], _: Members | None) -> Filter:
+        """Make a filter."""
+        return _Chunks(own)
+
+    def error(self, status: int, message: str, kind: str) -> bytes:
+        """Write an error as OpenAI does."""
+        of = "invalid_request_error" if status < 500 else "server_error"
+        return orjson.dumps({"error": {"message": message, "type": of, "param": None, "code": kind}})
+
+    def stream_error(self, status: int, body: bytes) -> bytes:
+        """End a stream with an error."""
+        fallback = {"message": error_text(body, status), "type": "server_error", "code": str(status)}
+        found = member(_object(body), "error")
+        return written({"error": found if isinstance(found, dict) else fallback})
+
+
+def _object(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: Usage | None) -> Turn:
+    calls = objects(message.get("tool_calls"))
+    ours = [each for each in calls if member(each, "function", "name") in own]
+    return Turn(
+        entries=[message],
+        own=[_call(each) for each in ours],
+        waits=len(ours) < len(calls) or bool(message.get("function_call")),
+        whole=finish in _ENDS,
+        usage=usage,
+    )
+
+
+def _call(call: dict[str, Any]) -> Call:
+    arguments = member(call, "function", "arguments")
+    return Call(
+        str(call.get("id") or ""),
+        str(member(call, "function", "name")),
+        arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode(),
+    )
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Read what the provider counted."""
+    if not isinstance(usage, dict):
+        return None
+    return Usage(
+        input_tokens=number(usage.get("prompt_tokens")),
+        cached_tokens=number(member(usage, "prompt_tokens_details", "cached_tokens")),
+        output_tokens=number(usage.get("completion_tokens")),
+    )
+
+
+def _sum(usage: Any, before: int) -> None:
+    """Add the output of the turns before to a usage, which is then that of one answer."""
+    if before and isinstance(usage, dict) and number(usage.get("completion_tokens")) is not None:
+        usage["completion_tokens"] += before
+        if number(usage.get("total_tokens")) is not None:
+            usage["total_tokens"] += before
+
+
+class _Chunks(Filter):
+    """Filters chunks. Of each turn the message is pieced together, as a hidden turn must be sent back whole."""
+
+    def __init__(self, own: Collection[str]) -> None:
+        super().__init__(own)
+        self._id: Any = None
+        self._shown_text: list[str] = []
+        self._shown_calls: list[dict[str, Any]] = []
+
+    def begin(self) -> None:
+        """A turn begins."""
+        super().begin()
+        self._message: dict[str, Any] = {"role": "assistant"}
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._places: dict[int, int] = {}
+        """The agent's calls: index in the turn → index in the answer."""
+        self._arguments: dict[int, Arguments] = {}
+        """Of the agent's calls, by index in the answer, where masks are restored."""
+        self._held: list[bytes] = []
+        self._finish: Any = None
+        self._hidden = False
+        self._usage: Usage | None = None
+        self._said = False
+
+    def feed(self, event: Event) -> bytes:
+        """Take a chunk."""
+        chunk = event.json()
+        if chunk is None:
+            return b"" if event.data == DONE and self._hidden else event.raw
+        usage, before = chunk.get("usage"), self.turns > 1
+        if isinstance(usage, dict):
+            self._usage = read_usage(usage)
+        choices = objects(chunk.get("choices"))
+        if not choices or choices[0].get("index", 0) != 0:
+            if self._hidden or (before and self._usage is None):
+                return b""
+            return self._told(chunk, event, changed=False)
+        choice = choices[0]
+        delta = choice.get("delta")
+        delta = choice["delta"] = delta if isinstance(delta, dict) else {}
+        self._gather(delta)
+        changed, visible = self._of_the_agent(delta)
+        finish = choice.get("finish_reason")
+        if finish is not None:
+            self._finish, self.ended = finish, True
+            self._hidden = self.turn().hidden
+            if self._hidden:
+                choice["finish_reason"], changed = None, True
+                chunk.pop("usage", None)
+                visible = visible and bool(delta)
+            else:
+                visible = True
+        if not visible:
+            if any(delta.get(name) for name in _THOUGHTS):
+                self._held.append(self._told(chunk, event, changed=changed))
+            return b""
+        held = b"" if self._hidden else b"".join(self._held)
+        self._held.clear()
+        rest = self._rest(chunk) if finish is not None and self._arguments else b""
+        return held + rest + self._told(chunk, event, changed=changed)
+
+    def _gather(self, delta: dict[str, Any]) -> None:
+        """Piece the message together."""
+        for name, value in delta.items():
+            if name == "tool_calls":
+                for piece in objects(value):
+                    self._gather_call(piece)
+            elif isinstance(value, str) and name != "role":
+                self._message[name] = self._message.get(name, "") + value
+            elif isinstance(value, list) and value:
+                self._message[name] = [*self._message.get(name, []), *value]
+            elif value is not None and name != "role":
+                self._message[name] = value
+
+    def _gather_call(self, piece: dict[str, Any]) -> None:
+        index = piece.get("index", 0)
+        call = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
+        for name, value in piece.items():
+            if name == "function" and isinstance(value, dict):
+                for inner, text in value.items():
+                    if isinstance(text, str):
+                        call["function"][inner] = call["function"].get(inner, "") + text
+            elif name != "index" and value is not None:
+                call[name] = value
+
+    def _of_the_agent(self, delta: dict[str, Any]) -> tuple[bool, bool]:
+        """Leave in a delta what the agent is sent; return whether it was changed, and whether anything is left."""
+        changed = False
+        if pieces := objects(delta.get("tool_calls")):
+            kept = []
+            for piece in pieces:
+                index = piece.get("index", 0)
+                call = self._calls[index]
+                if call["function"]["name"] in self.own:
+                    changed = True
+                    continue
+                if index not in self._places:
+                    self._places[index] = len(self._shown_calls)
+                    self._shown_calls.append(call)
+                if self._places[index] != index:
+                    changed, piece["index"] = True, self._places[index]
+                changed = self._restore_piece(piece, call) or changed
+                kept.append(piece)
+            if kept:
+                delta["tool_calls"] = kept
+            else:
+                del delta["tool_calls"]
+        text = delta.get("content")
+        if isinstance(text, str) and text:
+            if self._shown_text and not self._said:
+                delta["content"], changed = BETWEEN + text, True
+            self._said = True
+            self._shown_text.append(delta["content"])
+        if self.turns > 1 and "role" in delta:  # the message has begun: an SDK would join the two roles
+            del delta["role"]
+            changed = True
+            if not text:
+                delta.pop("content", None)
+        thoughts = [name for name in _THOUGHTS if delta.get(name)]
+        left = [name for name, value in delta.items() if name not in thoughts and (value or name == "role")]
+        if "content" in delta and not text and self.turns == 1 and not thoughts:
+            left.append("content")
+        if thoughts and not text and not delta.get("tool_calls"):
+            return changed, False
+        return changed, bool(left)
+
+    def _restore_piece(self, piece: dict[str, Any], call: dict[str, Any]) -> bool:
+        """Keep back what may be a mask; return whether the piece was changed."""
+        text = member(piece, "function", "arguments")
+        if self.restore is None or not isinstance(text, str):
+            return False
+        known = self._arguments.get(piece["index"])
+        if known is None:
+            known = self._arguments[piece["index"]] = Arguments(call["function"]["name"], self.restore)
+        piece["function"]["arguments"] = known.feed(text)
+        return bool(piece["function"]["arguments"] != text)
+
+    def _rest(self, chunk: dict[str, Any]) -> bytes:
+        """What was kept back of arguments, as a chunk."""
+        rests = [(index, rest) for index, each in self._arguments.items() if (rest := each.rest())]
+        if not rests:
+            return b""
+        delta = {"tool_calls": [{"index": index, "function": {"arguments": rest}} for index, rest in rests]}
+        head = {name: value for name, value in chunk.items() if name != "usage"}
+        return written({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+    def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
+        if self._id is None:
+            self._id = chunk.get("id")
+        if self.turns > 1:
+            chunk["id"] = self._id
+            _sum(chunk.get("usage"), self.output_before)
+            changed = True
+        return written(chunk, event.name) if changed else event.raw
+
+    def turn(self) -> Turn:
+        """Return the turn."""
+        message = dict(self._message)
+        message.setdefault("content", None)
+        if self._calls:
+            message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
+        return _turn(message, self._finish, self.own, self._usage)
+
+    def visible(self) -> Sequence[Any]:
+        """Return the message that the agent holds."""
+        return [{"role": "assistant", "content": "".join(self._shown_text), "tool_calls": self._shown_calls}]

@@ -1,0 +1,398 @@
+"""One request of an agent and the answer to it, which may take several turns of the model.
+
+    prepare ─► ask ─┬─ refused as too long, or for its thinking ─► trim again ─► ask
+                    ├─ a hidden turn ─► answer its calls, trim again ─► ask
+                    └─ anything else ─► the agent's
+
+Everything that takes processor time runs in a worker thread; here is only what waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from prompt_sidecar.errors import CallCancelled, SidecarError
+from prompt_sidecar.http.dialects.base import Filter, Shown, Turn
+from prompt_sidecar.http.members import loads
+from prompt_sidecar.http.passthrough import cut_off, relay
+from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
+from prompt_sidecar.http.restoring import Restore, restored
+from prompt_sidecar.http.routes import Route
+from prompt_sidecar.http.sse import Event, Splitter, TooLongEvent, written
+from prompt_sidecar.http.upstream import OURS, Upstreams, forwarded, refuses_thinking, too_long
+from prompt_sidecar.serving.pool import InFlight, Pool
+from prompt_sidecar.serving.provider_usage import UsageReader
+
+MOST_HIDDEN: Final = 6
+"""Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
+tools, so that the agent hears from it before its patience ends."""
+MOST_REFUSALS: Final = 8
+"""How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
+_LONGEST_HEADER: Final = 4_000
+"""Characters of a revision in a header: clients take some 8,000 for all headers together."""
+_EVENTS: Final = "text/event-stream"
+
+T = TypeVar("T")
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a request, for metrics."""
+
+    status: int = 0
+    """The upstream's; 0: it was not asked, or did not answer."""
+    hidden: int = 0
+    """Hidden turns."""
+    failed_open: str = ""
+
+
+@dataclass(slots=True)
+class Work:
+    """Runs functions in the worker threads, for one request."""
+
+    pool: Pool
+    in_flight: InFlight
+    cancelled: bool = False
+    later: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def check(self) -> None:
+        """End a call whose agent has gone. Raises CallCancelled."""
+        if self.cancelled:
+            raise CallCancelled("the agent has gone")
+
+    async def run(self, function: Callable[..., T], *args: Any, **more: Any) -> T:
+        """Run a function in a worker thread."""
+
+        def counted() -> T:
+            self.in_flight.add()
+            try:
+                return function(*args, **more)
+            finally:
+                self.in_flight.remove()
+
+        try:
+            return await asyncio.wrap_future(self.pool.submit(counted))
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+    def soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Run a function whose result nobody waits for."""
+        self.pool.submit(function, *args)
+
+
+class Exchange:
+    """See the module."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        route: Route,
+        prompter: Prompter,
+        upstreams: Upstreams,
+        *,
+        work: Work,
+        most_bytes: int,
+    ) -> None:
+        assert route.dialect is not None
+        self._request = request
+        self._route = route
+        self._dialect = route.dialect
+        self._prompter = prompter
+        self._upstreams = upstreams
+        self._work = work
+        self._most_bytes = most_bytes
+        self.outcome = Outcome()
+        self._shown = Shown()
+        self._input = 0
+        self._refusals = 0
+        self._thinking_refused = False
+        self._response: web.StreamResponse | None = None
+        """What has been begun."""
+        self._filter: Filter | None = None
+
+    async def run(self, asked: Asked) -> web.StreamResponse:
+        """Answer the agent.
+
+        Raises:
+            SidecarError: the guard refuses the prompt, or a header is wrong.
+            aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
+        """
+        prompt = await self._work.run(self._prompter.prepare, asked, self._work.check)
+        self.outcome.failed_open = prompt.failed_open
+        while True:
+            step = await self._step(prompt)
+            if isinstance(step, Prompt):
+                prompt = step
+                continue
+            return step
+
+    async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
+        """Ask the model once; return the next prompt, or the answer that was sent."""
+        headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding")
+        headers["Accept-Encoding"] = "identity"
+        try:
+            async with self._upstreams.send(
+                self._route.provider, "POST", self._request.rel_url, headers, prompt.body
+            ) as answer:
+                self.outcome.status = answer.status
+                if answer.status >= 400:
+                    return await self._refused(prompt, answer)
+                return await self._answered(prompt, answer)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if self._response is None:
+                raise
+            _log.warning("an upstream failed during an answer: %s", type(error).__name__)
+            return await self._end_with_error(502, b"")
+
+    async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        kind = answer.content_type
+        if answer.headers.get("content-encoding", "identity") != "identity" or prompt.asked.counting:
+            return await self._relayed(prompt, answer)
+        if not self._dialect.recalls and (self._route.streams or kind != "application/json"):
+            return await self._read_in_passing(prompt, answer)
+        if kind == _EVENTS:
+            return await self._streamed(prompt, answer)
+        if self._response is not None:
+            return await self._end_with_error(502, b"")
+        if kind != "application/json":
+            return await self._relayed(prompt, answer)
+        return await self._whole(prompt, answer)
+
+    async def _relayed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        if self._response is not None:
+            return await self._end_with_error(502, b"")
+        response = self._begun(prompt, answer)
+        await relay(self._request, answer, response)
+        return response
+
+    async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Relay a stream; its usage is read as it passes."""
+        reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
+        response = self._begun(prompt, answer)
+        whole = partial(self._report_read, prompt, reader)
+        restore = self._prompter.restore(prompt)
+        if restore is not None and answer.content_type == _EVENTS:
+            await response.prepare(self._request)
+            if await self._restored_events(answer, response, restore, reader):
+                whole()
+                await response.write_eof()
+            return response
+        await relay(self._request, answer, response, seen=reader.feed, whole=whole)
+        return response
+
+    async def _restored_events(
+        self, answer: aiohttp.ClientResponse, response: web.StreamResponse, restore: Restore, reader: UsageReader
+    ) -> bool:
+        """Relay events, each of which holds its calls whole, with values in place of masks; return whether all came."""
+
+        def made(event: Event) -> bytes:
+            data = event.json()
+            return event.raw if data is None or not self._restored(data, restore) else written(data, event.name)
+
+        splitter = Splitter(self._most_bytes)
+        try:
+            async for chunk in answer.content.iter_any():
+                reader.feed(chunk)
+                if out := b"".join([made(event) for event in splitter.feed(chunk)]):
+                    await response.write(out)
+        except (aiohttp.ClientError, TooLongEvent):
+            cut_off(self._request)
+            return False
+        if out := b"".join([made(event) for event in splitter.last()]):
+            await response.write(out)
+        return True
+
+    def _report_read(self, prompt: Prompt, reader: UsageReader) -> None:
+        self._work.soon(self._prompter.report_read, prompt, reader.end())
+
+    # -- a whole answer --------------------------------------------------------------------------------------------
+
+    async def _whole(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        body = await answer.read()
+        if not self._dialect.recalls:
+            reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
+            reader.feed(body)
+            self._report_read(prompt, reader)
+        found = loads(body)
+        if isinstance(found, dict):
+            turn = self._dialect.read(found, prompt.own)
+            if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
+                self._dialect.show(self._shown, turn)
+                return await self._next(prompt, turn)
+            self._count(turn)
+            visible: Sequence[Any] = ()
+            if prompt.added or turn.own:
+                visible = self._dialect.written(found, self._shown, prompt.own)
+                body = orjson.dumps(found)
+            if (restore := self._prompter.restore(prompt)) is not None:
+                body = await self._work.run(self._restored, found, restore) or body
+            if prompt.added or turn.own or turn.id:
+                await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
+            if self._dialect.recalls:
+                self._work.soon(self._prompter.report, prompt, turn)
+        response = web.Response(
+            status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer), body=body
+        )
+        await response.prepare(self._request)
+        await response.write_eof()
+        return response
+
+    def _restored(self, answer: dict[str, Any], restore: Restore) -> bytes:
+        """Return the answer with values in place of masks; empty: there are none."""
+        done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
+        return orjson.dumps(answer) if any(done) else b""
+
+    # -- a stream --------------------------------------------------------------------------------------------------
+
+    async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        response = self._response
+        if response is None:
+            response = self._response = self._begun(prompt, answer)
+            self._filter = self._dialect.filter(prompt.own, prompt.members)
+            self._filter.restore = self._prompter.restore(prompt)
+            await response.prepare(self._request)
+        events = self._filter
+        assert events is not None
+        events.output_before = self._shown.output_tokens
+        events.begin()
+        splitter, kept = Splitter(self._most_bytes), False
+        try:
+            async for chunk in answer.content.iter_any():
+                out = b"".join([events.feed(event) for event in splitter.feed(chunk)])
+                if not kept and (kept := events.ended):
+                    await self._keep(prompt, events)
+                if out:
+                    await response.write(out)
+            if out := b"".join([events.feed(event) for event in splitter.last()]):
+                await response.write(out)
+        except (aiohttp.ClientError, TooLongEvent):
+            cut_off(self._request)
+            return response
+        turn = events.turn()
+        if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
+            return await self._next(prompt, turn)
+        self._work.soon(self._prompter.report, prompt, turn)
+        await response.write_eof()
+        return response
+
+    async def _keep(self, prompt: Prompt, events: Filter) -> None:
+        """Remember what the answer really was, before the agent has its end and sends the next request."""
+        turn = events.turn()
+        if not turn.hidden and (prompt.added or turn.mixed or turn.id):
+            keep = partial(self._prompter.keep, shown=events.ids[0] if events.ids is not None else "")
+            await self._work.run(keep, prompt, turn, events.visible(), self._work.check)
+
+    # -- between turns ---------------------------------------------------------------------------------------------
+
+    async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
+        """Answer a hidden turn."""
+        self._count(turn)
+        self._shown.turns = self.outcome.hidden = self.outcome.hidden + 1
+        if turn.usage is not None:
+            self._shown.output_tokens += turn.usage.output_tokens or 0
+        await self._work.run(self._prompter.report, prompt, turn)
+        last = self.outcome.hidden == MOST_HIDDEN
+        return await self._work.run(self._prompter.answered, prompt, turn, self._work.check, last=last)
+
+    def _count(self, turn: Turn) -> None:
+        if turn.usage is not None:
+            self._input += turn.usage.input_tokens or 0
+
+    async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
+        body = await answer.read()
+        if prompt.answer is not None and not prompt.asked.counting:
+            if refuses_thinking(answer.status, body) and not self._thinking_refused:
+                self._thinking_refused = True
+                return await self._work.run(self._prompter.again, prompt, self._work.check, served=0)
+            if (message := too_long(answer.status, body)) and self._refusals < MOST_REFUSALS:
+                self._refusals += 1
+                learned = await self._work.run(self._prompter.refused, prompt, message)
+                shorter = await self._work.run(self._prompter.again, prompt, self._work.check)
+                if learned is not None and learned.learned_limit and _is_shorter(shorter, prompt):
+                    return shorter
+        if self._response is not None:
+            return await self._end_with_error(answer.status, body)
+        response = web.Response(
+            status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer), body=body
+        )
+        await response.prepare(self._request)
+        await response.write_eof()
+        return response
+
+    async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
+        """End a stream that has begun as the provider would."""
+        assert self._response is not None
+        await self._response.write(self._dialect.stream_error(status, body))
+        await self._response.write_eof()
+        return self._response
+
+    # -- headers ---------------------------------------------------------------------------------------------------
+
+    def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        return web.StreamResponse(status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer))
+
+    def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Mapping[str, str]:
+        headers = forwarded(answer.headers, "content-length")
+        headers.update(facts(prompt))
+        if self.outcome.hidden:
+            headers[f"{OURS}hidden-turns"] = str(self.outcome.hidden)
+            headers[f"{OURS}total-input-tokens"] = str(self._input)
+        return headers
+
+
+def facts(prompt: Prompt) -> dict[str, str]:
+    """Return the headers that tell what was done to a prompt."""
+    told: dict[str, str] = {}
+    if prompt.conversation is not None:
+        told["run"] = prompt.conversation.run_id
+    answer = prompt.answer
+    if answer is not None:
+        told |= {
+            "tokens-before": str(answer.tokens.before),
+            "tokens-after": str(answer.tokens.after),
+            "limit": str(answer.tokens.limit),
+            "trims": str(len(answer.trims)),
+            "fits": "true" if answer.fits else "false",
+        }
+        revision = base64.b64encode(answer.revision).decode()
+        if len(revision) <= _LONGEST_HEADER:
+            told["revision"] = revision
+    if prompt.failed_open:
+        told["untrimmed"] = prompt.failed_open
+    return {OURS + name: value for name, value in told.items()}
+
+
+def _is_shorter(one: Prompt, other: Prompt) -> bool:
+    if one.answer is None or other.answer is None:
+        return False
+    return one.answer.tokens.after < other.answer.tokens.after
+
+
+STATUS_OF: Final[Mapping[str, int]] = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "FAILED_PRECONDITION": 400,
+    "RESOURCE_EXHAUSTED": 503,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+    "CANCELLED": 499,
+}
+"""The HTTP status of an error's gRPC status. A guard's refusal is 400: SDKs try others again."""
+
+
+def status_of(error: SidecarError) -> int:
+    """Return the HTTP status of an error."""
+    return STATUS_OF.get(error.status, 500)

@@ -1,0 +1,282 @@
+"""The HTTP door's life cycle: bind, serve on an event loop in a thread of its own, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.http.callers import Callers
+from prompt_sidecar.http.conversations import Conversations
+from prompt_sidecar.http.exchange import Exchange, Outcome, Work, status_of
+from prompt_sidecar.http.gateways import Gateways
+from prompt_sidecar.http.hidden import HiddenTurns
+from prompt_sidecar.http.options import HttpOptions
+from prompt_sidecar.http.passthrough import passed
+from prompt_sidecar.http.prompting import Asked, Modes, Prompter
+from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
+from prompt_sidecar.http.upstream import Upstreams
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.shared import Shared
+from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.values import split_address
+
+_BACKLOG: Final = 512
+_END_SECONDS: Final = 5.0
+"""Seconds that a stop waits for the thread after its grace."""
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS files of [server]; empty: none."""
+
+    certificate: str = ""
+    key: str = ""
+    client_ca: str = ""
+
+
+class HttpDoor:
+    """A bound door. `start` makes it serve, `stop` ends it.
+
+    Raises:
+        StartError: its address is in use or cannot be bound, or a TLS file cannot be used.
+    """
+
+    def __init__(self, options: HttpOptions, key: bytes, tls: Tls | None = None, modes: Modes | None = None) -> None:
+        self._modes = modes or Modes()
+        self._options = options
+        self._key = key
+        self._tls = _context(tls or Tls())
+        self._socket = _bound(options.listen)
+        self.port: int = self._socket.getsockname()[1]
+        """Also where port 0 was asked for."""
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._handler: _Handler | None = None
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def address(self) -> str:
+        """What agents set as their base URL."""
+        host = self._options.listen.rpartition(":")[0]
+        return f"{'http' if self._tls is None else 'https'}://{host}:{self.port}"
+
+    def start(self, shared: Shared) -> None:
+        """Serve; return once requests are accepted."""
+        ready = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            asyncio.set_event_loop(self._loop)
+            try:
+                self._loop.run_until_complete(self._open(shared))
+            except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
+                failed.append(error)
+                return
+            finally:
+                ready.set()
+            self._loop.run_forever()
+            self._loop.close()
+
+        self._thread = threading.Thread(target=run, name="http", daemon=True)
+        self._thread.start()
+        ready.wait()
+        if failed:
+            raise failed[0]
+
+    async def _open(self, shared: Shared) -> None:
+        self._handler = _Handler(self._options, self._key, shared, self._modes)
+        application = web.Application(client_max_size=self._options.max_body_bytes)
+        application.router.add_route("*", "/{path:.*}", self._handler.handle)
+        self._runner = web.AppRunner(
+            application,
+            access_log=None,
+            handler_cancellation=True,
+            auto_decompress=False,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+        )
+        await self._runner.setup()
+        await web.SockSite(self._runner, self._socket, ssl_context=self._tls, backlog=_BACKLOG).start()
+
+    def stop(self, grace: float) -> bool:
+        """Refuse new requests, wait `grace` seconds for those in progress, end; return whether all finished."""
+        if self._thread is None or self._handler is None:
+            self._socket.close()
+            return True
+        self._handler.closing = True
+        until = time.monotonic() + grace
+        while self._handler.active and time.monotonic() < until:
+            time.sleep(0.02)
+        clean = not self._handler.active
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_SECONDS)
+        return clean
+
+    async def _close(self) -> None:
+        assert self._runner is not None
+        assert self._handler is not None
+        for site in list(self._runner.sites):
+            await site.stop()
+        self._runner._shutdown_timeout = 0.1 if self._handler.active else 1.0  # noqa: SLF001
+        await self._runner.cleanup()
+        await self._handler.close()
+
+
+_KEEPALIVE_SECONDS: Final = 900.0
+"""How long a connection without requests stays open: as server.connection_idle, for the same reason."""
+_LINE_BYTES: Final = 65_536
+"""Of one header: a revision and a JWT may have some thousand bytes each."""
+
+
+class _Handler:
+    """Handles requests, on the event loop."""
+
+    def __init__(self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes) -> None:
+        self._options = options
+        self._shared = shared
+        self._observer = shared.use_cases.observer
+        reached: Callable[[str], None] = self._observer.reached
+        self._callers = Callers(shared.tokens, key, by_credential=options.caller_by == "credential")
+        self._prompter = Prompter(
+            shared.use_cases,
+            options,
+            Conversations(key, options.max_conversations, reached),
+            HiddenTurns(options.run_hidden_bytes, options.hidden_bytes, reached),
+            modes=modes,
+        )
+        self._upstreams = Upstreams(options)
+        self._gateways = Gateways(options, key, shared)
+        self._signed_reported = False
+        self.closing = False
+        self.active = 0
+        """Requests in progress."""
+
+    async def close(self) -> None:
+        """Close the connections to providers."""
+        await self._upstreams.close()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Handle a request."""
+        found = route(request.method, request.rel_url.raw_path, request.headers)
+        outcome, word = Outcome(), "failed"
+        self.active += 1
+        try:
+            if self.closing:
+                return _error(found, 503, "this sidecar is stopping; call it when it is back", "STOPPING")
+            if self.active > self._options.max_requests:
+                self._observer.reached("http.max_requests")
+                return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
+            response, outcome = await self._served(request, found)
+        except SidecarError as error:
+            word = "refused"
+            self._shared.refusals.log(f"http {found.name}", error, error.status, str(request.remote or ""))
+            return _error(found, status_of(error), error.message, error.reason)
+        except web.HTTPRequestEntityTooLarge:
+            word = "refused"
+            self._observer.reached("http.max_body_bytes")
+            most = f"{self._options.max_body_bytes:,}"
+            return _error(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            word = "upstream_failed"
+            _log.warning("the %s upstream cannot be reached: %s", found.provider, type(error).__name__)
+            return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
+        except (asyncio.CancelledError, ConnectionError):
+            word = "cancelled"
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets an answer
+            _log.error("a request failed: %s", frames(error))
+            return _error(found, 500, "the sidecar failed; see its log", "INTERNAL")
+        else:
+            word = "failed_open" if outcome.failed_open else "answered"
+            return response
+        finally:
+            self.active -= 1
+            self._observer.requested(found.name, word, outcome.status, outcome.hidden)
+
+    async def _served(self, request: web.Request, found: Route) -> tuple[web.StreamResponse, Outcome]:
+        caller = self._callers.of(request.headers, _certificate(request))
+        gateway = self._gateways.of(request.method, request.rel_url.raw_path)
+        if gateway is not None:
+            return await gateway(request, caller), Outcome()
+        if found.dialect is None:
+            if found.name == PASSED and found.provider is Provider.BEDROCK:
+                self._report_signed(request)
+            response, status = await passed(request, found.provider, self._upstreams)
+            return response, Outcome(status)
+        body = await request.read()
+        asked = Asked(found.dialect, caller, request.headers, body, found.model, found.counting)
+        exchange = Exchange(
+            request,
+            found,
+            self._prompter,
+            self._upstreams,
+            work=Work(self._shared.workers, self._shared.in_flight),
+            most_bytes=self._options.max_body_bytes,
+        )
+        return await exchange.run(asked), exchange.outcome
+
+    def _report_signed(self, request: web.Request) -> None:
+        if SIGNED in request.headers.get("authorization", "") and not self._signed_reported:
+            self._signed_reported = True
+            _log.warning(
+                "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
+                "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
+            )
+
+
+def _error(found: Route, status: int, message: str, kind: str) -> web.Response:
+    """An error of the sidecar's, in the provider's shape."""
+    dialect = found.dialect
+    if dialect is None:
+        return web.json_response({"error": {"message": message, "code": kind}}, status=status)
+    return web.Response(
+        status=status,
+        body=dialect.error(status, message, kind),
+        content_type="application/json",
+        headers=dialect.error_headers(status),
+    )
+
+
+def _certificate(request: web.Request) -> Any:
+    connection = request.get_extra_info("ssl_object")
+    return connection.getpeercert() if connection is not None else None
+
+
+def _bound(listen: str) -> socket.socket:
+    host, port = split_address(listen)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        raise StartError(f"http.listen {listen}: cannot listen there: {error.strerror}; set another") from None
+    return found
+
+
+def _context(tls: Tls) -> ssl.SSLContext | None:
+    if not tls.certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(tls.certificate, tls.key)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:
+        raise StartError(f"the TLS files of [server] cannot be used for HTTP: {error.strerror or error}") from None
+    return context

@@ -1,0 +1,88 @@
+"""A request body as its members, each as the bytes that it came as: what is not changed is sent on unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_WRITE: Final = msgspec.json.Encoder()
+_SPACE: Final = b" \t\r\n"
+
+
+class NotJson(Exception):
+    """The body is not a JSON object."""
+
+
+class Members:
+    """The members of a JSON object."""
+
+    def __init__(self, body: bytes) -> None:
+        """Raises NotJson."""
+        try:
+            self._values: dict[str, msgspec.Raw] = _OBJECT.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise NotJson from None
+        self._body: bytes | None = body
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def raw(self, name: str) -> bytes:
+        """Return a member's bytes; empty: it is absent."""
+        value = self._values.get(name)
+        return b"" if value is None else bytes(value)
+
+    def get(self, name: str) -> Any:
+        """Return a member as JSON's types; None: it is absent, or cannot be read."""
+        value = self._values.get(name)
+        return None if value is None else loads(bytes(value))
+
+    def set(self, name: str, value: bytes) -> None:
+        """Replace a member, or add it at the end."""
+        self._values[name] = msgspec.Raw(value)
+        self._body = None
+
+    def bytes(self) -> bytes:
+        """Return the object; as it came, unless a member was set."""
+        if self._body is None:
+            self._body = _WRITE.encode(self._values)
+        return self._body
+
+
+def loads(raw: bytes) -> Any:
+    """Return JSON text as its types; None: it cannot be read."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def elements(raw: bytes) -> list[bytes]:
+    """Return the elements of an array; none if it is none."""
+    return list(each_element(raw))
+
+
+def each_element(raw: bytes) -> Iterator[bytes]:
+    """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied."""
+    try:
+        found = _ARRAY.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    for each in found:
+        yield bytes(each)
+
+
+def array(values: Iterable[bytes]) -> bytes:
+    """Return an array of these elements."""
+    return b"[" + b",".join(values) + b"]"
+
+
+def appended(raw: bytes, values: Sequence[bytes]) -> bytes:
+    """Return an array with more elements at its end, without reading those that it has."""
+    head = raw.strip(_SPACE)[:-1].rstrip(_SPACE)
+    return head + (b"" if head == b"[" else b",") + b",".join(values) + b"]" if values else raw

@@ -1,0 +1,88 @@
+"""Where the HTTP door listens, where providers are, and what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, seconds, setting, url, whole
+
+
+@dataclass(frozen=True, slots=True)
+class HttpOptions:
+    """Sizes are in bytes, times in seconds; an empty address is none."""
+
+    listen: str = setting(
+        "",
+        address(),
+        "TCP address of the HTTP door, which agents set as their base URL; empty: none; port 0: a free one. Beyond "
+        "loopback it needs authentication. It takes the tokens and the TLS files of [server].",
+        "A door that nobody asked for is not opened.",
+    )
+    openai_upstream: str = setting(
+        "https://api.openai.com",
+        url(),
+        "Where requests to OpenAI's APIs go: chat completions, responses, and what is not known to be another's.",
+        "Any server with these APIs may take its place. Plain http is accepted on loopback only.",
+    )
+    anthropic_upstream: str = setting(
+        "https://api.anthropic.com", url(), "Where requests to Anthropic's API go.", "As for OpenAI's."
+    )
+    gemini_upstream: str = setting(
+        "https://generativelanguage.googleapis.com", url(), "Where requests to Gemini's API go.", "As for OpenAI's."
+    )
+    bedrock_upstream: str = setting(
+        "https://bedrock-runtime.us-east-1.amazonaws.com",
+        url(),
+        "Where requests to Bedrock's Converse API go; the address names the region.",
+        "As for OpenAI's.",
+    )
+    caller_by: str = setting(
+        "address",
+        choice("address", "credential"),
+        "Who a caller without a token of the sidecar's is. address: all of loopback is one caller, `local`; "
+        "credential: each API key, or subject of a JWT, is one.",
+        "On a machine of one's own one key may be replaced by another in the middle of a run.",
+        advanced=True,
+    )
+    max_body_bytes: int = setting(
+        67_108_864,
+        byte_count(KIB, 2 * GIB - 1),
+        "Bytes of one request that is trimmed. Requests that pass through have no limit.",
+        "As server.max_message_bytes.",
+        advanced=True,
+    )
+    max_requests: int = setting(
+        1_000,
+        whole(1, 100_000, "requests"),
+        "Requests in progress; further ones are refused with 503.",
+        "Most of the time a request waits for its model, which costs the sidecar some 100 kB and no thread.",
+        advanced=True,
+    )
+    max_conversations: int = setting(
+        4_096,
+        whole(16, 1_000_000, "conversations"),
+        "Conversations that are distinguished by what they begin with; the one idle for longest is forgotten.",
+        "As many as limits.runs keeps runs, with room for calls that do not come back, such as those for a title.",
+        advanced=True,
+    )
+    hidden_bytes: int = setting(
+        64 * MIB,
+        byte_count(KIB, 64 * GIB),
+        "Bytes of hidden turns of all runs: the model's calls of the sidecar's tools, and the answers.",
+        "Sixteen runs with as much as one may have.",
+        advanced=True,
+    )
+    run_hidden_bytes: int = setting(
+        4 * MIB,
+        byte_count(KIB, GIB),
+        "Bytes of hidden turns of one run; its oldest go first.",
+        "Two hundred and fifty recalls of a whole page, 16 kB each.",
+        advanced=True,
+    )
+    connect_timeout: float = setting(
+        10.0,
+        seconds(0.1, HOUR),
+        "Time in which a connection to an upstream must be made. How long an answer may take is the agent's to decide.",
+        "Three retries of a lost SYN.",
+        advanced=True,
+    )

@@ -1,0 +1,104 @@
+"""What the sidecar has no business with passes through: bytes as they come, in both directions, WebSockets included."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import aiohttp
+from aiohttp import web
+
+from prompt_sidecar.http.routes import Provider
+from prompt_sidecar.http.upstream import Upstreams, forwarded
+
+_OPENING: Final = (
+    "host",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-extensions",
+    "sec-websocket-protocol",
+)
+"""Headers of a WebSocket's opening that belong to one connection."""
+
+
+async def passed(request: web.Request, provider: Provider, upstreams: Upstreams) -> tuple[web.StreamResponse, int]:
+    """Pass a request through; return the answer, which was sent, and the upstream's status."""
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        return await _socket(request, provider, upstreams)
+    body = request.content if request.body_exists else None
+    headers = forwarded(request.headers, "host")
+    async with upstreams.send(provider, request.method, request.rel_url, headers, body) as answer:
+        response = web.StreamResponse(
+            status=answer.status, reason=answer.reason, headers=forwarded(answer.headers, "content-length")
+        )
+        await relay(request, answer, response)
+        return response, answer.status
+
+
+async def relay(
+    request: web.Request,
+    answer: aiohttp.ClientResponse,
+    response: web.StreamResponse,
+    *,
+    seen: Callable[[bytes], object] = lambda _: None,
+    whole: Callable[[], object] = lambda: None,
+) -> None:
+    """Send an upstream's body on as it comes.
+
+    Args:
+        request: the agent's.
+        answer: the upstream's.
+        response: the agent's answer, not begun.
+        seen: is given each piece once it was sent.
+        whole: is called before the agent has the end of an answer that was not cut off.
+    """
+    length = answer.headers.get("content-length", "")
+    if length.isdecimal():
+        response.content_length = int(length)
+    await response.prepare(request)
+    try:
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+            seen(chunk)
+    except aiohttp.ClientError:
+        cut_off(request)  # as the upstream did: the agent must not take a part for the whole
+        return
+    whole()
+    await response.write_eof()
+
+
+def cut_off(request: web.Request) -> None:
+    """Break the agent's connection."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _socket(request: web.Request, provider: Provider, upstreams: Upstreams) -> tuple[web.StreamResponse, int]:
+    asked = request.headers.get("sec-websocket-protocol", "")
+    protocols = tuple(each.strip() for each in asked.split(",") if each.strip())
+    headers = forwarded(request.headers, *_OPENING)
+    async with upstreams.connect(provider, request.rel_url, headers, protocols) as there:
+        chosen = (there.protocol,) if there.protocol else ()
+        here = web.WebSocketResponse(protocols=chosen, max_msg_size=0, autoping=True)
+        await here.prepare(request)
+        ways = [asyncio.create_task(_pump(here, there)), asyncio.create_task(_pump(there, here))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+            await there.close()
+            await here.close()
+    return here, 101
+
+
+async def _pump(source: Any, sink: Any) -> None:
+    """Send one side's messages to the other until it closes."""
+    async for message in source:
+        if message.type is aiohttp.WSMsgType.TEXT:
+            await sink.send_str(message.data)
+        elif message.type is aiohttp.WSMsgType.BINARY:
+            await sink.send_bytes(message.data)
+    await sink.close(code=source.close_code or aiohttp.WSCloseCode.OK)

@@ -1,0 +1,422 @@
+"""A request's body becomes the prompt that is sent on. Runs in a worker thread.
+
+Which run it is, its hidden turns put back, the sidecar's tools added, trimmed. What cannot be done is left out, and the
+request goes on without it: a door that fails must not fail its agent. Only the guard's refusals are final.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError
+from prompt_sidecar.facts.guard_calls import RestoreCall, ToolArguments
+from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
+from prompt_sidecar.http.conversations import Conversation, Conversations, Opening
+from prompt_sidecar.http.dialects import openai_responses
+from prompt_sidecar.http.dialects.base import Call, Dialect, Turn
+from prompt_sidecar.http.hidden import HiddenTurns, Splice
+from prompt_sidecar.http.members import Members, appended, array, each_element, loads
+from prompt_sidecar.http.options import HttpOptions
+from prompt_sidecar.http.restoring import Restore
+from prompt_sidecar.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.serving.checks import checked_run_id
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.use_cases import UseCases
+
+RUN_HEADER: Final = "x-prompt-sidecar-run"
+WINDOW_HEADER: Final = "x-prompt-sidecar-context-window"
+REVISION_HEADER: Final = "x-prompt-sidecar-revision"
+UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
+"""The answer to a call of the sidecar's tools that failed."""
+_MOST_TOKENS: Final = 100_000_000
+
+_log = logging.getLogger("prompt_sidecar.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """What of the sidecar's settings changes what the door does."""
+
+    restores: bool = False
+    """Whether the guard may give tools values in place of masks."""
+    enforces: bool = False
+    """Whether the guard changes and refuses: then nothing goes on that it did not look at."""
+    observes: bool = False
+    """Whether prompts go on as they came, and only facts are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request of an agent's."""
+
+    dialect: Dialect
+    caller: str
+    headers: Mapping[str, str]
+    body: bytes
+    model: str = ""
+    """The model that the path names; empty: see the body."""
+    counting: bool = False
+    """Whether only tokens are to be counted: nothing is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent on, and what is known of it."""
+
+    asked: Asked
+    body: bytes
+    members: Members | None = None
+    """The agent's prompt with hidden turns and tools, untrimmed; None: the body is not understood."""
+    conversation: Conversation | None = None
+    own: frozenset[str] = frozenset()
+    """Names of the sidecar's tools that are offered."""
+    answer: TrimAnswer | None = None
+    """None: it was not trimmed."""
+    failed_open: str = ""
+    """Why it was not trimmed: an error's reason; empty: it was, or need not be."""
+    added: tuple[bytes, ...] = ()
+    """Entries that hidden turns of this answer have added."""
+
+    @property
+    def run(self) -> tuple[str, str]:
+        """Caller and id of its run."""
+        assert self.conversation is not None
+        return self.asked.caller, self.conversation.run_id
+
+
+class Prompter:
+    """Makes prompts. Thread-safe."""
+
+    def __init__(
+        self,
+        use_cases: UseCases,
+        options: HttpOptions,
+        conversations: Conversations,
+        hidden: HiddenTurns,
+        *,
+        modes: Modes,
+    ) -> None:
+        self._modes = modes
+        self._use_cases = use_cases
+        self._options = options
+        self._conversations = conversations
+        self.hidden = hidden
+        self._stored = StoredResponses(options.max_conversations, use_cases.observer.reached)
+        self._tools: dict[str, list[tuple[str, bytes]]] = {}
+
+    # -- before the model is asked ---------------------------------------------------------------------------------
+
+    def prepare(self, asked: Asked, check: Callable[[], None]) -> Prompt:
+        """Make the prompt of a request.
+
+        Raises:
+            SidecarError: the guard refuses it, or a header is wrong.
+        """
+        dialect = asked.dialect
+        try:
+            members = Members(asked.body)
+        except Exception:  # noqa: BLE001 - the provider says what is wrong with it
+            return self._open(Prompt(asked, asked.body), "INVALID_JSON")
+        if isinstance(dialect, openai_responses.OpenAIResponses):
+            if members.get("previous_response_id") or members.get("conversation"):
+                return self._continued(asked, members)
+            openai_responses.as_items(members)
+        conversation = self._conversation(asked, members)
+        with conversation.lock:
+            run = asked.caller, conversation.run_id
+            lost = not conversation.seen or self.hidden.lost(run)
+            restored = self.hidden.restored(run, dialect, lambda: dialect.history(members))
+            if restored is not None:
+                members.set(dialect.messages, array(restored))
+            own = self._offered(asked, members, conversation)
+            # What the model thought under prompts that are not known here is not valid under this one.
+            served = 0 if lost and conversation.opening.answer else None
+            prompt = Prompt(asked, members.bytes(), members, conversation, own)
+            prompt = self._trimmed(prompt, check, served=served)
+            if prompt.answer is not None:
+                conversation.seen = True
+            return prompt
+
+    def again(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+        """Trim a prompt again, as the provider has refused it. Errors as `prepare`."""
+        assert prompt.conversation is not None
+        with prompt.conversation.lock:
+            return self._trimmed(prompt, check, served=served)
+
+    def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
+        """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
+        members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
+        assert members is not None
+        assert conversation is not None
+        added = [orjson.dumps(each) for each in self._sendable(prompt, turn)]
+        added += [orjson.dumps(each) for each in dialect.answers(self._results(prompt, turn, check))]
+        members.set(dialect.messages, appended(members.raw(dialect.messages), added))
+        if last:
+            dialect.forbid_tools(members)
+        prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
+        if prompt.answer is None:
+            return prompt
+        with conversation.lock:
+            return self._trimmed(prompt, check)
+
+    def _results(self, prompt: Prompt, turn: Turn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
+        answers = [(call, self._run_tool(prompt, call, check)) for call in turn.own]
+        return [(call, answer.content, answer.is_error) for call, answer in answers]
+
+    def _run_tool(self, prompt: Prompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
+        caller, run_id = prompt.run
+        try:
+            return self._use_cases.call_tool(ToolCall(caller, run_id, call.name, call.arguments), check)
+        except SidecarError as error:
+            _log.warning("a call of a tool failed: %s", error.reason)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a call of a tool failed: %s", frames(error))
+        return ToolAnswer(ToolOutcome.RUN_UNKNOWN, UNREACHABLE)
+
+    @staticmethod
+    def _sendable(prompt: Prompt, turn: Turn) -> Sequence[Any]:
+        if isinstance(prompt.asked.dialect, openai_responses.OpenAIResponses) and prompt.members is not None:
+            return openai_responses.sendable(turn.entries, prompt.members)
+        return turn.entries
+
+    # -- after the last turn ---------------------------------------------------------------------------------------
+
+    def keep(
+        self, prompt: Prompt, turn: Turn, visible: Sequence[Any], check: Callable[[], None], *, shown: str = ""
+    ) -> None:
+        """Remember what an answer really was, where the agent holds something else.
+
+        Args:
+            prompt: what was answered last.
+            turn: the answer's last turn.
+            visible: what the agent holds, as entries.
+            check: ends the work if the agent has gone.
+            shown: the id that the agent was shown, where it is not the provider's.
+        """
+        if prompt.conversation is None:
+            return
+        dialect = prompt.asked.dialect
+        answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
+        if turn.id:
+            self._stored.keep(
+                prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
+            )
+        if not (prompt.added or turn.mixed):
+            return
+        gists = tuple(gist for entry in visible if (gist := dialect.gist(entry)))
+        entries = (*prompt.added, *(orjson.dumps(each) for each in self._sendable(prompt, turn)))
+        self.hidden.keep(prompt.run, Splice(gists, entries, tuple(answers)))
+
+    def restore(self, prompt: Prompt) -> Restore | None:
+        """Return what restores masks in the agent's calls; None: there is nothing to restore."""
+        if not self._modes.restores or prompt.conversation is None:
+            return None
+        caller, run_id = prompt.run
+
+        def filled(tool: str, arguments: str) -> str:
+            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
+            return self._use_cases.restore(call, lambda: None)[0].arguments.decode()
+
+        return filled
+
+    def report(self, prompt: Prompt, turn: Turn) -> None:
+        """Report what the provider counted."""
+        usage = turn.usage
+        if usage is None or prompt.answer is None or prompt.asked.counting:
+            return
+        caller, run_id = prompt.run
+        call = UsageCall(
+            caller,
+            run_id,
+            input_tokens=usage.input_tokens,
+            cached_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            output_tokens=usage.output_tokens,
+            revision=prompt.answer.revision,
+        )
+        self._reported(call)
+
+    def report_read(self, prompt: Prompt, usage: ProviderUsage) -> None:
+        """Report what was read of an answer in passing."""
+        if usage.reported and prompt.answer is not None:
+            self._reported(usage.call(*prompt.run, prompt.answer.revision))
+
+    def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
+        """Report that the provider refused the prompt as too long; None: the report failed."""
+        if prompt.answer is None:
+            return None
+        caller, run_id = prompt.run
+        return self._reported(
+            UsageCall(caller, run_id, refusal=ReportedRefusal(message), revision=prompt.answer.revision)
+        )
+
+    def _reported(self, call: UsageCall) -> UsageAnswer | None:
+        try:
+            return self._use_cases.report_usage(call, lambda: None)
+        except SidecarError as error:
+            _log.warning("a report of usage failed: %s", error.reason)
+            return None
+
+    # -- the parts -------------------------------------------------------------------------------------------------
+
+    def _continued(self, asked: Asked, members: Members) -> Prompt:
+        """A request whose history the provider holds: it cannot be trimmed."""
+        previous = members.get("previous_response_id")
+        stored = self._stored.find(asked.caller, previous) if isinstance(previous, str) else None
+        if stored is None:
+            return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY")
+        if stored.id != previous:
+            members.set("previous_response_id", orjson.dumps(stored.id))
+        openai_responses.as_items(members)
+        if stored.answers:
+            members.set("input", array(asked.dialect.joined(stored.answers, asked.dialect.history(members))))
+        own = self._offered(asked, members, stored.conversation)
+        return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own), "PROVIDER_HISTORY")
+
+    def _open(self, prompt: Prompt, reason: str) -> Prompt:
+        """A prompt that goes on untrimmed. Raises GuardRefused where the guard would have had to see it."""
+        if self._modes.enforces:
+            raise GuardRefused(f"the guard could not look at the prompt ({reason}), so it is not sent on")
+        return replace(prompt, answer=None, failed_open=reason)
+
+    def _conversation(self, asked: Asked, members: Members) -> Conversation:
+        opening = self._opening(asked, members)
+        named = asked.headers.get(RUN_HEADER, "")
+        if named:
+            return self._conversations.named(opening, checked_run_id(named))
+        return self._conversations.of(opening)
+
+    def _opening(self, asked: Asked, members: Members) -> Opening:
+        dialect = asked.dialect
+        user, answer, system = "", "", blake2b(digest_size=16)
+        for name in dialect.system:
+            system.update(members.raw(name))
+        for raw in each_element(members.raw(dialect.messages)):
+            entry = loads(raw)
+            speaker = dialect.speaker(entry)
+            if speaker == "user" and not user:
+                user = dialect.gist(entry) or ""
+            elif speaker == "model" and (gist := dialect.gist(entry)):
+                answer = gist
+                break
+            elif speaker == "other" and not user:
+                system.update(raw)
+        return Opening(
+            caller=asked.caller,
+            session=session_of(asked.headers, members),
+            system=system.digest(),
+            tools=bool(dialect.agent_tools(members)),
+            user=_digest(user),
+            answer=_digest(answer) if answer else b"",
+        )
+
+    def _offered(self, asked: Asked, members: Members, conversation: Conversation) -> frozenset[str]:
+        """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's."""
+        dialect = asked.dialect
+        if self._modes.observes or not dialect.agent_tools(members):
+            return frozenset()
+        if conversation.offered is None:
+            conversation.offered = dialect.free(members)
+        if not conversation.offered:
+            return frozenset()
+        taken = dialect.tool_names(members)
+        offered = [each for each in self._definitions(dialect.format) if each[0] not in taken]
+        dialect.offer(members, [definition for _, definition in offered])
+        return frozenset(name for name, _ in offered)
+
+    def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
+        if format_name not in self._tools:
+            found = self._use_cases.list_tools(format_name)
+            self._tools[format_name] = [(each.name, each.definition) for each in found]
+        return self._tools[format_name]
+
+    def _trimmed(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
+        asked = prompt.asked
+        assert prompt.members is not None
+        body = prompt.members.bytes()
+        caller, run_id = prompt.run
+        call = TrimCall(
+            caller=caller,
+            run_id=run_id,
+            format=asked.dialect.format,
+            body=body,
+            model=asked.model,
+            context_window=_window(asked.headers),
+            recall_unavailable=not prompt.own,
+            dry_run=asked.counting,
+            revision=_revision(asked.headers),
+            accept_bytes=self._options.max_body_bytes * 2,
+            served_iterations=served,
+        )
+        try:
+            answer = self._use_cases.trim(body, lambda: call, check, lambda _, answer: answer)
+        except SidecarError as error:
+            if error.status == "FAILED_PRECONDITION" or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+                raise
+            _log.warning("a prompt goes on untrimmed: %s%s", error.reason, f", {error.bound}" if error.bound else "")
+            return self._open(replace(prompt, body=body), error.reason)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a prompt goes on untrimmed: %s", frames(error))
+            return self._open(replace(prompt, body=body), "INTERNAL")
+        trimmed = body if answer.body is None else answer.body
+        return replace(prompt, body=trimmed, answer=answer, failed_open="")
+
+
+def session_of(headers: Mapping[str, str], members: Members) -> str:
+    """Return the session and agent that a known agent names, of those that send one; empty: none.
+
+    Claude Code sends `x-claude-code-session-id`, newer versions an agent id for subagents, and in `metadata.user_id` a
+    part `_session_`; Codex sends `session_id` (or `session-id`), older ones `conversation_id`, and the same as
+    `prompt_cache_key`.
+    """
+    parts = [value for name in _SESSION_HEADERS if (value := headers.get(name, ""))]
+    if not parts:
+        metadata = members.get("metadata")
+        user = metadata.get("user_id") if isinstance(metadata, dict) else None
+        if isinstance(user, str) and "session" in user:
+            parts.append(user)
+        key = members.get("prompt_cache_key")
+        if isinstance(key, str) and key:
+            parts.append(key)
+    return "\x1f".join(parts)
+
+
+_SESSION_HEADERS: Final = (
+    "x-claude-code-session-id",
+    "x-claude-code-agent-id",
+    "session_id",
+    "session-id",
+    "conversation_id",
+    "thread-id",
+)
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _window(headers: Mapping[str, str]) -> int:
+    text = headers.get(WINDOW_HEADER, "")
+    if not text:
+        return 0
+    if not text.isdecimal() or not 0 < int(text) <= _MOST_TOKENS:
+        raise InvalidRequest(f"{WINDOW_HEADER} must be a number of tokens", field=WINDOW_HEADER)
+    return int(text)
+
+
+def _revision(headers: Mapping[str, str]) -> bytes:
+    text = headers.get(REVISION_HEADER, "")
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InvalidRequest(f"{REVISION_HEADER} is not Base64", field=REVISION_HEADER) from None

@@ -1,0 +1,108 @@
+"""Which provider a request is for, and which dialect reads it: by its path, and where that is no help by its headers.
+
+A path that is not known passes through to its provider, so everything else that a provider offers works as without the
+sidecar.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import unquote
+
+from prompt_sidecar.http.dialects.anthropic_messages import AnthropicMessages
+from prompt_sidecar.http.dialects.base import Dialect
+from prompt_sidecar.http.dialects.bedrock_converse import BedrockConverse
+from prompt_sidecar.http.dialects.gemini_contents import GeminiContents
+from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
+from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
+
+SIGNED: Final = "AWS4-HMAC-SHA256"
+"""How a credential begins that signs the body too, so that the body cannot be changed."""
+
+
+class Provider(StrEnum):
+    """Whose API a request is for."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
+    BEDROCK = "bedrock"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a request goes and how it is read."""
+
+    name: str
+    """In metrics."""
+    provider: Provider
+    dialect: Dialect | None = None
+    """None: it passes through."""
+    model: str = ""
+    """The model that the path names; empty: the body does."""
+    counting: bool = False
+    """Whether only tokens are to be counted."""
+    streams: bool = False
+    """Whether the path asks for a stream; where it cannot, the body does."""
+
+
+PASSED: Final = "passed_through"
+
+_CHAT, _RESPONSES, _MESSAGES = OpenAIChat(), OpenAIResponses(), AnthropicMessages()
+_GEMINI, _CONVERSE = GeminiContents(), BedrockConverse()
+_GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/([^/:]+):(\w+)")
+_BEDROCK_PATH: Final = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
+
+
+def route(method: str, path: str, headers: Mapping[str, str]) -> Route:
+    """Return a request's route.
+
+    Args:
+        method: of HTTP.
+        path: without the query, as it was sent.
+        headers: the request's.
+    """
+    known = _known(path) if method == "POST" else None
+    if known is not None and known.provider is Provider.BEDROCK and SIGNED in headers.get("authorization", ""):
+        return Route(PASSED, Provider.BEDROCK)
+    return known or Route(PASSED, _provider(path, headers))
+
+
+def _known(path: str) -> Route | None:
+    if path.endswith("/chat/completions"):
+        return Route("chat_completions", Provider.OPENAI, _CHAT)
+    if path.endswith("/responses"):
+        return Route("responses", Provider.OPENAI, _RESPONSES)
+    if path.endswith("/v1/messages"):
+        return Route("messages", Provider.ANTHROPIC, _MESSAGES)
+    if path.endswith("/v1/messages/count_tokens"):
+        return Route("count_tokens", Provider.ANTHROPIC, _MESSAGES, counting=True)
+    return _with_the_model(path)
+
+
+def _with_the_model(path: str) -> Route | None:
+    """A route of the providers that name the model in the path."""
+    if (found := _GEMINI_PATH.fullmatch(unquote(path))) is not None:
+        model, method = found.groups()
+        if method == "countTokens":
+            return Route("count_tokens", Provider.GEMINI, _GEMINI, model, counting=True)
+        if method in ("generateContent", "streamGenerateContent"):
+            return Route("generate_content", Provider.GEMINI, _GEMINI, model, streams=method != "generateContent")
+    elif (found := _BEDROCK_PATH.fullmatch(path)) is not None:
+        streams = found[2] == "converse-stream"
+        return Route("converse", Provider.BEDROCK, _CONVERSE, unquote(found[1]), streams=streams)
+    return None
+
+
+def _provider(path: str, headers: Mapping[str, str]) -> Provider:
+    if path.startswith("/model/"):
+        return Provider.BEDROCK
+    if path.startswith("/v1beta/") or "x-goog-api-key" in headers or _GEMINI_PATH.fullmatch(unquote(path)):
+        return Provider.GEMINI
+    if "anthropic-version" in headers or path.startswith("/v1/messages"):
+        return Provider.ANTHROPIC
+    return Provider.OPENAI

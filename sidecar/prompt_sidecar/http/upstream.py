@@ -1,0 +1,127 @@
+"""The providers' side: connections, addresses, headers, and what a refusal means.
+
+A request goes to the address that the settings give its provider, whatever its own `Host` or target says, and over
+verified TLS unless that is on loopback. Nothing is tried again here: an SDK has a rule of its own for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
+from prompt_sidecar.http.options import HttpOptions
+from prompt_sidecar.http.routes import Provider
+
+_HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""RFC 9110, section 7.6.1, and those that are sent in spite of it."""
+OURS: Final = "x-prompt-sidecar-"
+"""What headers between agent and sidecar begin with; no provider sees one."""
+_TOO_LONG: Final = re.compile(
+    r"context_length_exceeded|context (?:length|window|limit|size)|maximum prompt length|(?:prompt|input) is too long"
+    r"|input tokens exceed|input token count|request[ _]too[ _]large|too many tokens|token limit"
+)
+"""Parts of the errors by which providers refuse a prompt as too long; `tokens.refusals` reads the numbers."""
+_TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
+_REFUSES_THINKING: Final = b"bound to a different conversation"
+"""platform.claude.com, "Prefix checks on thinking blocks", read in November 2026."""
+MOST_REFUSAL: Final = 4_096
+"""Characters of a refusal that are read; the core reads no more."""
+
+
+def too_long(status: int, body: bytes) -> str:
+    """Return the text with which a provider refused a prompt as too long; empty: it did not."""
+    if status not in _TOO_LONG_STATUS:
+        return ""
+    text = body[: 4 * MOST_REFUSAL].decode("utf-8", "replace")[:MOST_REFUSAL]
+    return text if _TOO_LONG.search(text.lower()) else ""
+
+
+def refuses_thinking(status: int, body: bytes) -> bool:
+    """Whether a provider refused a prompt for thinking that is bound to another one."""
+    return status == 400 and _REFUSES_THINKING in body.lower()
+
+
+def forwarded(headers: Mapping[str, str], *without: str) -> CIMultiDict[str]:
+    """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`."""
+    named = {each.strip().lower() for each in headers.get("connection", "").split(",")}
+    dropped = _HOP_BY_HOP | named | set(without)
+    kept: Iterable[tuple[str, str]] = (
+        (name, value)
+        for name, value in headers.items()
+        if name.lower() not in dropped and not name.lower().startswith(OURS)
+    )
+    return CIMultiDict(kept)
+
+
+class Upstreams:
+    """Connections to the providers. Made on the event loop, and closed there."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._bases: Mapping[Provider, str] = {
+            Provider.OPENAI: options.openai_upstream,
+            Provider.ANTHROPIC: options.anthropic_upstream,
+            Provider.GEMINI: options.gemini_upstream,
+            Provider.BEDROCK: options.bedrock_upstream,
+        }
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            read_bufsize=_READ_BYTES,
+            max_line_size=_LINE_BYTES,
+            max_field_size=_LINE_BYTES,
+        )
+
+    def url(self, provider: Provider, target: URL) -> URL:
+        """Return where a request for `target` goes, of which only path and query are read."""
+        query = f"?{target.raw_query_string}" if target.raw_query_string else ""
+        path = target.raw_path if target.raw_path.startswith("/") else "/" + target.raw_path
+        return URL(self._bases[provider].rstrip("/") + path + query, encoded=True)
+
+    def send(self, provider: Provider, method: str, target: URL, headers: CIMultiDict[str], data: Any) -> Any:
+        """Send a request; use the result with `async with`, as aiohttp's."""
+        return self._session.request(
+            method, self.url(provider, target), headers=headers, data=data, allow_redirects=False
+        )
+
+    def connect(self, provider: Provider, target: URL, headers: CIMultiDict[str], protocols: tuple[str, ...]) -> Any:
+        """Open a WebSocket; use the result with `async with`, as aiohttp's."""
+        url = self.url(provider, target)
+        return self._session.ws_connect(
+            url.with_scheme({"https": "wss", "http": "ws"}[url.scheme]),
+            headers=headers,
+            protocols=protocols,
+            max_msg_size=0,
+            autoping=True,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+_READ_BYTES: Final = 262_144
+"""Of an answer, read ahead of the agent: four times aiohttp's default, as answers reach a megabyte."""
+_LINE_BYTES: Final = 65_536
+"""Of one header: some gateways send cookies and traces of more than aiohttp's 8,190."""

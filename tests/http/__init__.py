@@ -1,0 +1,1 @@
+"""Tests of the HTTP door, with real servers on both sides of it."""

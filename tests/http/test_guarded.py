@@ -1,0 +1,85 @@
+"""The guard behind the HTTP door: providers see masks, tools get values, what cannot be masked stays here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.http.restoring import Arguments
+from tests.client.provider import Says
+from tests.http.agents import FORMATS, TOOL, Agent
+from tests.http.serving import proxied
+from tests.http.test_passing import _post
+from tests.http.upstream import scripted
+
+KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+ENFORCE = GuardOptions(mode="enforce", restore=(f"{TOOL}:github_token",))
+
+
+def _uses_the_mask(body: Any) -> Says:
+    text = json.dumps(body, ensure_ascii=False)
+    found = re.search("⟦github_token:[a-z0-9]+⟧", text)
+    assert found is not None
+    mask = found[0]
+    nested = json.dumps({"header": f'say "{mask}"'})
+    return Says("", [("call-1", TOOL, {"token": f"a {mask} b", "body": nested}), ("call-2", "print", {"text": mask})])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_get_values_that_no_provider_sees(format: str, stream: bool) -> None:
+    """Those on the list; another tool gets the mask. The next prompt holds the same masks again."""
+    with proxied(scripted(_uses_the_mask, Says("Done.")), guard=ENFORCE, window=100_000) as here:
+        agent = Agent(format, stream, here.url, [{"role": "user", "content": f"Deploy with {KEY}."}])
+        said = agent.ask()
+        held = json.dumps(agent.history[1:], ensure_ascii=False)
+        arguments = [json.loads(each) for each in _arguments(agent.history)]
+        agent.answer(said, lambda _: "deployed")
+        agent.ask()
+        sent = b"".join(each.raw for each in here.upstream.sent)
+
+    assert KEY in held
+    assert f"a {KEY} b" == arguments[0]["token"]
+    assert {"header": f'say "{KEY}"'} == json.loads(arguments[0]["body"])
+    assert arguments[1]["text"].startswith("⟦github_token:")
+    assert KEY.encode() not in sent
+    assert [] == here.upstream.defects
+
+
+def _arguments(history: list[Any]) -> list[str]:
+    found = [call["function"]["arguments"] for entry in history for call in entry.get("tool_calls") or []]
+    found += [entry["arguments"] for entry in history if entry.get("type") == "function_call"]
+    blocks = [each for entry in history if isinstance(entry.get("content"), list) for each in entry["content"]]
+    return found + [json.dumps(each["input"]) for each in blocks if each.get("type") == "tool_use"]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+@pytest.mark.parametrize("body", [b"not JSON, and " + KEY.encode(), b'{"previous_response_id":"r","input":"x"}'])
+def test_what_the_guard_cannot_see_is_refused(path: str, body: bytes) -> None:
+    """In the provider's shape, with a status that no SDK tries again; it is not sent on."""
+    if body.startswith(b"{") and path != "responses":
+        pytest.skip("of responses only")
+    with proxied(scripted(), guard=ENFORCE) as here:
+        status, answer, _ = asyncio.run(_post(f"{here.url}/v1/{path}", body))
+        assert [] == here.upstream.sent
+
+    assert 400 == status
+    assert b"GUARD_REFUSED" in answer
+    assert KEY.encode() not in answer
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 8, 13, 1_000])
+@pytest.mark.parametrize("mask", ["⟦k:aaaaaaaaaa⟧", "\\u27e6k:aaaaaaaaaa\\u27e7"])
+def test_pieces_give_what_the_whole_gives(step: int, mask: str) -> None:
+    """However the text is cut; and what is before the first mask does not wait for the end."""
+    text = '{"path": "/x/\\\\y%e2", "token": "' + mask + '", "more": "\\u0027"}'
+    arguments = Arguments("t", lambda _, whole: whole.replace(mask, "VALUE"))
+    pieces = [arguments.feed(text[at : at + step]) for at in range(0, len(text), step)]
+
+    assert text.replace(mask, "VALUE") == "".join(pieces) + arguments.rest()
+    assert text[: text.index(mask)] == "".join(pieces)
