@@ -1,0 +1,1 @@
+"""The Envoy door: an external processor that trims prompts on their way through Envoy."""

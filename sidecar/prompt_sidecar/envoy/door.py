@@ -1,0 +1,267 @@
+"""The external processor's server: grpc.aio on an event loop of its own, and threads that trim.
+
+A stream lives as long as its exchange, which may be minutes where the response is read: a server with a thread for each
+stream would let prompts pass untrimmed as soon as there are more streams than threads. Here streams wait on the event
+loop, and only a prompt takes a thread. Its answer is serialised there too, and what is very large is parsed in one.
+
+What cannot be done is not done: the request goes on as it came, which is counted by outcome. Envoy is told to go on at
+once, so that a full sidecar costs it no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import Future
+from time import monotonic, perf_counter
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from prompt_sidecar.envoy import messages
+from prompt_sidecar.envoy.exchange import Answer, Exchange
+from prompt_sidecar.envoy.identity import Identities
+from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.envoy.processor import Processed, Processor, until
+from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
+from prompt_sidecar.errors import Unauthenticated
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.serving.shared import Shared
+from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.telemetry.observer import Observer
+
+SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
+"""Envoy's name for the service that it calls."""
+_LARGE: Final = 4_194_304
+"""Bytes of a message from which on it is parsed in a thread: a megabyte takes the event loop a tenth of a millisecond,
+and a turn of another thread may cost five."""
+_ENVELOPE: Final = 1_048_576
+"""Bytes of one message in addition to the body's."""
+_ASK_AFTER: Final = 0.1
+"""Seconds after which Envoy is asked to wait longer: half of its default message_timeout."""
+_FRAME: Final = 1_048_576
+_WINDOW: Final = 16_777_216
+"""Bytes of an HTTP/2 frame, and of a stream's window: a body of a megabyte travels in one round trip."""
+_CLOSE_SECONDS: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class EnvoyDoor:
+    """A bound external processor. `start` makes it serve, `stop` ends it.
+
+    Raises:
+        StartError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        options: EnvoyOptions,
+        max_message_bytes: int,
+        observer: Observer,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
+        """Bind.
+
+        Args:
+            options: the door's settings.
+            max_message_bytes: bytes of one body.
+            observer: is given each request's outcome.
+            credentials: of TLS; None: no TLS.
+        """
+        self._options = options
+        self._most_bytes = max_message_bytes
+        self._observer = observer
+        self._shared: Shared
+        """As the next one, since `start`; no stream comes before it."""
+        self._processor: Processor
+        self._streams = 0
+        self._waiting_bytes = 0
+        self._stopping = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="envoy-loop", daemon=True)
+        self._thread.start()
+        try:
+            self._server, self.port = self._do(self._bind(credentials))
+        except (RuntimeError, OSError):
+            self._end_loop()
+            raise StartError(
+                f"envoy.listen {options.listen}: cannot listen there; free the address or set another"
+            ) from None
+
+    @property
+    def address(self) -> str:
+        """The address that Envoy connects to."""
+        return f"{self._options.listen.rpartition(':')[0]}:{self.port}"
+
+    @property
+    def streams(self) -> int:
+        """Exchanges in progress."""
+        return self._streams
+
+    def start(self, shared: Shared, identities: Identities) -> None:
+        """Serve what all doors share."""
+        self._shared = shared
+        self._processor = Processor(shared.use_cases, shared.refusals, self._most_bytes, identities)
+        self._do(self._server.start())
+
+    def close(self) -> None:
+        """Let all further requests pass as they come; prompts at work go on, and count as in flight."""
+        self._stopping = True
+
+    def stop(self) -> None:
+        """End all streams now; their exchanges go on without the sidecar."""
+        self._stopping = True
+        self._do(self._server.stop(0))
+        self._end_loop()
+
+    # -- the event loop ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _do(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_SECONDS)
+
+    async def _bind(self, credentials: grpc.ServerCredentials | None) -> tuple[grpc.aio.Server, int]:
+        most = self._most_bytes + _ENVELOPE
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", most),
+                ("grpc.max_send_message_length", most),
+                ("grpc.so_reuseport", 0),
+                ("grpc.http2.max_frame_size", _FRAME),
+                ("grpc.http2.lookahead_bytes", _WINDOW),
+            ]
+        )
+        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._process)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {"Process": handler}),))
+        listen = self._options.listen
+        port = server.add_insecure_port(listen) if credentials is None else server.add_secure_port(listen, credentials)
+        return server, port
+
+    async def _process(self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """Serve one exchange."""
+        try:
+            peer = self._peer(context)
+        except Unauthenticated as error:
+            self._observer.envoy_request(EnvoyOutcome.UNAUTHENTICATED)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        outcome = self._no_room()
+        if outcome is not None:
+            self._observer.envoy_request(outcome)
+            return  # Envoy goes on by itself when a stream ends
+        self._streams += 1
+        exchange = Exchange(usage=self._options.usage)
+        try:
+            async for raw in requests:
+                async for answer in self._answers(exchange, raw, peer):
+                    if answer.outcome is not None:
+                        self._observer.envoy_request(answer.outcome)
+                    if answer.reply is not None:
+                        yield answer.reply
+                    if answer.last:
+                        return
+        finally:
+            self._streams -= 1
+            self._report(exchange)
+
+    async def _answers(self, exchange: Exchange, raw: bytes, peer: str) -> AsyncIterator[Answer]:
+        """Yield the answers to one message: one, or before it a request to wait longer."""
+        try:
+            message = await self._parsed(raw)
+        except DecodeError:
+            yield Answer(None, last=True, outcome=EnvoyOutcome.FAILED)
+            return
+        step = exchange.take(message)
+        if isinstance(step, Answer):
+            yield step
+            return
+        began = perf_counter()
+        if self._shared.workers.pending >= self._options.max_prompts:
+            self._observer.reached("envoy.max_prompts")
+            yield Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.BUSY)
+            return
+        if self._waiting_bytes and self._waiting_bytes + len(step.body) > self._options.waiting_bytes:
+            self._observer.reached("envoy.waiting_bytes")
+            yield Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.BUSY)
+            return
+        stopped = threading.Event()
+        check = until(monotonic() + self._options.patience, stopped.is_set)
+        self._waiting_bytes += len(step.body)
+        self._shared.in_flight.add()
+        work: Future[Processed] = self._shared.workers.submit(
+            self._processor.trim, step.path, exchange.headers, step.body, peer, check
+        )
+        work.add_done_callback(lambda _: self._shared.in_flight.remove())
+        try:
+            waited = asyncio.wrap_future(work)
+            done, _ = await asyncio.wait({waited}, timeout=_ASK_AFTER)
+            if not done:
+                yield Answer(messages.wait_longer(self._options.patience))
+            processed = await waited
+        except asyncio.CancelledError:
+            self._observer.envoy_request(EnvoyOutcome.LATE)
+            raise
+        finally:
+            stopped.set()  # whoever stopped waiting
+            self._waiting_bytes -= len(step.body)
+        self._observer.envoy_answered(perf_counter() - began)
+        yield exchange.trimmed(processed)
+
+    async def _parsed(self, raw: bytes) -> wire.ProcessingRequest:
+        """Parse a message; a large one in a thread. Raises DecodeError."""
+        if len(raw) >= _LARGE:
+            with contextlib.suppress(RuntimeError):  # the threads have ended with the server, and this stream will too
+                parse = wire.ProcessingRequest.FromString
+                return await self._loop.run_in_executor(self._shared.workers, parse, raw)
+        return wire.ProcessingRequest.FromString(raw)
+
+    def _report(self, exchange: Exchange) -> None:
+        """Have what the response said reported; nobody waits for it."""
+
+        def run() -> None:
+            found = exchange.report()
+            if found is not None and found[0].identity is not None:
+                self._processor.report(found[0].identity, found[0].revision, found[1])
+
+        if not exchange.reads:
+            return
+        try:
+            self._shared.workers.submit(run)
+        except RuntimeError:  # the door has been shut
+            _log.debug("a report came too late")
+
+    def _no_room(self) -> EnvoyOutcome | None:
+        if self._stopping:
+            return EnvoyOutcome.STOPPING
+        if self._streams >= self._options.max_exchanges:
+            self._observer.reached("envoy.max_exchanges")
+            return EnvoyOutcome.BUSY
+        return None
+
+    def _peer(self, context: grpc.aio.ServicerContext[Any, Any]) -> str:
+        """Return who Envoy is, where it has to say so; empty: anybody on this machine.
+
+        Raises:
+            Unauthenticated: a token is needed and none, or an unknown one, was sent.
+        """
+        if self._shared.tokens:
+            sent = [value for name, value in context.invocation_metadata() or () if name == "authorization"]
+            scheme, _, token = (sent[0] if len(sent) == 1 and isinstance(sent[0], str) else "").partition(" ")
+            caller = self._shared.tokens.caller(token.strip()) if scheme.lower() == "bearer" else None
+            if caller is None:
+                raise Unauthenticated("Envoy must send initial_metadata `authorization: Bearer …` with a known token")
+            return caller
+        proven: Mapping[str, Any] = context.auth_context()
+        subject = proven.get("x509_subject") or proven.get("x509_common_name")
+        return "mtls:" + bytes(subject[0]).decode("utf-8", "replace") if subject else ""

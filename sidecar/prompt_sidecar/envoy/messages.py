@@ -1,0 +1,91 @@
+"""The messages that the external processor answers with, serialised, and the headers that Envoy sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+
+from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
+
+OVERWRITE: Final = 2
+"""HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD."""
+
+_BILLION: Final = 1_000_000_000
+
+
+def headers_of(message: wire.HttpHeaders) -> dict[str, str]:
+    """Return headers by their names in lower case; of several with one name, all joined as HTTP does."""
+    found: dict[str, str] = {}
+    for each in message.headers.headers:
+        value = (each.raw_value or each.value.encode()).decode("utf-8", "replace")
+        name = each.key.lower()
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _mutation(put: Mapping[str, str], remove: Iterable[str] = ()) -> wire.HeaderMutation:
+    return wire.HeaderMutation(
+        set_headers=[
+            wire.HeaderValueOption(header=wire.HeaderValue(key=name, raw_value=value.encode()), append_action=OVERWRITE)
+            for name, value in put.items()
+        ],
+        remove_headers=remove,
+    )
+
+
+def request_headers(remove: Iterable[str] = ()) -> bytes:
+    """Let a request's headers go on, without some of them."""
+    common = wire.CommonResponse(header_mutation=_mutation({}, remove))
+    return wire.ProcessingResponse(request_headers=wire.HeadersResponse(response=common)).SerializeToString()
+
+
+def request_body(body: bytes | None, put: Mapping[str, str] | None = None) -> bytes:
+    """Let a request's body go on; None: as it is.
+
+    A new one needs its own content-length: Envoy answers 500 where it is wrong, whatever its failure_mode_allow is.
+    """
+    if body is None:
+        return wire.ProcessingResponse(request_body=wire.BodyResponse()).SerializeToString()
+    common = wire.CommonResponse(
+        header_mutation=_mutation({**(put or {}), "content-length": str(len(body))}),
+        body_mutation=wire.BodyMutation(body=body),
+    )
+    return wire.ProcessingResponse(request_body=wire.BodyResponse(response=common)).SerializeToString()
+
+
+def request_trailers() -> bytes:
+    """Let a request's trailers go on."""
+    return wire.ProcessingResponse(request_trailers=wire.TrailersResponse()).SerializeToString()
+
+
+def response_headers(put: Mapping[str, str]) -> bytes:
+    """Let a response's headers go on, with some of ours."""
+    common = wire.CommonResponse(header_mutation=_mutation(put))
+    return wire.ProcessingResponse(response_headers=wire.HeadersResponse(response=common)).SerializeToString()
+
+
+def response_body() -> bytes:
+    """Let a piece of a response go on."""
+    return wire.ProcessingResponse(response_body=wire.BodyResponse()).SerializeToString()
+
+
+def response_trailers() -> bytes:
+    """Let a response's trailers go on."""
+    return wire.ProcessingResponse(response_trailers=wire.TrailersResponse()).SerializeToString()
+
+
+def immediate(status: int, headers: Mapping[str, str], body: bytes, details: str) -> bytes:
+    """End the exchange with a response of ours; `details` is for Envoy's access log."""
+    return wire.ProcessingResponse(
+        immediate_response=wire.ImmediateResponse(
+            status=wire.HttpStatus(code=status), headers=_mutation(headers), body=body, details=details
+        )
+    ).SerializeToString()
+
+
+def wait_longer(seconds: float) -> bytes:
+    """Ask Envoy to wait so long for the answer to its last message."""
+    whole, rest = divmod(int(seconds * _BILLION), _BILLION)
+    return wire.ProcessingResponse(override_message_timeout=Duration(seconds=whole, nanos=rest)).SerializeToString()

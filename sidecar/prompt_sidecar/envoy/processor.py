@@ -1,0 +1,169 @@
+"""What the door does with one request, in a worker thread.
+
+The core is asked, and its answer or failure is turned into what Envoy is told.
+A request goes on as it came whenever the core cannot answer; only refusals of a guard or a ceiling end it.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from prompt_sidecar.envoy import messages
+from prompt_sidecar.envoy.identity import RUN_HEADER, Identities, Identity
+from prompt_sidecar.errors import (
+    CallCancelled,
+    DeadlinePassed,
+    InvalidRequest,
+    OutOfMemory,
+    RunUnknown,
+    SidecarError,
+    TooLarge,
+)
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.provider_errors import STATUS, error_body, error_headers, is_final
+from prompt_sidecar.serving.provider_paths import ProviderPath
+from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.use_cases import UseCases
+
+OWN_PREFIX: Final = "x-prompt-sidecar-"
+"""Of headers between agent and sidecar; none goes on to the provider."""
+WINDOW_HEADER: Final = OWN_PREFIX + "context-window"
+"""Tokens of the model's window, where the agent knows better."""
+RECALL_HEADER: Final = OWN_PREFIX + "recall"
+"""Says that the model has tools for recall: `mcp` or `tools`; without it, markers carry no ids."""
+_RECALL: Final = frozenset({"mcp", "tools"})
+_WINDOW_DIGITS: Final = 8
+METHOD: Final = "envoy.service.ext_proc.v3.ExternalProcessor/Process"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What Envoy is told of a request, and what the response's report needs."""
+
+    outcome: EnvoyOutcome
+    reply: bytes
+    """A serialised ProcessingResponse."""
+    identity: Identity | None = None
+    revision: bytes = b""
+    headers: Mapping[str, str] | None = None
+    """For the response: what the sidecar did."""
+
+
+class Processor:
+    """Does the work of exchanges. Thread-safe."""
+
+    def __init__(self, use_cases: UseCases, refusals: Refusals, accept_bytes: int, identities: Identities) -> None:
+        self._use_cases = use_cases
+        self._refusals = refusals
+        self._accept_bytes = accept_bytes
+        self._identities = identities
+
+    def trim(
+        self, path: ProviderPath, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
+    ) -> Processed:
+        """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
+        found: list[Identity] = []
+
+        def read() -> TrimCall:
+            found.append(self._identities.of(headers, body, peer))
+            return TrimCall(
+                caller=found[0].caller,
+                run_id=found[0].run_id,
+                format=path.format,
+                body=body,
+                model=path.model,
+                context_window=_window(headers),
+                recall_unavailable=headers.get(RECALL_HEADER, "").strip().lower() not in _RECALL,
+                accept_bytes=self._accept_bytes,
+            )
+
+        def write(_: TrimCall, answer: TrimAnswer) -> Processed:
+            return Processed(
+                EnvoyOutcome.ANSWERED,
+                messages.request_body(answer.body),
+                found[0],
+                answer.revision,
+                facts_headers(found[0].run_id, answer),
+            )
+
+        try:
+            return self._use_cases.trim(body, read, check, write)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the request must go on
+            return self._failed(path, error)
+
+    def report(self, identity: Identity, revision: bytes, usage: ProviderUsage) -> None:
+        """Report what the provider counted."""
+        try:
+            self._use_cases.report_usage(usage.call(identity.caller, identity.run_id, revision), _waits)
+        except RunUnknown:
+            pass  # it was ended meanwhile
+        except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this
+            _log.error("a report of usage failed: %s", frames(error))
+
+    def _failed(self, path: ProviderPath, error: Exception) -> Processed:
+        outcome = _outcome(error)
+        if outcome is EnvoyOutcome.FAILED:
+            _log.error("a prompt was not trimmed, incident %s: %s", secrets.token_hex(6), frames(error))
+        elif outcome is not EnvoyOutcome.LATE:
+            code = error.status if isinstance(error, SidecarError) else "INTERNAL"
+            self._refusals.log(METHOD, error, code, "envoy")
+        if outcome is EnvoyOutcome.REFUSED:
+            assert isinstance(error, SidecarError)
+            body = error_body(path.format, error)
+            reply = messages.immediate(STATUS, error_headers(path.format), body, error.reason.lower())
+            return Processed(outcome, reply)
+        return Processed(outcome, messages.request_body(None))
+
+
+def facts_headers(run_id: str, answer: TrimAnswer) -> dict[str, str]:
+    """Return the headers that tell an agent what was done to its prompt."""
+    return {
+        RUN_HEADER: run_id,
+        OWN_PREFIX + "tokens-before": str(answer.tokens.before),
+        OWN_PREFIX + "tokens-after": str(answer.tokens.after),
+        OWN_PREFIX + "limit": str(answer.tokens.limit),
+        OWN_PREFIX + "trims": str(len(answer.trims)),
+        OWN_PREFIX + "fits": "true" if answer.fits else "false",
+    }
+
+
+def _window(headers: Mapping[str, str]) -> int:
+    """Return the window that the agent states; 0: none, or no plausible one."""
+    text = headers.get(WINDOW_HEADER, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _WINDOW_DIGITS else 0
+
+
+def until(ends: float, stopped: Callable[[], bool]) -> Callable[[], None]:
+    """Return a check that fails when Envoy has stopped waiting, or would have by `ends` (of `monotonic`)."""
+
+    def check() -> None:
+        if stopped():
+            raise CallCancelled("Envoy has ended the stream; what was done so far is kept and not done again")
+        if monotonic() >= ends:
+            raise DeadlinePassed("envoy.patience is over; what was done so far is kept and not done again")
+
+    return check
+
+
+def _waits() -> None:
+    """A report is short."""
+
+
+def _outcome(error: Exception) -> EnvoyOutcome:
+    if is_final(error):
+        return EnvoyOutcome.REFUSED
+    if isinstance(error, (CallCancelled, DeadlinePassed)):
+        return EnvoyOutcome.LATE
+    if isinstance(error, (TooLarge, OutOfMemory, MemoryError)):
+        return EnvoyOutcome.TOO_LARGE
+    return EnvoyOutcome.INVALID if isinstance(error, InvalidRequest) else EnvoyOutcome.FAILED

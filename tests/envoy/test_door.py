@@ -1,0 +1,207 @@
+"""The external processor by itself, asked by a client that speaks Envoy's protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+
+from prompt_sidecar.envoy.door import SERVICE, EnvoyDoor
+from prompt_sidecar.envoy.identity import Identities
+from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
+from prompt_sidecar.errors import RunCeiling
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.telemetry.observer import Observer
+from prompt_sidecar.trim.presets import preset
+from tests.envoy.through import chat
+from tests.server.serving import WIDE, counter, runs
+
+IDENTITIES = Identities(b"k" * 32, by_credential=False)
+TOKEN = "a-token-of-some-length"
+
+
+@dataclass
+class Watched(Observer):
+    """Keeps the outcomes."""
+
+    outcomes: list[EnvoyOutcome] = field(default_factory=list)
+
+    def envoy_request(self, outcome: EnvoyOutcome) -> None:
+        """Keep it."""
+        self.outcomes.append(outcome)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A door that runs, and what it counted."""
+
+    channel: grpc.Channel
+    observer: Watched
+    door: EnvoyDoor
+
+    def process(
+        self, *requests: wire.ProcessingRequest, metadata: tuple[tuple[str, str], ...] = ()
+    ) -> list[wire.ProcessingResponse]:
+        """Send messages as Envoy would; return the answers until the stream ends, but for requests to wait longer."""
+        call = self.channel.stream_stream(
+            f"/{SERVICE}/Process",
+            request_serializer=wire.ProcessingRequest.SerializeToString,
+            response_deserializer=wire.ProcessingResponse.FromString,
+        )
+        return [answer for answer in call(iter(requests), metadata=metadata) if answer.WhichOneof("response")]
+
+
+@contextmanager
+def door(options: EnvoyOptions | None = None, core: Runs | None = None, tokens_file: str = "") -> Iterator[Asked]:
+    """Run a door on a server of this process."""
+    observer = Watched()
+    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
+    made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), 1 << 26, observer)
+    server.start(runs() if core is None else core)
+    made.start(server.shared, IDENTITIES)
+    try:
+        with grpc.insecure_channel(made.address, options=WIDE) as channel:
+            yield Asked(channel, observer, made)
+    finally:
+        made.stop()
+        server.stop(0)
+
+
+def headers(path: str = "/v1/chat/completions", **more: str) -> wire.ProcessingRequest:
+    """A request's headers."""
+    named = {":method": "POST", ":path": path, **{name.replace("_", "-"): value for name, value in more.items()}}
+    pairs = [wire.HeaderValue(key=name, raw_value=value.encode()) for name, value in named.items()]
+    return wire.ProcessingRequest(
+        request_headers=wire.HttpHeaders(headers=wire.HeaderMap(headers=pairs)),
+        protocol_config=wire.ProtocolConfiguration(request_body_mode=2, response_body_mode=1),
+    )
+
+
+def body(text: bytes) -> wire.ProcessingRequest:
+    """A request's whole body."""
+    return wire.ProcessingRequest(request_body=wire.HttpBody(body=text, end_of_stream=True))
+
+
+class _Failing(Runs):
+    """A core that fails each prompt."""
+
+    failure: BaseException = RuntimeError("text of a prompt")
+
+    def trim(self, call: TrimCall, check: Callable[[], None]) -> TrimAnswer:  # noqa: ARG002 - as Runs has it
+        """Fail."""
+        raise self.failure
+
+
+def failing(failure: BaseException) -> Runs:
+    """Return a core that fails so."""
+    core = _Failing(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=b"k" * 32, clock=lambda: 0.0)
+    core.failure = failure
+    return core
+
+
+def test_a_ceiling_is_refused_in_the_providers_shape() -> None:
+    """Refusals of guard and ceilings end the exchange; the request is never sent on."""
+    with door(core=failing(RunCeiling("the run has used its tokens"))) as asked:
+        answers = asked.process(headers("/v1/messages"), body(b'{"messages":[]}'))
+    immediate = answers[-1].immediate_response
+
+    assert 400 == immediate.status.code
+    assert b'"type":"invalid_request_error","message":"RUN_CEILING: the run has used its tokens"' in immediate.body
+    assert [EnvoyOutcome.REFUSED] == asked.observer.outcomes
+
+
+def test_a_failing_core_lets_the_request_pass() -> None:
+    """It goes on as it came, is counted, and no text of the failure leaves the process."""
+    with door(core=failing(RuntimeError("text of a prompt"))) as asked:
+        answers = asked.process(headers(), body(chat(1, "a")))
+
+    assert ["request_headers", "request_body"] == [answer.WhichOneof("response") for answer in answers]
+    assert not answers[1].request_body.HasField("response")
+    assert [EnvoyOutcome.FAILED] == asked.observer.outcomes
+    assert b"text of a prompt" not in b"".join(answer.SerializeToString() for answer in answers)
+
+
+def test_too_many_exchanges_pass() -> None:
+    """Beyond envoy.max_exchanges the stream ends at once, and Envoy goes on by itself."""
+    with door(EnvoyOptions(listen="127.0.0.1:0", max_exchanges=0)) as asked:
+        answers = asked.process(headers(), body(chat(1, "a")))
+
+    assert [] == answers
+    assert [EnvoyOutcome.BUSY] == asked.observer.outcomes
+
+
+def test_a_draining_sidecar_lets_requests_pass() -> None:
+    """A stop costs no request."""
+    with door() as asked:
+        asked.door.close()
+        answers = asked.process(headers(), body(chat(1, "a")))
+
+    assert [] == answers
+    assert [EnvoyOutcome.STOPPING] == asked.observer.outcomes
+
+
+def test_a_body_in_pieces_passes() -> None:
+    """Where Envoy is configured to stream bodies, they cannot be trimmed: the stream ends after the headers."""
+    streamed = headers()
+    streamed.protocol_config.request_body_mode = 1
+    with door() as asked:
+        answers = asked.process(streamed)
+
+    assert ["request_headers"] == [answer.WhichOneof("response") for answer in answers]
+    assert [EnvoyOutcome.UNREADABLE] == asked.observer.outcomes
+
+
+def test_a_token_is_asked_for_where_there_are_some(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Envoy proves who it is by initial_metadata; without it nothing is processed."""
+    file = tmp_path_factory.mktemp("tokens") / "tokens"
+    file.write_text(f"gateway:{TOKEN}\n")
+    file.chmod(0o600)
+    with door(tokens_file=str(file)) as asked:
+        with pytest.raises(grpc.RpcError) as refused:
+            asked.process(headers(), body(chat(1, "a")))
+        answers = asked.process(headers(), body(chat(1, "a")), metadata=(("authorization", f"Bearer {TOKEN}"),))
+
+    assert grpc.StatusCode.UNAUTHENTICATED is refused.value.code()
+    assert [EnvoyOutcome.UNAUTHENTICATED, EnvoyOutcome.ANSWERED] == asked.observer.outcomes
+    assert 2 == len(answers)
+
+
+def test_runs_are_told_apart_by_what_a_conversation_begins_with() -> None:
+    """A later call of a conversation has its run; another task, a call without tools and another session have not."""
+
+    def run_id(system: str, first: str, *later: str, tools: str = '[{"name":"t"}]', **named: str) -> str:
+        messages = [("system", system), ("user", first), *(("assistant", text) for text in later)]
+        entries = ",".join(f'{{"role":"{role}","content":"{text}"}}' for role, text in messages)
+        return IDENTITIES.of(named, f'{{"messages":[{entries}],"tools":{tools}}}'.encode(), "").run_id
+
+    one = run_id("s", "a")
+
+    assert one == run_id("s", "a", "b", "c")
+    assert 4 == len({one, run_id("s", "other"), run_id("other", "a"), run_id("s", "a", tools="[]")})
+    assert "named" == run_id("s", "a", **{"x-prompt-sidecar-run": "named"})
+    session = {"x-claude-code-session-id": "1"}
+    assert run_id("s", "a", **session) == run_id("changed", "a", **session) != one
+
+
+def test_callers_are_told_apart_by_credentials_where_asked() -> None:
+    """Each key is a caller; a JWT's caller stays when its text changes; without the setting all are one."""
+    apart = Identities(b"k" * 32, by_credential=True)
+
+    def caller(value: str, identities: Identities = apart) -> str:
+        return identities.of({"authorization": value}, b"{}", "").caller
+
+    jwt = "Bearer h.eyJzdWIiOiJhbm4ifQ.{}"  # {"sub":"ann"}
+
+    assert caller("Bearer one") != caller("Bearer two")
+    assert caller(jwt.format("s1")) == caller(jwt.format("s2"))
+    assert "one" not in caller("Bearer one")
+    assert "local" == caller("Bearer one", IDENTITIES) == caller("Bearer two", IDENTITIES)
