@@ -74,7 +74,7 @@ class Provider:
         says = turn(body) if callable(turn) else turn
         if says.status != 200:
             return says.status, {"error": {"message": says.text, "type": "invalid_request_error", "code": None}}
-        return 200, _SHAPES[path.rsplit("/v1/", 1)[1]](says, len(self.bodies))
+        return 200, SHAPES[path.rsplit("/v1/", 1)[1]](says, len(self.bodies))
 
 
 def provider(*script: Says | Callable[[Any], Says]) -> Provider:
@@ -160,7 +160,7 @@ def _messages(says: Says, number: int) -> Any:
     }
 
 
-_SHAPES: Final[Mapping[str, Callable[[Says, int], Any]]] = {
+SHAPES: Final[Mapping[str, Callable[[Says, int], Any]]] = {
     "chat/completions": _chat,
     "responses": _responses,
     "messages": _messages,

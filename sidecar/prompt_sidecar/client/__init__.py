@@ -4,21 +4,34 @@
         answer = openai.chat.completions.create(**run.openai_chat(model="gpt-4o", messages=history))
 
 `Client` blocks; `AsyncClient` is the same for asyncio. A client fails open: where the sidecar is down, slow or refuses,
-the prompt goes to the model without it, and is counted.
+the prompt goes to the model without it, and is counted. Not so where a ceiling or the guard refuses the prompt.
 """
 
 from __future__ import annotations
 
 from prompt_sidecar.client.arguments import Bytes, Lines, Pattern, SearchOptions, TrimOptions, Usage
-from prompt_sidecar.client.asynchronous.client import AsyncClient, AsyncRun
-from prompt_sidecar.client.blocking.client import Client, Run
+from prompt_sidecar.client.asynchronous.client import AsyncClient, AsyncRun, AsyncStreamed
+from prompt_sidecar.client.blocking.client import Client, Run, Streamed
 from prompt_sidecar.client.dialects import ModelCall
-from prompt_sidecar.client.errors import ClientError, InvalidRequest, Refused, RunUnknown, Unreachable
+from prompt_sidecar.client.errors import (
+    CallerCeiling,
+    ClientError,
+    GuardRefused,
+    InvalidRequest,
+    MustNotBeSent,
+    Refused,
+    RunCeiling,
+    RunUnknown,
+    Unreachable,
+)
 from prompt_sidecar.client.facts import (
     Cache,
+    CeilingUse,
     Ended,
+    Finding,
     Found,
     InPrompt,
+    Restored,
     Retrieved,
     RunFigures,
     Snippet,
@@ -37,25 +50,34 @@ from prompt_sidecar.client.options import Tls
 __all__ = [
     "AsyncClient",
     "AsyncRun",
+    "AsyncStreamed",
     "Bytes",
     "Cache",
+    "CallerCeiling",
+    "CeilingUse",
     "Client",
     "ClientError",
     "Completion",
     "Ended",
+    "Finding",
     "Found",
+    "GuardRefused",
     "InPrompt",
     "InvalidRequest",
     "Lines",
     "ModelCall",
+    "MustNotBeSent",
     "Pattern",
     "Refused",
+    "Restored",
     "Retrieved",
     "Run",
+    "RunCeiling",
     "RunFigures",
     "RunUnknown",
     "SearchOptions",
     "Snippet",
+    "Streamed",
     "Task",
     "Tls",
     "Tokens",

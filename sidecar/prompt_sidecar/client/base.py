@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.breaker import Breaker
-from prompt_sidecar.client.dialects import DIALECTS, Dialect, refuses_thinking, too_long
+from prompt_sidecar.client.dialects import DIALECTS, MOST_REFUSAL_CHARACTERS, Dialect, refuses_thinking, too_long
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
@@ -21,9 +21,6 @@ from prompt_sidecar.client.options import (
     Options,
     Tls,
 )
-
-MOST_REFUSAL_CHARACTERS: Final = 4_096
-"""Characters of a provider's refusal that are sent; the sidecar reads no more of them (`PromptRefusal.message`)."""
 
 
 class Base:
@@ -42,10 +39,22 @@ class Base:
         max_message_bytes: int = DEFAULT_MESSAGE_BYTES,
         trace_context: Callable[[], Mapping[str, str]] | None = None,
         fallback_bytes: int = DEFAULT_FALLBACK_BYTES,
+        fail_open_guard: bool = False,
+        masking_required: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = Options(
-            target, deadline, fail_open, token, tls, max_message_bytes, trace_context, fallback_bytes, clock
+            target,
+            deadline,
+            fail_open,
+            token,
+            tls,
+            max_message_bytes,
+            trace_context,
+            fallback_bytes,
+            fail_open_guard,
+            masking_required,
+            clock,
         )
         self._engine = Engine(self.options)
         self._breaker = Breaker(clock)

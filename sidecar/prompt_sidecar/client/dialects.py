@@ -19,6 +19,8 @@ _LABEL: Final = re.compile(
     r"\[(?:content|page|screenshot) (?:clipped|elided)[a-z0-9, ]* (?:—|\\u2014) id=[a-hjkmnp-tv-z0-9]{10}, "
 )
 """A label as `prompt_sidecar.trim.elide` writes it, in JSON text."""
+_MASK: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\237\\246", re.IGNORECASE)
+"""How a mask begins, as `prompt_sidecar.guard.masks` writes it and models escape it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,17 @@ class ModelCall:
     id: str
     name: str
     arguments: str
-    """JSON text, as the model wrote it."""
+    """JSON text, as the model wrote it; from `complete`, with values in place of masks where the sidecar allows it."""
     native: Any
-    """The SDK's own object."""
+    """The SDK's own object, with the arguments as the model wrote them."""
     dialect: Dialect
+    masks_left: int = 0
+    """Masks in the arguments that the sidecar did not replace: the tool may not have the values, or they are gone."""
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether the arguments may hold masks of secrets, however they are escaped."""
+        return _MASK.search(self.arguments) is not None
 
     @property
     def copied_label(self) -> bool:
@@ -213,6 +222,8 @@ _ANTHROPIC: Final = Dialect(
 
 DIALECTS: Final[Mapping[str, Dialect]] = {dialect.format: dialect for dialect in (_CHAT, _RESPONSES, _ANTHROPIC)}
 
+MOST_REFUSAL_CHARACTERS: Final = 4_096
+"""Characters of a provider's refusal that are sent; the sidecar reads no more of them (`PromptRefusal.message`)."""
 _TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
 _TOO_LONG: Final = (
     "context_length_exceeded",
@@ -244,7 +255,7 @@ def too_long(error: BaseException) -> str:
         return ""
     code = getattr(error, "code", None)
     text = f"{code if isinstance(code, str) else ''} {error}"
-    return text.strip() if any(words in text.lower() for words in _TOO_LONG) else ""
+    return text.strip()[:MOST_REFUSAL_CHARACTERS] if any(words in text.lower() for words in _TOO_LONG) else ""
 
 
 def refuses_thinking(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -40,6 +40,7 @@ from prompt_sidecar.client.errors import (
 from prompt_sidecar.client.facts import (
     Ended,
     Found,
+    Restored,
     Retrieved,
     RunFigures,
     Task,
@@ -151,7 +152,7 @@ class Engine:
                 again = yield from self.trim(run_id, known, format, call.without_base())
                 made = native.remade(prompt, json.loads(body), again.prompt, SHAPES[format].messages)
                 return replace(again, prompt=made)
-            if not self.options.fail_open or (_names_option(error) and not self._revisions.of(run_id)):
+            if not self.options.goes_without(error) or (_names_option(error) and not self._revisions.of(run_id)):
                 raise
             return self._gave_up(self._fallback.prompt(call, known, error.reason), error)
         self._succeeded(call, trimmed.revision)
@@ -207,6 +208,12 @@ class Engine:
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         named = request_id or secrets.token_hex(8)
         return _asked(ToolAnswer, "CallTool", run_id=run_id, name=name, arguments_json=text, request_id=named)
+
+    def restore_secrets(self, run_id: str, calls: Iterable[tuple[str, str]]) -> Steps[tuple[Restored, ...]]:
+        """Put values in place of masks in arguments of tool calls."""
+        asked = [{"tool": tool, "arguments": arguments.encode()} for tool, arguments in calls]
+        answer = yield Rpc("RestoreSecrets", make("RestoreSecretsRequest", run_id=run_id, calls=asked))
+        return tuple(read(Restored, each, arguments=each.arguments.decode("utf-8", "replace")) for each in answer.calls)
 
     def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
         """Report what the provider counted, or that it refused the prompt as too long."""

@@ -5,6 +5,10 @@
     ├── InvalidRequest   INVALID_ARGUMENT                            wrong in any state of the sidecar
     ├── RunUnknown       NOT_FOUND                                   this sidecar has not seen the run: send its prompt
     └── Refused          all others                                   too large, too busy, not authenticated, failed
+        └── MustNotBeSent    FAILED_PRECONDITION                      the prompt may go to no model
+            ├── RunCeiling       its run has used what a ceiling allows
+            ├── CallerCeiling    its caller has
+            └── GuardRefused     it holds what must not leave and cannot be masked
 
 `code` is the name of a gRPC status code. `reason` is the reason in the google.rpc.ErrorInfo that the sidecar sends, or
 the code where the error is not the sidecar's own. `field` is the invalid request field. No message holds text of a
@@ -62,6 +66,27 @@ class Refused(ClientError):
     """The sidecar answered that it will not or cannot."""
 
 
+class MustNotBeSent(Refused):
+    """The prompt must not be sent. A client that fails open raises this all the same, unless it is told otherwise."""
+
+
+class RunCeiling(MustNotBeSent):
+    """The run has used what one of its ceilings allows; the message has limit and use."""
+
+
+class CallerCeiling(MustNotBeSent):
+    """The caller has used what one of its ceilings allows; the message has limit and use."""
+
+
+class GuardRefused(MustNotBeSent):
+    """The prompt holds a secret that cannot be masked."""
+
+
+_BY_REASON: Final[dict[str, type[ClientError]]] = {
+    "RUN_CEILING": RunCeiling,
+    "CALLER_CEILING": CallerCeiling,
+    "GUARD_REFUSED": GuardRefused,
+}
 _BY_CODE: Final[dict[str, type[ClientError]]] = {
     "UNAVAILABLE": Unreachable,
     "DEADLINE_EXCEEDED": Unreachable,
@@ -82,7 +107,9 @@ def from_rpc(error: Any) -> ClientError:
         elif detail.type_url.endswith("/google.rpc.BadRequest"):
             violations = message_class("google.rpc.BadRequest").FromString(detail.value).field_violations
             field = violations[0].field if violations else field
-    return _BY_CODE.get(code, Refused)(error.details() or "", code=code, reason=reason, field=field)
+    return (_BY_REASON.get(reason) or _BY_CODE.get(code, Refused))(
+        error.details() or "", code=code, reason=reason, field=field
+    )
 
 
 def _details(error: Any) -> Any:

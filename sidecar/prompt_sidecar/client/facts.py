@@ -117,6 +117,44 @@ class RepeatedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule of the guard found in one item."""
+
+    rule: str
+    action: str
+    """observed, masked or defanged."""
+    message_index: int
+    item_index: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingUse:
+    """A ceiling and what is used of it."""
+
+    scope: str
+    """run or caller."""
+    kind: str
+    """input_tokens, cost, model_calls or repeated_calls."""
+    action: str
+    """observe, warn or refuse."""
+    limit: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A tool call's arguments with values in place of masks."""
+
+    arguments: str
+    restored: int
+    not_allowed: int
+    """Masks that stay, as no pair of tool and kind on the sidecar's list allows them."""
+    unknown: int
+    """Masks that stay, as the sidecar does not have their values."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trimmed(Generic[Prompt]):
     """A prompt to send to the model: trimmed, or made without the sidecar where the client failed open."""
 
@@ -153,6 +191,12 @@ class Trimmed(Generic[Prompt]):
     repeated_calls: tuple[RepeatedCall, ...] = ()
     thinking_invalid_from: int | None = None
     provider_edits: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What the guard found in what is new; never the text."""
+    ceilings: tuple[CeilingUse, ...] = ()
+    """The ceilings that are set, with what is used of them."""
+    observed_only: bool = False
+    """Whether the sidecar only observes: the prompt is the one that was given, and the rest says what would be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +415,10 @@ class RunFigures:
     repeated_calls: int
     repeated_tokens: int
     usage: UsageFigures | None
+    ceilings: tuple[CeilingUse, ...]
+    cost: float | None
+    """None: no model of the run has a price."""
+    observed_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +454,7 @@ def _taker(hint: Any) -> Callable[[Any, Any], Any]:
     if is_dataclass(inner) or inner is dt.datetime:
         some = _of_message(inner)
         return lambda message, field: some(getattr(message, field.name)) if message.HasField(field.name) else None
-    if inner is int:
+    if inner in (int, float):
         return lambda message, field: _scalar(message, field) if message.HasField(field.name) else None
     return _scalar
 

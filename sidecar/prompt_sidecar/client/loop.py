@@ -103,7 +103,34 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
         if others or not own or dialect.others(response) or turn == MOST_TURNS:
             break
         history = [*history, *dialect.joined(results)]
+    others = yield from _restored(engine, others, step)
     return Completion(response, others, trimmed, turn, recalls, dialect, tuple(history), tuple(results))
+
+
+def _restored(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Steps[tuple[ModelCall, ...]]:
+    """Return the calls with values in place of masks in their arguments; the history keeps them as they were written.
+
+    Where the sidecar has not got the values, as after a restart, it is sent the history once more. Where it does not
+    answer, the masks stay: they reveal nothing.
+    """
+    masked = [call for call in calls if call.has_masks]
+    if not masked:
+        return calls
+    asked = [(call.name, call.arguments) for call in masked]
+    try:
+        restored = yield from engine.restore_secrets(work.run_id, asked)
+        if any(each.unknown for each in restored):
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            restored = yield from engine.restore_secrets(work.run_id, asked)
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return calls
+    filled = {
+        id(call): replace(call, arguments=each.arguments, masks_left=each.not_allowed + each.unknown)
+        for call, each in zip(masked, restored, strict=True)
+    }
+    return tuple(filled.get(id(call), call) for call in calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +177,7 @@ def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, 
             response = yield Ask(trimmed.prompt)
             break
         except Exception as error:
-            if refuses_thinking(error) and engine.thinking_refused(work.run_id):
+            if refusals < MOST_REFUSALS and refuses_thinking(error) and engine.thinking_refused(work.run_id):
                 trimmed = yield from _trim(engine, work)
                 continue
             refusal = too_long(error)

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import grpc
 
+from prompt_sidecar.client.errors import ClientError, MustNotBeSent
+
 DEFAULT_TARGET: Final = "127.0.0.1:7717"
 DEFAULT_DEADLINE: Final = 2.0
 """Seconds, retries included. An ordinary call takes milliseconds and a long unseen prompt some hundred; a model takes
@@ -70,6 +72,11 @@ class Options:
     fallback_bytes: int = DEFAULT_FALLBACK_BYTES
     """Bytes of prompts that are remembered, over all runs; the newest run's are kept in any case. 0: none, and a prompt
     that the sidecar does not trim goes to the model as it was given."""
+    fail_open_guard: bool = False
+    """Whether a prompt that the guard or a ceiling refused goes to the model all the same, if the client fails open."""
+    masking_required: bool = False
+    """Whether no prompt may go to the model without the sidecar, as new messages would go unmasked: where it does not
+    answer, the error is raised instead of failing open."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back, by which the circuit breaker pauses."""
 
@@ -87,6 +94,12 @@ class Options:
             raise ValueError(f"fallback_bytes is {self.fallback_bytes}; it must be 0 or more")
         if not self.target:
             raise ValueError("target is empty; it may be such as 127.0.0.1:7717 or unix:/run/sidecar.sock")
+
+    def goes_without(self, error: ClientError) -> bool:
+        """Whether a prompt goes to the model without the sidecar after this error."""
+        if isinstance(error, MustNotBeSent):
+            return self.fail_open and self.fail_open_guard
+        return self.fail_open and not self.masking_required
 
     @property
     def channel_arguments(self) -> Sequence[tuple[str, Any]]:
@@ -127,6 +140,8 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
     ("target", str, "a text such as 127.0.0.1:7717"),
     ("deadline", (int, float), "a number over 0 and at most 86,400: seconds"),
     ("fail_open", bool, "True or False"),
+    ("fail_open_guard", bool, "True or False"),
+    ("masking_required", bool, "True or False"),
     ("token", str, "a text"),
     ("tls", (Tls, type(None)), "a Tls or None"),
     ("max_message_bytes", int, "a whole number from 1 to 2,147,483,647"),

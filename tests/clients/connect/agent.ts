@@ -103,6 +103,8 @@ async function trim(body: string): Promise<string> {
     [sent, seen] = [JSON.parse(prompt).messages, messages.length];
     return prompt;
   } catch (error) {
+    // A ceiling or the guard refused it: no model may get this prompt.
+    if (ConnectError.from(error).code === Code.FailedPrecondition) throw error;
     tokens = undefined;
     untrimmed += 1; // in a real agent: a metric with an alert
     console.log(`iteration ${iterations}: untrimmed (${Code[ConnectError.from(error).code]})`);
@@ -117,10 +119,20 @@ async function report(): Promise<void> {
   await ask((options) => sidecar.reportUsage(request, options)).catch(() => undefined);
 }
 
+// The arguments with values in place of masks, for this tool alone: the history keeps the call as the model wrote it.
+async function restored(tool: string, input: string): Promise<string> {
+  if (!/⟦|\\u27e6|%E2%9F%A6/i.test(input)) return input;
+  const request = { runId, calls: [{ tool, arguments: new TextEncoder().encode(input) }] };
+  return ask((options) => sidecar.restoreSecrets(request, options)).then(
+    (answer) => text.decode(answer.calls[0]!.arguments),
+    () => input, // a mask reveals nothing
+  );
+}
+
 // Runs the tool that the model chose.
 async function callTool(call: Call): Promise<string> {
   const { name, arguments: input } = call.function;
-  if (!isSidecars.has(name)) return readLog(input);
+  if (!isSidecars.has(name)) return readLog(await restored(name, input));
   try {
     const request = { runId, name, argumentsJson: input, requestId: randomUUID() }; // a retry changes nothing twice
     const answer = await ask((options) => sidecar.callTool(request, options));

@@ -16,6 +16,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "prompt_sidecar/v1/service.grpc.pb.h"
@@ -137,6 +138,9 @@ class Agent {
     pb::TrimPromptResponse answer;
     const grpc::Status status = Ask(&pb::SidecarService::Stub::TrimPrompt, request, &answer);
     tokens_ = status.ok() ? answer.tokens().after() : -1;
+    if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) {
+      throw std::runtime_error(status.error_message());  // a ceiling or the guard refused it: no model may get it
+    }
     if (!status.ok()) {
       ++untrimmed_;  // in a real agent: a metric with an alert
       std::cout << "iteration " << iterations_ << ": untrimmed (" << status.error_code() << ")" << std::endl;
@@ -163,9 +167,23 @@ class Agent {
     Ask(&pb::SidecarService::Stub::ReportUsage, request, &answer);  // an error costs a correction, no more
   }
 
+  // The arguments with values in place of masks, for this tool alone: the history keeps the call as the model wrote it.
+  std::string Restored(const pb::ToolCall& call) {
+    static const std::regex masks("\xE2\x9F\xA6|\\\\u27e6|%E2%9F%A6", std::regex::icase);
+    if (!std::regex_search(call.arguments_json(), masks)) return call.arguments_json();
+    pb::RestoreSecretsRequest request;
+    request.set_run_id(run_id_);
+    pb::ToolArguments* made = request.add_calls();
+    made->set_tool(call.name());
+    made->set_arguments(call.arguments_json());
+    pb::RestoreSecretsResponse answer;
+    if (!Ask(&pb::SidecarService::Stub::RestoreSecrets, request, &answer).ok()) return call.arguments_json();
+    return answer.calls(0).arguments();  // without the sidecar the mask stays, which reveals nothing
+  }
+
   // Runs the tool that the model chose.
   std::string Call(const pb::ToolCall& call) {
-    if (!tools_.count(call.name())) return ReadLog(call.arguments_json());
+    if (!tools_.count(call.name())) return ReadLog(Restored(call));
     pb::CallToolRequest request;
     request.set_run_id(run_id_);
     request.set_name(call.name());

@@ -21,6 +21,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	pb "prompt-sidecar/prompt_sidecar/v1"
@@ -145,6 +146,9 @@ func (a *agent) trim() []byte {
 		Revision:          a.revision, // a restarted sidecar, or another replica, makes the same edits by it
 		AcceptBytes:       size,
 	})
+	if status.Code(err) == codes.FailedPrecondition {
+		log.Fatal(err) // a ceiling or the guard refused it: no model may get this prompt
+	}
 	if err != nil {
 		a.tokens = nil
 		a.Untrimmed++ // in a real agent: a metric with an alert
@@ -171,10 +175,28 @@ func (a *agent) report() {
 	_, _ = a.sidecar.ReportUsage(context.Background(), usage)
 }
 
+// masks finds what may be a mask, however the model escaped it.
+var masks = regexp.MustCompile(`(?i)⟦|\\u27e6|%E2%9F%A6`)
+
+// restored returns the arguments with values in place of masks, for this tool alone: the history keeps the call as the
+// model wrote it.
+func (a *agent) restored(made function) string {
+	if !masks.MatchString(made.Arguments) {
+		return made.Arguments
+	}
+	answer, err := a.sidecar.RestoreSecrets(context.Background(), &pb.RestoreSecretsRequest{
+		RunId: a.runID, Calls: []*pb.ToolArguments{{Tool: made.Name, Arguments: []byte(made.Arguments)}},
+	})
+	if err != nil {
+		return made.Arguments // a mask reveals nothing
+	}
+	return string(answer.Calls[0].Arguments)
+}
+
 // call runs the tool that the model chose.
 func (a *agent) call(made function) string {
 	if !a.sidecars[made.Name] {
-		return readLog(a.log, made.Arguments)
+		return readLog(a.log, a.restored(made))
 	}
 	answer, err := a.sidecar.CallTool(context.Background(), &pb.CallToolRequest{
 		RunId: a.runID, Name: made.Name, ArgumentsJson: made.Arguments, RequestId: newID(), // a retry changes nothing twice

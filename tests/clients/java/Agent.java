@@ -14,6 +14,7 @@ import com.google.protobuf.ByteString;
 import dev.promptsidecar.v1.*;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -135,6 +136,8 @@ public final class Agent {
       seen = messages.size();
       return prompt;
     } catch (StatusRuntimeException error) {
+      // A ceiling or the guard refused it: no model may get this prompt.
+      if (error.getStatus().getCode() == Status.Code.FAILED_PRECONDITION) throw error;
       tokens = -1;
       untrimmed++; // in a real agent: a metric with an alert
       System.out.printf("iteration %d: untrimmed (%s)%n", iterations, error.getStatus().getCode());
@@ -161,9 +164,25 @@ public final class Agent {
     }
   }
 
+  private static final Pattern MASKS = Pattern.compile("⟦|\\\\u27e6|%E2%9F%A6", Pattern.CASE_INSENSITIVE);
+
+  // The arguments with values in place of masks, for this tool alone: the history keeps the call as the model wrote it.
+  String restored(String tool, String arguments) {
+    if (!MASKS.matcher(arguments).find()) return arguments;
+    RestoreSecretsRequest request = RestoreSecretsRequest.newBuilder()
+        .setRunId(runId)
+        .addCalls(ToolArguments.newBuilder().setTool(tool).setArguments(ByteString.copyFromUtf8(arguments)))
+        .build();
+    try {
+      return sidecar().restoreSecrets(request).getCalls(0).getArguments().toStringUtf8();
+    } catch (StatusRuntimeException error) {
+      return arguments; // a mask reveals nothing
+    }
+  }
+
   // Runs the tool that the model chose.
   String call(String name, String arguments) throws IOException {
-    if (!sidecars.contains(name)) return readLog(arguments);
+    if (!sidecars.contains(name)) return readLog(restored(name, arguments));
     CallToolRequest request = CallToolRequest.newBuilder()
         .setRunId(runId)
         .setName(name)

@@ -10,6 +10,7 @@ import { readFileSync } from "node:fs";
 import * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";
 import type { ProtoGrpcType } from "./gen/service.js";
+import type { RestoreSecretsResponse__Output } from "./gen/prompt_sidecar/v1/RestoreSecretsResponse.js";
 import type { CallToolResponse__Output } from "./gen/prompt_sidecar/v1/CallToolResponse.js";
 import type { ListToolsResponse__Output } from "./gen/prompt_sidecar/v1/ListToolsResponse.js";
 import type { TrimPromptResponse__Output } from "./gen/prompt_sidecar/v1/TrimPromptResponse.js";
@@ -103,6 +104,8 @@ async function trim(body: string): Promise<string> {
     [sent, seen] = [JSON.parse(prompt).messages, messages.length];
     return prompt;
   } catch (error) {
+    // A ceiling or the guard refused it: no model may get this prompt.
+    if ((error as grpc.ServiceError).code === grpc.status.FAILED_PRECONDITION) throw error;
     tokens = undefined;
     untrimmed += 1; // in a real agent: a metric with an alert
     console.log(`iteration ${iterations}: untrimmed (${grpc.status[(error as grpc.ServiceError).code]})`);
@@ -117,10 +120,20 @@ async function report(): Promise<void> {
   await ask((...rest) => sidecar.reportUsage(request, ...rest)).catch(() => undefined);
 }
 
+// The arguments with values in place of masks, for this tool alone: the history keeps the call as the model wrote it.
+async function restored(tool: string, input: string): Promise<string> {
+  if (!/⟦|\\u27e6|%E2%9F%A6/i.test(input)) return input;
+  const request = { runId, calls: [{ tool, arguments: Buffer.from(input) }] };
+  return ask<RestoreSecretsResponse__Output>((...rest) => sidecar.restoreSecrets(request, ...rest)).then(
+    (answer) => answer.calls[0]!.arguments.toString(),
+    () => input, // a mask reveals nothing
+  );
+}
+
 // Runs the tool that the model chose.
 async function callTool(call: Call): Promise<string> {
   const { name, arguments: input } = call.function;
-  if (!isSidecars.has(name)) return readLog(input);
+  if (!isSidecars.has(name)) return readLog(await restored(name, input));
   try {
     const request = { runId, name, argumentsJson: input, requestId: randomUUID() }; // a retry changes nothing twice
     const answer = await ask<CallToolResponse__Output>((...rest) => sidecar.callTool(request, ...rest));

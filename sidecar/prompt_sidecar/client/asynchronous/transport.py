@@ -15,6 +15,7 @@ import grpc.aio
 
 from prompt_sidecar.client.engine import Ask
 from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.streaming import END
 
 Create = Callable[..., Any]
 """An SDK's coroutine function that calls the model, such as `openai.AsyncOpenAI().chat.completions.create`."""
@@ -64,3 +65,17 @@ async def ask(create: Create | None, step: Ask) -> Any:
     assert create is not None
     answer: Any = create(**step.keywords)
     return await answer if inspect.isawaitable(answer) else answer
+
+
+async def advance(stream: Any) -> Any:
+    """Return a stream's next event, or `END`. It may be a blocking one."""
+    return await anext(stream, END) if hasattr(stream, "__anext__") else next(stream, END)
+
+
+async def release(stream: Any) -> None:
+    """Close a stream that may not have ended."""
+    close = getattr(stream, "close", None)
+    if close is not None:
+        closed = close()
+        if inspect.isawaitable(closed):
+            await closed

@@ -6,21 +6,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
 
 from prompt_sidecar.client.arguments import Format, Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
 from prompt_sidecar.client.base import Base, BaseRun
-from prompt_sidecar.client.blocking.transport import Channels, Create, ask
-from prompt_sidecar.client.dialects import only_strict
+from prompt_sidecar.client.blocking.transport import Channels, Create, advance, ask, release
+from prompt_sidecar.client.dialects import ModelCall, only_strict
 from prompt_sidecar.client.engine import Result, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError, from_rpc
 from prompt_sidecar.client.facts import (
     Ended,
     Found,
+    Restored,
     Retrieved,
     RunFigures,
     Task,
@@ -31,6 +32,7 @@ from prompt_sidecar.client.facts import (
 )
 from prompt_sidecar.client.loop import Completion, Work, complete
 from prompt_sidecar.client.schema import methods
+from prompt_sidecar.client.streaming import Emit, Next, Streaming, stream_complete
 
 
 class Client(Base):
@@ -124,6 +126,17 @@ class Client(Base):
     ) -> ToolAnswer:
         """Run one of the sidecar's tools as the model called it; give the answer's `content` to the model unchanged."""
         return self._drive(self._engine.call_tool(run_id, name, arguments, request_id))
+
+    def restore_secrets(self, run_id: str, calls: Iterable[tuple[str, str]]) -> tuple[Restored, ...]:
+        """Put values in place of masks in arguments of tool calls that are about to be executed, each in JSON.
+
+        The history must keep the calls as the model wrote them. `complete` does both.
+
+        Args:
+            run_id: the run.
+            calls: name of the tool and arguments of each.
+        """
+        return self._drive(self._engine.restore_secrets(run_id, calls))
 
     def report_usage(self, run_id: str, **usage: Unpack[Usage]) -> UsageLearned:
         """Report the provider's token counts for a prompt, or that it refused the prompt as too long."""
@@ -241,24 +254,38 @@ class Run(BaseRun):
         definitions: list[dict[str, Any]] = json.loads(tools.tools_json)
         return definitions
 
-    def complete(self, format: Format, create: Create, /, **keywords: Any) -> Completion:
+    def restore_secrets(self, calls: Iterable[ModelCall | tuple[str, str]]) -> tuple[Restored, ...]:
+        """Put values in place of masks in arguments of tool calls, as the client's `restore_secrets` does."""
+        asked = [(call.name, call.arguments) if isinstance(call, ModelCall) else call for call in calls]
+        return self.client.restore_secrets(self.id, asked)
+
+    @overload
+    def complete(
+        self, format: Format, create: Create, /, *, stream: Literal[False] = False, **keywords: Any
+    ) -> Completion: ...
+
+    @overload
+    def complete(self, format: Format, create: Create, /, *, stream: Literal[True], **keywords: Any) -> Streamed: ...
+
+    def complete(self, format: Format, create: Create, /, **keywords: Any) -> Any:
         """Call the model until it answers or calls one of the agent's tools. The sidecar answers calls of its own.
 
         Args:
             format: the provider's.
             create: the SDK's function. openai's `chat.completions.parse` takes strict tools only, so it is called
                 without the sidecar's tools, and the model cannot recall.
-            **keywords: its arguments. The sidecar's tools are added to `tools`.
+            **keywords: its arguments. The sidecar's tools are added to `tools`. With `stream=True` the model's events
+                are returned as they arrive, without those of the sidecar's tools.
 
         Raises:
             ClientError: a call of the sidecar failed, and the client does not fail open.
             Exception: what `create` raises.
         """
         dialect = self._chosen(format)
-        steps = complete(
-            self._engine, Work(dialect, self.id, keywords, self.options, self._watched, only_strict(format, create))
-        )
-        return self.client._drive(steps, create)  # noqa: SLF001  # as above
+        work = Work(dialect, self.id, keywords, self.options, self._watched, only_strict(format, create))
+        if keywords.get("stream"):
+            return Streamed(self.client, stream_complete(self._engine, work), create)
+        return self.client._drive(complete(self._engine, work), create)  # noqa: SLF001  # as above
 
     def _adapted(self, format: Format, keywords: Mapping[str, Any]) -> dict[str, Any]:
         self._chosen(format)
@@ -266,3 +293,63 @@ class Run(BaseRun):
         trimmed = self.client._drive(self._watched(keywords, steps))  # noqa: SLF001  # as above
         prompt: dict[str, Any] = trimmed.prompt
         return prompt
+
+
+class Streamed:
+    """The events of `complete` with `stream=True`: iterate over it, once. `close` ends it early."""
+
+    def __init__(self, client: Client, steps: Streaming, create: Create) -> None:
+        self._client = client
+        self._steps = steps
+        self._create = create
+        self._stream: Any = None
+        self._completion: Completion | None = None
+        self._events = self._driven()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._events
+
+    @property
+    def completion(self) -> Completion:
+        """The result, once all events were read: `response` is a dict, but for the format `openai_responses`.
+
+        Raises:
+            RuntimeError: there are events left.
+        """
+        if self._completion is None:
+            raise RuntimeError("the stream has not ended: read all of its events first")
+        return self._completion
+
+    def close(self) -> None:
+        """Close the provider's stream."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            release(stream)
+
+    def _driven(self) -> Iterator[Any]:
+        try:
+            step = next(self._steps)
+            while True:
+                if isinstance(step, Emit):
+                    yield step.event
+                    step = self._steps.send(None)
+                    continue
+                try:
+                    answer = self._performed(step)
+                except Exception as error:  # noqa: BLE001  # the use case decides how to handle it
+                    step = self._steps.throw(error)
+                else:
+                    step = self._steps.send(answer)
+        except StopIteration as ended:
+            self._completion = ended.value
+        finally:
+            self.close()
+
+    def _performed(self, step: Any) -> Any:
+        if isinstance(step, Next):
+            return advance(step.stream)
+        if isinstance(step, Rpc):
+            return self._client._call(step)  # noqa: SLF001  # a part of the client
+        self.close()
+        self._stream = ask(self._create, step)
+        return self._stream

@@ -15,6 +15,7 @@ import grpc
 
 from prompt_sidecar.client.engine import Ask
 from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.streaming import END
 
 Create = Callable[..., Any]
 """An SDK's function that calls the model, such as `openai.OpenAI().chat.completions.create`."""
@@ -70,3 +71,15 @@ def ask(create: Create | None, step: Ask) -> Any:
             answer.close()  # or Python would warn that it was never awaited
         raise TypeError("a blocking client was given a coroutine function: give it a blocking one, or use AsyncClient")
     return answer
+
+
+def advance(stream: Any) -> Any:
+    """Return a stream's next event, or `END`."""
+    return next(stream, END)
+
+
+def release(stream: Any) -> None:
+    """Close a stream that may not have ended."""
+    close = getattr(stream, "close", None)
+    if close is not None:
+        close()
