@@ -1,0 +1,105 @@
+"""What the frameworks' modules have in common: driving the client in asyncio, and the sidecar's tools."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from prompt_sidecar.client import Client, ClientError
+from prompt_sidecar.client.engine import Rpc, Steps
+from prompt_sidecar.client.loop import UNREACHABLE
+
+Result = TypeVar("Result")
+NO_RUN: Final = (
+    "no run is named: give the integration a run's id or a function that returns it, or make the call inside in_run"
+)
+
+
+async def adrive(client: Client, steps: Steps[Result], ask: Callable[..., Any] | None = None) -> Result:
+    """Perform the steps of a use case in asyncio: calls of the sidecar in threads, the model's by awaiting `ask`."""
+    call = client._call  # noqa: SLF001  # a part of the client
+    try:
+        step = next(steps)
+        while True:
+            try:
+                if isinstance(step, Rpc):
+                    answer = await asyncio.to_thread(call, step)
+                else:
+                    assert ask is not None
+                    answer = ask(**step.keywords)
+                    answer = await answer if inspect.isawaitable(answer) else answer
+            except Exception as error:  # noqa: BLE001  # the use case decides how to handle it
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as ended:
+        result: Result = ended.value
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One of the sidecar's tools, for the model."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """A JSON schema."""
+
+
+def definitions(client: Client) -> Sequence[Definition]:
+    """Return the sidecar's tools; none where it cannot be reached and the client fails open."""
+    try:
+        tools = client.list_tools("anthropic_messages")
+    except ClientError:
+        if not client.options.fail_open:
+            raise
+        return ()
+    return [
+        Definition(each["name"], each["description"], each["input_schema"]) for each in json.loads(tools.tools_json)
+    ]
+
+
+def run_tool(client: Client, run_id: str, name: str, arguments: str | Mapping[str, Any]) -> str:
+    """Run one of the sidecar's tools; return the text for the model, whatever happens."""
+    try:
+        return client.call_tool(run_id, name, arguments).content
+    except ClientError:
+        if not client.options.fail_open:
+            raise
+        return UNREACHABLE
+
+
+def origins(sent: Sequence[Mapping[str, Any]], made: Sequence[Any]) -> list[int | None]:
+    """Return for each message of a trimmed prompt the index of the message that it is made of; None: it is new.
+
+    A message that was not changed is the very same object. One that was is the last before its successor that has the
+    same role and the same call ids.
+    """
+    places = {id(message): place for place, message in enumerate(sent)}
+    found = [places.get(id(message)) for message in made]
+    lowest, least = [], -1
+    for place in found:
+        lowest.append(least)
+        least = place if place is not None else least
+    most = len(sent)
+    for at in range(len(made) - 1, -1, -1):
+        place = found[at]
+        if place is None:
+            key = _key(made[at])
+            candidates: Iterable[int] = range(most - 1, lowest[at], -1)
+            place = found[at] = next((each for each in candidates if _key(sent[each]) == key), None)
+        most = most if place is None else place
+    return found
+
+
+def _key(message: Mapping[str, Any]) -> Any:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    ids = [part.get("tool_use_id") or part.get("id") for part in parts if isinstance(part, Mapping)]
+    calls = [call.get("id") for call in message.get("tool_calls") or ()]
+    return message.get("role"), message.get("tool_call_id"), calls, [each for each in ids if each]

@@ -1,0 +1,284 @@
+"""A transport for httpx and httpx2 that trims each prompt on its way to a provider.
+
+    http = httpx2.Client(transport=SidecarTransport(Client("127.0.0.1:7717"), "run-1"))
+    model = openai.OpenAI(http_client=http)
+
+SDKs that send their requests with httpx or httpx2 (openai, anthropic, google-genai, mistralai and others) take such a
+client. A request whose path is that of a known API has its body trimmed; all others pass. The answer is handed on as it
+arrives; when it ends, what it says about tokens is reported. A refusal for a prompt's length teaches the limit, and the
+prompt is sent again, shorter. One class serves both libraries: it makes requests of the type that it is given.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, Final, Self, Unpack
+
+from prompt_sidecar.client import AsyncClient, Client
+from prompt_sidecar.client.arguments import TrimOptions
+from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
+from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
+from prompt_sidecar.integrations.wire import Api, api_of, usage_in
+
+_log = logging.getLogger("prompt_sidecar.client")
+MOST_ANSWER_BYTES: Final = 67_108_864
+"""Bytes of an answer that are kept until its end for the sake of its usage: the size of the longest prompts. The usage
+of a longer answer is not reported."""
+_Base: Any = object
+"""For type checkers the base class of either library's transports; neither asks for more than the methods."""
+
+
+class _Common:
+    """What both transports do without I/O."""
+
+    def __init__(self, run: RunChoice, options: TrimOptions) -> None:
+        self._run = run
+        self._options: TrimOptions = {"recall_unavailable": True, **options}
+        self._told = False
+
+    def _sending(self, request: Any) -> tuple[Api, str] | None:
+        """The API and the run of a request; None: it passes untouched."""
+        named = request.headers.get(RUN_HEADER, "")
+        api = api_of(request.url.path)
+        if request.method != "POST" or api is None or request.headers.get("content-encoding"):
+            return None
+        run_id = named or chosen(self._run, request)
+        signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256")
+        if run_id and not signed:
+            return api, run_id
+        if not self._told:
+            self._told = True
+            why = "their signature covers the body" if signed else "no run is named"
+            _log.warning("requests to %s pass untrimmed: %s", request.url.host, why)
+        return None
+
+    def _made(self, api: Api, run_id: str, body: bytes) -> Sending:
+        options = self._options
+        if api.model and "model" not in options:
+            options = {**options, "model": api.model}
+        return Sending(run_id, body, api.format, options, lambda trimmed: {"body": trimmed.prompt})
+
+
+def _library(request: Any) -> Any:
+    """The library that a request is of: httpx or httpx2."""
+    return sys.modules[type(request).__module__.split(".")[0]]
+
+
+_REMADE: Final = frozenset({b"content-length", b"transfer-encoding", RUN_HEADER.encode()})
+
+
+def _outgoing(request: Any, body: bytes) -> Any:
+    """The request with a body, and without the header that names the run."""
+    if body == request.content and RUN_HEADER not in request.headers:
+        return request
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in _REMADE]
+    return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
+
+
+class _Kept:
+    """The bytes of an answer, as far as they are kept."""
+
+    def __init__(self) -> None:
+        self.chunks: list[bytes] | None = []
+        self._size = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Keep a chunk."""
+        if self.chunks is not None:
+            self._size += len(chunk)
+            self.chunks.append(chunk)
+            if self._size > MOST_ANSWER_BYTES:
+                self.chunks = None
+
+    def usage(self, sending: Sending, response: Any) -> Any:
+        """Return the usage in the answer, decompressed as the library does it."""
+        if not self.chunks:
+            return {}
+        raw, headers = b"".join(self.chunks), response.headers
+        self.chunks = None
+        if headers.get("content-encoding"):
+            try:
+                raw = type(response)(response.status_code, headers=headers, content=raw).content
+            except Exception:  # noqa: BLE001  # an answer that ended early cannot always be decompressed
+                return {}
+        return usage_in(sending.format, headers.get("content-type", ""), raw)
+
+
+class SidecarTransport(_Common, _Base):  # type: ignore[misc]
+    """A transport for `httpx.Client` and `httpx2.Client`.
+
+    Args:
+        client: the sidecar's; it is not closed with the transport.
+        run: the run's id, or a function that is given the request. A header `x-prompt-sidecar-run` of the request goes
+            before it (and no further), then `in_run`. Where no run is named a request passes untouched.
+        wrapped: the transport that sends; by default the library's own, without the client's `verify` and `proxy`.
+        **options: of each prompt. `recall_unavailable` is true unless it is set: with `run.tools()` among the agent's
+            tools it should be false.
+    """
+
+    def __init__(
+        self, client: Client, run: RunChoice = None, *, wrapped: Any = None, **options: Unpack[TrimOptions]
+    ) -> None:
+        super().__init__(run, options)
+        self._client = client
+        self._wrapped = wrapped
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the wrapped transport."""
+        if self._wrapped is not None:
+            self._wrapped.close()
+
+    def handle_request(self, request: Any) -> Any:
+        """Send a request.
+
+        Raises:
+            ClientError: the sidecar did not trim it, and its client does not fail open.
+        """
+        if self._wrapped is None:
+            self._wrapped = _library(request).HTTPTransport()
+        found = self._sending(request)
+        if found is None:
+            return self._wrapped.handle_request(request)
+        sending = self._made(*found, request.read())
+
+        def send(body: bytes) -> Any:
+            response = self._wrapped.handle_request(_outgoing(request, body))
+            if response.status_code in REFUSING:
+                response.read()
+                raise RefusedAnswer(response, response.status_code, response.text)
+            return response
+
+        engine, drive = self._client._engine, self._client._drive  # noqa: SLF001  # a part of the client
+        try:
+            response, trimmed = drive(forward(engine, sending), send)
+        except RefusedAnswer as refused:
+            return refused.native
+        kept = _Kept()
+        if response.status_code == 200:
+
+            def ended() -> None:
+                usage = kept.usage(sending, response)
+                drive(reported(engine, sending.run_id, usage, trimmed))
+
+            response.stream = _watching(_library(request))(response.stream, kept, ended)
+        return response
+
+
+class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
+    """A transport for `httpx.AsyncClient` and `httpx2.AsyncClient`; see `SidecarTransport`."""
+
+    def __init__(
+        self, client: AsyncClient, run: RunChoice = None, *, wrapped: Any = None, **options: Unpack[TrimOptions]
+    ) -> None:
+        super().__init__(run, options)
+        self._client = client
+        self._wrapped = wrapped
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the wrapped transport."""
+        if self._wrapped is not None:
+            await self._wrapped.aclose()
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request.
+
+        Raises:
+            ClientError: the sidecar did not trim it, and its client does not fail open.
+        """
+        if self._wrapped is None:
+            self._wrapped = _library(request).AsyncHTTPTransport()
+        found = self._sending(request)
+        if found is None:
+            return await self._wrapped.handle_async_request(request)
+        sending = self._made(*found, await request.aread())
+
+        async def send(body: bytes) -> Any:
+            response = await self._wrapped.handle_async_request(_outgoing(request, body))
+            if response.status_code in REFUSING:
+                await response.aread()
+                raise RefusedAnswer(response, response.status_code, response.text)
+            return response
+
+        engine, drive = self._client._engine, self._client._drive  # noqa: SLF001  # a part of the client
+        try:
+            response, trimmed = await drive(forward(engine, sending), send)
+        except RefusedAnswer as refused:
+            return refused.native
+        kept = _Kept()
+        if response.status_code == 200:
+
+            async def ended() -> None:
+                usage = kept.usage(sending, response)
+                await drive(reported(engine, sending.run_id, usage, trimmed))
+
+            response.stream = _awatching(_library(request))(response.stream, kept, ended)
+        return response
+
+
+_CLASSES: Final[dict[tuple[str, str], Any]] = {}
+"""Streams by library and kind: a library accepts only streams of its own base class."""
+
+
+def _watching(library: Any) -> Any:
+    key = (library.__name__, "blocking")
+    if key not in _CLASSES:
+
+        class Watching(library.SyncByteStream):  # type: ignore[misc]
+            """Hands chunks on at once, and keeps them."""
+
+            def __init__(self, stream: Any, kept: _Kept, ended: Any) -> None:
+                self._stream, self._kept, self._ended = stream, kept, ended
+
+            def __iter__(self) -> Iterator[bytes]:
+                for chunk in self._stream:
+                    self._kept.add(chunk)
+                    yield chunk
+
+            def close(self) -> None:
+                self._stream.close()
+                self._ended()
+
+        _CLASSES[key] = Watching
+    return _CLASSES[key]
+
+
+def _awatching(library: Any) -> Any:
+    key = (library.__name__, "asyncio")
+    if key not in _CLASSES:
+
+        class Watching(library.AsyncByteStream):  # type: ignore[misc]
+            """Hands chunks on at once, and keeps them."""
+
+            def __init__(self, stream: Any, kept: _Kept, ended: Any) -> None:
+                self._stream, self._kept, self._ended = stream, kept, ended
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                async for chunk in self._stream:
+                    self._kept.add(chunk)
+                    yield chunk
+
+            async def aclose(self) -> None:
+                await self._stream.aclose()
+                await self._ended()
+
+        _CLASSES[key] = Watching
+    return _CLASSES[key]

@@ -1,0 +1,150 @@
+"""A callback for LiteLLM's proxy: chat completions, Anthropic's messages and OpenAI's responses, streamed or not.
+
+In a file next to the proxy's configuration, which names it as `callbacks: sidecar.callback`:
+
+    callback = SidecarCallback(Client("127.0.0.1:7717"), context_window=128_000)
+
+A request is trimmed before LiteLLM chooses a deployment for it. The header `x-prompt-sidecar-run` names its run, else
+LiteLLM's session id does; where there is neither, it passes untouched. Runs of different keys of the proxy never meet.
+What the provider counted is reported from LiteLLM's log of the call, for streams too, and so is a refusal of the prompt
+as too long. The model has no tools of the sidecar's, so that it is shown no ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Unpack
+
+from litellm.integrations.custom_logger import CustomLogger
+
+from prompt_sidecar.client import Client
+from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
+from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.forwarding import Sending, reported, trim
+from prompt_sidecar.integrations.calls import adrive
+from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
+
+_log = logging.getLogger("prompt_sidecar.client")
+MOST_CALLS: Final = 10_000
+"""Calls in flight whose prompts are remembered until LiteLLM logs them; the usage of older ones is not reported."""
+MOST_RUN_BYTES: Final = 256
+"""Bytes of a run's id, as the sidecar takes it."""
+_FORMATS: Final[Mapping[str, Format]] = {
+    "completion": "openai_chat",
+    "acompletion": "openai_chat",
+    "anthropic_messages": "anthropic_messages",
+    "responses": "openai_responses",
+    "aresponses": "openai_responses",
+}
+"""LiteLLM's call types whose requests are trimmed."""
+_MEMBERS: Final = (
+    "messages",
+    "input",
+    "system",
+    "instructions",
+    "tools",
+    "model",
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "thinking",
+    "previous_response_id",
+)
+"""Members of a request's body that count, or say how the prompt may be trimmed. LiteLLM adds many of its own."""
+
+
+class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is installed
+    """Trims the requests of LiteLLM's proxy.
+
+    Args:
+        client: the sidecar's; its calls are made in threads.
+        run: a function that returns the run's id, given LiteLLM's `data`, or None to leave a request as it is; by
+            default the header or the session id.
+        **options: of each prompt. The proxy's model names may be none that the sidecar knows: set `context_window`.
+    """
+
+    def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:
+        super().__init__()
+        self._client, self._run = client, run
+        self._options: TrimOptions = {"recall_unavailable": True, **options}
+        self._lock = threading.Lock()
+        self._sent: OrderedDict[str, tuple[str, Trimmed[Any]]] = OrderedDict()
+
+    async def async_pre_call_hook(self, user_api_key_dict: Any, cache: Any, data: Any, call_type: Any) -> Any:  # noqa: ARG002
+        """Trim one request.
+
+        Raises:
+            ClientError: the sidecar did not trim it, and its client does not fail open.
+        """
+        format, run_id = _FORMATS.get(str(call_type)), self._run_id(data, user_api_key_dict)
+        if format is None or not run_id:
+            return None
+        body = {name: data[name] for name in _MEMBERS if data.get(name) is not None}
+        sending = Sending(run_id, body, format, self._options)
+        trimmed = await adrive(self._client, trim(self._engine, sending))
+        call_id = data.get("litellm_call_id")
+        if call_id:
+            with self._lock:
+                self._sent[call_id] = run_id, trimmed
+                if len(self._sent) > MOST_CALLS:
+                    self._sent.popitem(last=False)
+        return {**data, **trimmed.prompt}
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:  # noqa: ARG002
+        """Report what the provider counted."""
+        sent = self._taken(kwargs)
+        if sent is not None:
+            await adrive(self._client, reported(self._engine, sent[0], _usage(kwargs), sent[1]))
+
+    async def async_log_failure_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:  # noqa: ARG002
+        """Report that the provider refused a prompt as too long; the run's next one is shorter."""
+        error = kwargs.get("exception")
+        refusal = too_long(error) if isinstance(error, BaseException) else ""
+        sent = self._taken(kwargs)
+        if sent is not None and refusal:
+            self._engine.refused(sent[0])
+            usage: Usage = {"refusal": {"message": refusal}}
+            await adrive(self._client, reported(self._engine, sent[0], usage, sent[1]))
+
+    @property
+    def _engine(self) -> Any:
+        return self._client._engine  # noqa: SLF001  # a part of the client
+
+    def _taken(self, kwargs: Mapping[str, Any]) -> tuple[str, Trimmed[Any]] | None:
+        with self._lock:
+            return self._sent.pop(kwargs.get("litellm_call_id") or "", None)
+
+    def _run_id(self, data: Mapping[str, Any], key: Any) -> str:
+        """The run, under a prefix for the proxy's key that the request came with."""
+        headers = (data.get("proxy_server_request") or {}).get("headers") or {}
+        named = next((value for name, value in headers.items() if name.lower() == RUN_HEADER), "")
+        metadata = data.get("metadata") or data.get("litellm_metadata") or {}
+        session = data.get("litellm_session_id") or (
+            metadata.get("session_id") if isinstance(metadata, Mapping) else ""
+        )
+        run_id = str(named or chosen(self._run, data) or session or "")
+        made = f"{str(getattr(key, 'api_key', '') or '')[:32]}:{run_id}" if run_id else ""
+        if len(made.encode()) > MOST_RUN_BYTES or not made.isprintable():
+            _log.warning("a request passes untrimmed: its run's id is too long, or cannot be printed")
+            return ""
+        return made
+
+
+def _usage(kwargs: Mapping[str, Any]) -> Usage:
+    """What the provider counted, as LiteLLM logs it for every provider: the input with the cached tokens."""
+    logged = kwargs.get("standard_logging_object") or {}
+    usage = (logged.get("metadata") or {}).get("usage_object") or {}
+    details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details") or {}
+    if not logged.get("prompt_tokens"):
+        return {}
+    return {
+        "input_tokens": logged["prompt_tokens"],
+        "cached_tokens": details.get("cached_tokens"),
+        "cache_write_tokens": details.get("cache_creation_tokens"),
+        "output_tokens": logged.get("completion_tokens"),
+        "input_counting": "with_cached",
+    }

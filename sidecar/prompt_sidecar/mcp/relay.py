@@ -1,0 +1,98 @@
+"""One MCP call as one gRPC call: which tools there are, and what one of them answers."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import grpc
+from mcp import types
+
+from prompt_sidecar.client.asynchronous.transport import AsyncChannels
+from prompt_sidecar.client.errors import ClientError, from_rpc
+from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.schema import make, methods
+from prompt_sidecar.mcp.options import DEADLINE, McpOptions
+
+RUN_HEADER: Final = "x-prompt-sidecar-run"
+NO_RUN: Final = (
+    f"No run is named. Set PROMPT_SIDECAR_RUN or --run, or over HTTP the header {RUN_HEADER}. Do not call again."
+)
+UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
+
+
+class Relay:
+    """Relays to one sidecar. It knows the run and the credential of a call from the transport, never from the model."""
+
+    def __init__(self, options: McpOptions) -> None:
+        self._options = options
+        self._channels = AsyncChannels(Options(options.target, DEADLINE, tls=options.tls))
+
+    async def list_tools(self, context: Any, _: Any) -> types.ListToolsResult:
+        """Return the sidecar's tools.
+
+        Raises:
+            ClientError: the sidecar cannot be reached, or refuses the caller.
+        """
+        answer = await self._call(context, "ListTools", format="anthropic_messages")
+        tools = [
+            types.Tool(name=tool["name"], description=tool["description"], input_schema=tool["input_schema"])
+            for tool in json.loads(answer.tools_json)
+        ]
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(self, context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
+        """Run a tool; the model gets the sidecar's answer, or why there is none."""
+        run_id = self._run_id(context)
+        if not run_id:
+            return _told(NO_RUN, is_error=True)
+        try:
+            answer = await self._call(
+                context,
+                "CallTool",
+                run_id=run_id,
+                name=parameters.name,
+                arguments_json=json.dumps(parameters.arguments or {}),
+                request_id=secrets.token_hex(8),
+            )
+        except ClientError as error:
+            return _told(UNREACHABLE if error.code == "UNAVAILABLE" else str(error), is_error=True)
+        except ValueError as error:  # a run's id that no request can hold
+            return _told(str(error), is_error=True)
+        return _told(answer.content, is_error=answer.is_error)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channels.close()
+
+    def _run_id(self, context: Any) -> str:
+        return self._options.run if context.request is None else str(context.request.headers.get(RUN_HEADER, ""))
+
+    def _metadata(self, context: Any) -> Mapping[str, str]:
+        """The credential and the run, as headers for the sidecar and what balances load before it."""
+        if context.request is None:
+            given = f"Bearer {self._options.token}" if self._options.token else ""
+        else:
+            given = context.request.headers.get("authorization", "")
+        run_id = self._run_id(context)
+        return {
+            **({"authorization": given} if given else {}),
+            **({RUN_HEADER: run_id} if run_id.isascii() and run_id.isprintable() and run_id else {}),
+        }
+
+    async def _call(self, context: Any, method: str, /, **values: Any) -> Any:
+        path, request, response = methods()[method]
+        stub: Any = self._channels.current().unary_unary(
+            path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
+        )
+        message = make(f"{method}Request", **values)
+        try:
+            return await stub(message, timeout=DEADLINE, metadata=tuple(self._metadata(context).items()))
+        except grpc.RpcError as error:
+            raise from_rpc(error) from None
+
+
+def _told(text: str, *, is_error: bool) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)

@@ -1,0 +1,76 @@
+"""The MCP server over stdio or streamable HTTP.
+
+Over HTTP it has no sessions, so that any replica answers any request. The Host header must be a name of loopback, or
+one of `hosts`; so must the Origin header, where a browser sends one: a web page must not reach the tools by another
+name of this machine (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import uvicorn
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.transport_security import TransportSecuritySettings
+
+from prompt_sidecar.mcp.options import MOST_BODY_BYTES, MOST_CALLS, McpOptions
+from prompt_sidecar.mcp.relay import Relay
+
+_log = logging.getLogger("prompt_sidecar.mcp")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def run(options: McpOptions) -> None:
+    """Serve until stdin ends, or until a signal.
+
+    Raises:
+        ValueError: the address cannot be used.
+        OSError: nor can it be listened on.
+    """
+    relay = Relay(options)
+    try:
+        installed = version("prompt-sidecar")
+    except PackageNotFoundError:
+        installed = ""
+    server: Server[Any] = Server(
+        "prompt-sidecar", version=installed, on_list_tools=relay.list_tools, on_call_tool=relay.call_tool
+    )
+    if options.listen:
+        _over_http(options, server)
+    else:
+        asyncio.run(_over_stdio(server, relay))
+
+
+async def _over_stdio(server: Server[Any], relay: Relay) -> None:
+    try:
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        await relay.close()
+
+
+def _over_http(options: McpOptions, server: Server[Any]) -> None:
+    host, port = options.address
+    names = [*_LOOPBACK, *options.hosts]
+    hosts = [each for name in names for each in (name, f"{name}:*")]
+    origins = [f"{scheme}://{each}" for each in hosts for scheme in ("http", "https")]
+    application = server.streamable_http_app(
+        stateless_http=True,
+        json_response=True,
+        max_request_body_size=MOST_BODY_BYTES,
+        transport_security=TransportSecuritySettings(
+            enable_dns_rebinding_protection=True, allowed_hosts=hosts, allowed_origins=origins
+        ),
+        host=host,
+    )
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
+    logging.getLogger("mcp").setLevel(logging.WARNING)
+    configuration = uvicorn.Config(
+        application, host=host, port=port, log_config=None, access_log=False, limit_concurrency=MOST_CALLS
+    )
+    _log.info("MCP on http://%s:%s/mcp, the sidecar at %s", host, port, options.target)
+    uvicorn.Server(configuration).run()

@@ -1,0 +1,1 @@
+"""Frameworks, gateways and hosts that call the sidecar, each as it really is."""

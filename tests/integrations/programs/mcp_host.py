@@ -1,0 +1,40 @@
+"""A host with the real MCP client: it lists the tools and calls them, over stdio or streamable HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.integrations.programs.common import tell, told
+
+
+async def main() -> None:
+    """Call what the test has asked for."""
+    words = told()
+    async with AsyncExitStack() as stack:
+        server: Any
+        if words.get("url"):
+            http = await stack.enter_async_context(httpx2.AsyncClient(headers=words["headers"], timeout=60.0))
+            server = streamable_http_client(words["url"], http_client=http)
+        else:
+            given = {name: os.environ[name] for name in ("PYTHONPATH", "PATH", "HOME")} | words["environment"]
+            server = StdioServerParameters(
+                command=sys.executable, args=["-m", "prompt_sidecar", "mcp", *words["arguments"]], env=given
+            )
+        client = await stack.enter_async_context(Client(server))
+        tools = (await client.list_tools()).tools
+        answers = []
+        for name, arguments in words["calls"]:
+            answer = await client.call_tool(name, arguments)
+            answers.append({"text": answer.content[0].text, "error": bool(answer.is_error)})
+        tell(tools=[tool.name for tool in tools], answers=answers, schemas=[tool.input_schema for tool in tools])
+
+
+asyncio.run(main())

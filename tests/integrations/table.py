@@ -1,0 +1,251 @@
+"""The table of docs/integrations.md as data: what works with which agent or framework, and the test that shows it.
+
+`python -m tests.integrations.table` writes it into the page. A cell without a test says that it is untested, and its
+row why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "integrations.md"
+COLUMNS: Final = ("trim", "recall", "usage", "streaming", "when down")
+_BLOCK: Final = re.compile(r"(<!-- generated: table -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Whether something works."""
+
+    word: str
+    """`yes`, `no` or `untested`."""
+    test: str = ""
+    """The test that shows it: a file under tests/ and a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One agent, framework, gateway or host."""
+
+    name: str
+    way: str
+    """What to set."""
+    lines: str
+    """Lines of code."""
+    cells: Sequence[Cell]
+    """Of `COLUMNS`."""
+    note: str = ""
+    """Why something is untested or does not work; empty only where all is tested."""
+
+
+def yes(test: str) -> Cell:
+    """It works, by this test."""
+    return Cell("yes", test)
+
+
+NO: Final = Cell("no")
+UNTESTED: Final = Cell("untested")
+_NOTHING: Final = (UNTESTED,) * len(COLUMNS)
+_DOOR: Final = "http/test_sdks.py::test_sixty_calls_over_the_limit"
+_GENAI: Final = "integrations/test_google_genai.py::test_a_long_run"
+_PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
+_DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
+_THROUGH_DOOR: Final = "a base URL, as for the SDKs; the agent itself is not run in CI"
+
+
+def _framework(file: str, *, recall: bool = True) -> Sequence[Cell]:
+    run = yes(f"integrations/{file}.py::test_a_long_run")
+    return (
+        run,
+        run if recall else NO,
+        run,
+        run,
+        yes(f"integrations/{file}.py::test_without_the_sidecar_the_agent_goes_on"),
+    )
+
+
+ROWS: Final = (
+    Row(
+        "SDKs of OpenAI and Anthropic",
+        "`prompt_sidecar.client`, `run.complete`",
+        "2",
+        (
+            yes("client/test_streaming.py::test_recall_inside_a_stream"),
+            yes("client/test_streaming.py::test_recall_inside_a_stream"),
+            yes("client/test_streaming.py::test_the_usage_is_shown_to_those_who_asked"),
+            yes("client/test_streaming.py::test_a_mixed_turn"),
+            yes("client/test_streaming.py::test_without_the_sidecar_the_stream_flows"),
+        ),
+    ),
+    Row(
+        "SDKs of OpenAI and Anthropic",
+        "base URL: the HTTP door",
+        "0",
+        (
+            yes(_DOOR),
+            yes(_DOOR),
+            yes("http/test_sdks.py::test_usage_is_that_of_one_answer"),
+            yes(_DOOR),
+            yes(_DOOR_DOWN),
+        ),
+        "when the door is down a request fails, and the next one after its restart goes on",
+    ),
+    Row(
+        "Google's SDK (google-genai)",
+        "base URL: the HTTP door",
+        "0",
+        (yes(_GENAI), NO, yes(_PATH_MODELS), yes(_GENAI), UNTESTED),
+        "its model is not offered the sidecar's tools; when the door is down a request fails, as with any base URL",
+    ),
+    Row(
+        "Bedrock's Converse with a bearer key",
+        "endpoint URL: the HTTP door",
+        "0",
+        (yes(_PATH_MODELS), NO, yes(_PATH_MODELS), yes(_PATH_MODELS), UNTESTED),
+        "as Google's; its API is tested, Amazon's SDKs are not, and boto3 wants TLS at the door; signed requests "
+        "(SigV4) pass untrimmed",
+    ),
+    Row(
+        "anything on httpx or httpx2",
+        "`integrations.httpx`: another transport",
+        "1",
+        (
+            yes("integrations/test_httpx.py::test_an_agent_that_only_has_another_transport"),
+            NO,
+            yes("integrations/test_httpx.py::test_an_agent_that_only_has_another_transport"),
+            yes("integrations/test_httpx.py::test_a_stream_is_the_same_byte_for_byte_and_its_usage_is_reported"),
+            yes("integrations/test_httpx.py::test_without_the_sidecar_the_agent_goes_on"),
+        ),
+        "a transport cannot answer calls of tools: offer `run.tools()` and set `recall_unavailable=False`, or use the "
+        "HTTP door; Gemini's and Bedrock's bodies are tested, their SDKs are not, and httpx itself less than httpx2",
+    ),
+    Row(
+        "LangChain, LangGraph",
+        "`integrations.langchain`: a middleware",
+        "1",
+        _framework("test_langchain"),
+        "graphs of LangGraph without `create_agent` have no middleware: give their model's client the transport",
+    ),
+    Row(
+        "OpenAI Agents SDK",
+        "`integrations.openai_agents`: filter, hooks, tools",
+        "3",
+        _framework("test_openai_agents"),
+        "a prompt that the provider refuses as too long ends the run: the SDK has no hook there",
+    ),
+    Row("Pydantic AI", "`integrations.pydantic_ai`: a capability", "1", _framework("test_pydantic_ai")),
+    Row(
+        "LiteLLM proxy",
+        "`integrations.litellm`: a callback",
+        "3",
+        (
+            yes("integrations/test_litellm.py::test_an_agent_behind_the_proxy"),
+            NO,
+            yes("integrations/test_litellm.py::test_an_agent_behind_the_proxy"),
+            yes("integrations/test_litellm.py::test_an_agent_behind_the_proxy"),
+            yes("integrations/test_litellm.py::test_without_the_sidecar_requests_pass"),
+        ),
+        "a proxy's model has no tools of the sidecar's",
+    ),
+    Row(
+        "LiteLLM proxy",
+        "`generic_guardrail_api` at the HTTP door",
+        "0",
+        (yes("integrations/test_litellm.py::test_the_generic_guardrail_api"), NO, NO, UNTESTED, UNTESTED),
+        "chat completions are tested; a guardrail sees no usage; when down, LiteLLM's `unreachable_fallback` decides",
+    ),
+    Row(
+        "users of headroom's `POST /v1/compress`",
+        "the HTTP door's address",
+        "0",
+        (yes("http/test_gateways.py::test_compress"), NO, NO, NO, UNTESTED),
+        "it takes messages and gives messages; Portkey's and LiteLLM's plugins for headroom were not tried, and "
+        "LiteLLM's sends results without their calls",
+    ),
+    Row(
+        "Envoy",
+        "`--ext-proc` ([envoy.md](envoy.md))",
+        "0",
+        (
+            yes("envoy/test_through_envoy.py::test_a_prompt_is_trimmed_on_its_way"),
+            NO,
+            yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
+            yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
+            yes("envoy/test_through_envoy.py::test_a_killed_sidecar_fails_open"),
+        ),
+        "the model recalls through MCP, where a header says so",
+    ),
+    Row(
+        "MCP hosts",
+        "`prompt-sidecar mcp`",
+        "0",
+        (
+            NO,
+            yes("integrations/test_mcp.py::test_over_stdio"),
+            NO,
+            NO,
+            yes("integrations/test_mcp.py::test_without_a_sidecar_the_model_is_told"),
+        ),
+        "tools alone: prompts are trimmed elsewhere; tried with the MCP project's own client, over stdio and HTTP",
+    ),
+    Row("Claude Code", "`ANTHROPIC_BASE_URL`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
+    Row("Codex", "`OPENAI_BASE_URL`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
+    Row("aider", "`OPENAI_API_BASE`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
+    Row("Cline, OpenCode", "base URL in their settings", "0", _NOTHING, _THROUGH_DOOR),
+    Row(
+        "Cursor",
+        "base URL in its settings",
+        "0",
+        _NOTHING,
+        "its requests come from its makers' servers: it needs a public address",
+    ),
+    Row("CrewAI", "base URL, or LiteLLM's callback", "0", _NOTHING, "built on LiteLLM; not installed in CI"),
+    Row(
+        "AutoGen, Agent Framework",
+        "base URL, or the transport",
+        "0–1",
+        _NOTHING,
+        "its OpenAI client takes an `http_client`; not installed in CI",
+    ),
+    Row(
+        "LlamaIndex",
+        "base URL, or the transport",
+        "0–1",
+        _NOTHING,
+        "its OpenAI class takes an `http_client`; not installed in CI",
+    ),
+    Row(
+        "AI SDK",
+        "base URL, or `prepareStep` with the format `ai_sdk`",
+        "0–10",
+        _NOTHING,
+        "the format is tested (`make conformance`), the package is not",
+    ),
+    Row("Kong, Portkey", "the HTTP door as upstream, or `/v1/compress`", "0", _NOTHING, "neither can be run here"),
+)
+
+
+def block() -> Iterator[str]:
+    """The table, and below it why what is untested is."""
+    yield "| what you use | what to set | lines | " + " | ".join(COLUMNS) + " | |"
+    yield "|---" * (4 + len(COLUMNS)) + "|"
+    for row in ROWS:
+        yield (
+            f"| {row.name} | {row.way} | {row.lines} | "
+            + " | ".join(cell.word for cell in row.cells)
+            + f" | {row.note} |"
+        )
+
+
+def remade(page: str) -> str:
+    """A page with its table as it should be."""
+    return _BLOCK.sub(lambda found: f"{found[1]}\n{chr(10).join(block())}\n\n{found[2]}", page)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(remade(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

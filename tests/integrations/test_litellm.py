@@ -1,0 +1,252 @@
+"""The real proxy of LiteLLM with the callback, between the SDKs of openai and anthropic and the scripted provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prompt_sidecar.client import Client, RunUnknown
+from prompt_sidecar.http.lifecycle import HttpDoor
+from prompt_sidecar.server.lifecycle import Server
+from prompt_sidecar.server.options import ServerOptions
+from tests.client.histories import history
+from tests.client.provider import TOKENS
+from tests.client.serving import PATIENT, sdk
+from tests.client.test_sdks import FORMATS
+from tests.http.serving import options
+from tests.integrations.environments import ready
+from tests.integrations.running import PATIENCE, sidecar, variables
+from tests.integrations.test_httpx import agent, keywords
+from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
+from tests.server.serving import runs
+
+KEY = "sk-master"
+PREFIX = "litellm_proxy_master_key"
+"""How LiteLLM names the caller that has the master key, as far as a run's id holds it."""
+MODELS = {"openai_chat": "chat", "openai_responses": "chat", "anthropic_messages": "claude"}
+CALLBACK = """
+from prompt_sidecar.client import Client
+from prompt_sidecar.integrations.litellm import SidecarCallback
+
+callback = SidecarCallback(Client({target!r}, deadline=60.0), context_window={window}, output_reserve=500)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A running proxy, what stands behind it, and a client of its sidecar."""
+
+    url: str
+    upstream: Upstream
+    client: Client
+
+    def figures(self, run: str) -> Any:
+        """The figures of a run of the master key."""
+        return self.client.get_run(f"{PREFIX}:{run}").usage
+
+    def reported(self, run: str, reports: int) -> Any:
+        """Wait until so many reports have arrived, as LiteLLM logs in the background; return the figures."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            figures = self.figures(run)
+            if (figures and figures.reports >= reports) or time.monotonic() > until:
+                return figures
+            threading.Event().wait(0.05)
+
+
+@contextmanager
+def proxy(folder: Path, upstream: Upstream, target: str, configuration: str = "", **more: str) -> Iterator[str]:
+    """Start the proxy; give its address."""
+    environment = ready("litellm")
+    (folder / "sidecar.py").write_text(CALLBACK.format(target=target, window=WINDOW))
+    models = [
+        {"model_name": "chat", "litellm_params": {"model": "openai/scripted", "api_base": f"{upstream.url}/v1"}},
+        {"model_name": "claude", "litellm_params": {"model": "anthropic/scripted", "api_base": upstream.url}},
+    ]
+    for each in models:
+        each["litellm_params"] |= {"api_key": "k", "max_retries": 0}  # type: ignore[operator]
+    settings: dict[str, Any] = {
+        "model_list": models,
+        "litellm_settings": {"callbacks": "sidecar.callback", "telemetry": False},
+        "router_settings": {"num_retries": 0},
+    }
+    if configuration:
+        settings = {"model_list": models, **json.loads(configuration)}
+    (folder / "config.yaml").write_text(json.dumps(settings))  # YAML takes JSON
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    words = ["--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    given = variables(folder, LITELLM_MASTER_KEY=KEY, LITELLM_LOCAL_MODEL_COST_MAP="True", **more)
+    given["PATH"] = f"{environment.python.parent}{os.pathsep}{given['PATH']}"
+    log = (folder / "proxy.log").open("w+")
+    command = [str(environment.python.parent / "litellm"), *words]
+    with log, subprocess.Popen(command, cwd=folder, env=given, stdout=log, stderr=subprocess.STDOUT) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            until = time.monotonic() + PATIENCE
+            while not answers(f"{url}/health/liveliness"):
+                assert process.poll() is None, (folder / "proxy.log").read_text()[-4_000:]
+                assert time.monotonic() < until, "the proxy never answered"
+                threading.Event().wait(0.1)
+            yield url
+        finally:
+            process.kill()
+
+
+def answers(url: str) -> bool:
+    """Whether something answers there."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENT) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    """One proxy for the tests of this file; it takes some ten seconds to start."""
+    ready("litellm")
+    folder = tmp_path_factory.mktemp("proxy")
+    with Upstream() as upstream, sidecar() as (address, client), proxy(folder, upstream, address) as url:
+        yield Proxy(url, upstream, client)
+
+
+@pytest.fixture
+def through(running: Proxy) -> Proxy:
+    """The proxy, with a provider that begins its script."""
+    running.upstream.begin()
+    return running
+
+
+def called(format: str, url: str, *, stream: bool, **headers: str) -> Callable[..., Any]:
+    """A function that calls the model through the proxy, and returns the whole answer."""
+    if format == "anthropic_messages":
+        model = sdk("anthropic").Anthropic(base_url=url, api_key=KEY, max_retries=0, default_headers=headers)
+    else:
+        model = sdk("openai").OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, default_headers=headers)
+
+    def call(**given: Any) -> Any:
+        words = {**given, "model": MODELS[format]}
+        if format == "anthropic_messages":
+            if not stream:
+                return model.messages.create(**words)
+            with model.messages.stream(**words) as streamed:
+                return streamed.get_final_message()
+        if format == "openai_responses":
+            if not stream:
+                return model.responses.create(**words)
+            with model.responses.stream(**words) as streamed:
+                return streamed.until_done().get_final_response()
+        if not stream:
+            return model.chat.completions.create(**words)
+        with model.chat.completions.stream(**words, stream_options={"include_usage": True}) as streamed:
+            return streamed.until_done().get_final_completion()
+
+    return call
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_agent_behind_the_proxy(format: str, stream: bool, through: Proxy) -> None:
+    """32 calls over a window of twelve: each prompt fits and is valid, and each answer's usage is reported."""
+    run, calls = f"{format}-{stream}", STEPS + 1
+    response = agent(format, called(format, through.url, stream=stream, **{"x-prompt-sidecar-run": run}))
+
+    assert ([], 0) == (through.upstream.defects, through.upstream.refused)
+    assert calls == len(through.upstream.bodies)
+    assert ANSWER in response.model_dump_json()
+    assert "id=" not in json.dumps(through.upstream.bodies[-1])
+    assert all(bool(body.get("stream")) is stream for body in through.upstream.bodies)
+    figures = through.reported(run, calls)
+    assert calls == figures.reports
+    expected = [calls * TOKENS[name] for name in ("input", "cached", "output")]
+    assert expected == [figures.input_tokens, figures.cached_tokens, figures.output_tokens]
+
+
+def test_a_session_names_the_run_and_without_one_a_request_passes(through: Proxy) -> None:
+    """LiteLLM's own session id is a run; a request without run and session is sent as it is."""
+    through.upstream.most_bytes, before = 1_000_000, through.upstream.most_bytes
+    try:
+        words = keywords("openai_chat", history("openai_chat", 30))
+        called("openai_chat", through.url, stream=False)(**words)
+        session = {"x-litellm-session-id": "session-1"}
+        called("openai_chat", through.url, stream=False, **session)(**words)
+    finally:
+        through.upstream.most_bytes = before
+    sizes = [len(json.dumps(body["messages"])) for body in through.upstream.bodies]
+    assert sizes[0] > 70_000
+    assert sizes[1] < before
+    assert 1 == through.reported("session-1", 1).reports
+    with pytest.raises(RunUnknown):
+        through.figures("")
+
+
+def test_a_refusal_is_learned(through: Proxy) -> None:
+    """The agent gets the provider's refusal; its next request is shorter."""
+    through.upstream.most_bytes, before = 30_000, through.upstream.most_bytes
+    call = called("openai_chat", through.url, stream=False, **{"x-prompt-sidecar-run": "refused"})
+    words = keywords("openai_chat", history("openai_chat", 16))
+    try:
+        with pytest.raises(sdk("openai").BadRequestError):
+            call(**words)
+        assert 1 == through.reported("refused", 1).refusals
+        call(**words)
+    finally:
+        through.upstream.most_bytes = before
+    assert [True, False] == [len(json.dumps(body["messages"])) > 30_000 for body in through.upstream.bodies]
+
+
+GUARDRAIL = """
+{"litellm_settings": {"telemetry": false}, "router_settings": {"num_retries": 0}, "guardrails": [
+  {"guardrail_name": "prompt-sidecar", "litellm_params": {"guardrail": "generic_guardrail_api", "mode": "pre_call",
+   "default_on": true, "api_base": "URL", "extra_headers": ["x-prompt-sidecar-run"]}}]}
+"""
+
+
+def test_the_generic_guardrail_api(tmp_path: Path) -> None:
+    """LiteLLM's own guardrail, given the door's address, trims the messages of chat completions: no code at all."""
+    ready("litellm")
+    server, core = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600)), runs()
+    door = HttpDoor(options("http://127.0.0.1:9"), b"k" * 32)
+    server.start(core)
+    door.start(server.shared)
+    try:
+        with Upstream() as upstream:
+            configuration = GUARDRAIL.replace("URL", door.address)
+            with proxy(tmp_path, upstream, "127.0.0.1:1", configuration) as url:
+                upstream.most_bytes = 10_000_000
+                long = [each for _ in range(30) for each in history("openai_chat", 30)]
+                call = called("openai_chat", url, stream=False, **{"x-prompt-sidecar-run": "guarded"})
+                call(**keywords("openai_chat", long))
+            assert [] == upstream.defects
+            assert len(json.dumps(upstream.bodies[0]["messages"])) < len(json.dumps(long)) / 2
+    finally:
+        door.stop(0)
+        server.stop(0)
+
+
+def test_without_the_sidecar_requests_pass(tmp_path: Path) -> None:
+    """Where nobody answers the callback, requests go on as they are, whole and streamed."""
+    ready("litellm")
+    with Upstream(steps=1) as upstream, proxy(tmp_path, upstream, "127.0.0.1:1") as url:
+        for stream in (False, True):
+            upstream.begin()
+            response = agent(
+                "openai_chat", called("openai_chat", url, stream=stream, **{"x-prompt-sidecar-run": "run"})
+            )
+            assert ANSWER in response.model_dump_json()
+            assert [] == upstream.defects

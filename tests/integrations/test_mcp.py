@@ -1,0 +1,210 @@
+"""The MCP process with the real MCP client, over stdio and streamable HTTP, as the sidecar's callers."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prompt_sidecar.client import Client
+from prompt_sidecar.server.options import ServerOptions
+from tests.client.histories import FACT, history
+from tests.client.serving import PATIENT
+from tests.integrations.environments import ready
+from tests.integrations.running import PATIENCE, run, sidecar, variables
+from tests.server.serving import serving
+
+TOOLS = {"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"}
+ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"
+Call = tuple[str, dict[str, Any]]
+
+
+def trimmed(client: Client, run_id: str = "run") -> str:
+    """Send a long prompt; return the id of something that left it."""
+    done = client.trim(run_id, history("openai_chat", 20), context_window=4_000, output_reserve=500)
+    return next(trim.stash_id for trim in done.trims if trim.kind == "result")
+
+
+def calls(stash_id: str) -> list[Call]:
+    """One call of each kind."""
+    return [
+        ("recall_elided_content", {"id": stash_id}),
+        ("search_conversation_history", {"query": "build number of iteration 3"}),
+        ("create_tasks", {"tasks": ["read the log"]}),
+    ]
+
+
+def over_stdio(home: Path, target: str, asked: list[Call], *arguments: str, **more: str) -> Any:
+    """Make calls through a process that the client starts."""
+    environment = {"PROMPT_SIDECAR_TARGET": target} | {f"PROMPT_SIDECAR_{name}": value for name, value in more.items()}
+    words = {"calls": asked, "environment": environment, "arguments": arguments}
+    return run(ready("mcp"), "mcp_host", words, home)
+
+
+def over_http(home: Path, url: str, asked: list[Call], **headers: str) -> Any:
+    """Make calls through a process that listens."""
+    return run(ready("mcp"), "mcp_host", {"calls": asked, "url": f"{url}/mcp", "headers": headers}, home)
+
+
+@contextmanager
+def listening(home: Path, target: str, *more: str) -> Iterator[str]:
+    """A process that serves HTTP; gives its address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    words = ["-m", "prompt_sidecar", "mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *more]
+    command = [str(ready("mcp").python), *words]
+    with subprocess.Popen(command, cwd=home, env=variables(home)) as process:
+        try:
+            until = time.monotonic() + PATIENCE
+            while asked(f"http://127.0.0.1:{port}/mcp") == 0:
+                assert process.poll() is None
+                assert time.monotonic() < until, "the process never answered"
+                threading.Event().wait(0.05)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def asked(url: str, body: Any = None, **headers: str) -> int:
+    """The status of a plain request; 0: nobody answers."""
+    given = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+    request = urllib.request.Request(url, json.dumps(body or {}).encode(), given)
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENT) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def test_over_stdio(tmp_path: Path) -> None:
+    """The host sees the sidecar's tools, and gets what they answer; the run comes from the environment or a flag."""
+    with sidecar() as (address, client):
+        stash_id = trimmed(client)
+        told = over_stdio(tmp_path, address, calls(stash_id), RUN="run")
+        by_flag = over_stdio(tmp_path, address, calls(stash_id)[:1], "--run", "run")
+
+        assert set(told["tools"]) == TOOLS
+        assert ["read the log"] == [task.text for task in client.list_tasks("run")]
+    assert [False, False, False] == [answer["error"] for answer in told["answers"]]
+    recalled, found, _ = (answer["text"] for answer in told["answers"])
+    assert FACT in recalled
+    assert "iteration 3" in found
+    assert FACT in by_flag["answers"][0]["text"]
+
+
+def test_over_http(tmp_path: Path) -> None:
+    """Each request names its run in a header."""
+    with sidecar() as (address, client), listening(tmp_path, address) as url:
+        first, second = trimmed(client, "one"), trimmed(client, "two")
+        one = over_http(tmp_path, url, [*calls(first), *calls(second)[:1]], **{"x-prompt-sidecar-run": "one"})
+
+        assert set(one["tools"]) == TOOLS
+        assert [False, False, False, False] == [answer["error"] for answer in one["answers"]]
+        assert FACT in one["answers"][0]["text"]
+        assert FACT not in one["answers"][3]["text"]
+        assert [] == list(client.list_tasks("two"))
+
+
+def test_no_tool_takes_a_run_or_a_credential(tmp_path: Path) -> None:
+    """What the model writes chooses no run: without the header there is none, whatever the arguments say."""
+    with sidecar() as (address, client), listening(tmp_path, address) as url:
+        stash_id = trimmed(client)
+        forged = {"id": stash_id, "run": "run", "run_id": "run"}
+        told = over_http(tmp_path, url, [("recall_elided_content", forged)])
+
+    assert told["answers"][0]["error"]
+    assert "No run is named" in told["answers"][0]["text"]
+    assert not any("run" in schema.get("properties", {}) for schema in told["schemas"])
+
+
+def test_a_credential_is_the_requests_own(tmp_path: Path) -> None:
+    """The sidecar sees the caller that the request's token names, and no other: the process lends none of its own."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"alice:{ALICE}\nbob:{BOB}\n")
+    tokens.chmod(0o600)
+    options = ServerOptions(listen="127.0.0.1:0", tokens_file=str(tokens))
+    with (
+        serving(options) as served,
+        Client(served.address, token=ALICE, deadline=PATIENT) as alice,
+        listening(tmp_path, served.address) as url,
+    ):
+        wanted = calls(trimmed(alice))[:1]
+        run_header = {"x-prompt-sidecar-run": "run"}
+        hers = over_http(tmp_path, url, wanted, authorization=f"Bearer {ALICE}", **run_header)
+        his = over_http(tmp_path, url, wanted, authorization=f"Bearer {BOB}", **run_header)
+        stdio = over_stdio(tmp_path, served.address, wanted, RUN="run", TOKEN=ALICE)
+
+        assert FACT in hers["answers"][0]["text"]
+        assert his["answers"][0]["error"]
+        assert FACT not in his["answers"][0]["text"]
+        assert FACT in stdio["answers"][0]["text"]
+
+
+def test_other_hosts_and_origins_are_refused(tmp_path: Path) -> None:
+    """A web page that resolves its own name to this machine reaches nothing; a name that is allowed does."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    with listening(tmp_path, "127.0.0.1:1", "--allow-host", "tools.test") as url:
+        address = f"{url}/mcp"
+        assert 421 == asked(address, body, host="evil.test")
+        assert 403 == asked(address, body, origin="https://evil.test")
+        assert asked(address, body, host="tools.test") not in (421, 403)
+        assert asked(address, body, origin="https://tools.test") not in (421, 403)
+
+
+def test_beyond_loopback_it_wants_names(tmp_path: Path) -> None:
+    """An address that other machines reach is refused without the names that they use."""
+    command = [str(ready("mcp").python), "-m", "prompt_sidecar", "mcp", "--listen", "0.0.0.0:0"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables(tmp_path), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+    assert 2 == done.returncode
+    assert "--allow-host" in done.stderr
+
+
+def test_without_a_sidecar_the_model_is_told(tmp_path: Path) -> None:
+    """A host that knows the tools gets an answer that says that they cannot be reached."""
+    with listening(tmp_path, "127.0.0.1:1") as url:
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "search_conversation_history", "arguments": {"query": "x"}},
+        }
+        given = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "x-prompt-sidecar-run": "run",
+        }
+        request = urllib.request.Request(f"{url}/mcp", json.dumps(body).encode(), given)
+        with urllib.request.urlopen(request, timeout=PATIENT) as response:
+            answer = json.loads(response.read())
+
+    assert answer["result"]["isError"]
+    assert "cannot be reached" in answer["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("words", [["--listen", "nowhere"], ["--tls-ca", "/no/such/file"]])
+def test_wrong_words_are_refused(words: list[str], tmp_path: Path) -> None:
+    """The message names what is wrong; the exit code says that it was the caller's mistake."""
+    command = [str(ready("mcp").python), "-m", "prompt_sidecar", "mcp", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables(tmp_path), capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+
+    assert 2 == done.returncode
+    assert words[1] in done.stderr
