@@ -11,20 +11,27 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.envoy.door import EnvoyDoor
+from prompt_sidecar.envoy.identity import Identities
+from prompt_sidecar.guard.ceilings import Prices
+from prompt_sidecar.guard.options import AUDIT, GuardOptions
+from prompt_sidecar.runs.archive import Archive
+from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
-from prompt_sidecar.server.identity import StartError
 from prompt_sidecar.server.lifecycle import Server
-from prompt_sidecar.server.logs import configure, frames
-from prompt_sidecar.server.memory import container_limit, sizing
-from prompt_sidecar.server.refusals import Refusals
 from prompt_sidecar.server.servicer import METHODS, SERVICE
+from prompt_sidecar.serving.logs import configure, frames
+from prompt_sidecar.serving.memory import changed, container_limit, fitted, sizing
+from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
@@ -32,44 +39,109 @@ from prompt_sidecar.tokens import Counter, lazy_counter, warm
 from prompt_sidecar.tokens.models import ESTIMATE
 from prompt_sidecar.values import is_loopback, split_address
 
-_log = logging.getLogger("sidecar")
+if TYPE_CHECKING:
+    from prompt_sidecar.http.lifecycle import HttpDoor
+    from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
+
+_log = logging.getLogger("prompt_sidecar")
 
 _KEY_BYTES = 32
 GC_THRESHOLDS = (20_000, 20, 50)
 """Allocations and younger collections before each of the collector's generations is looked through."""
 
 
-def build_runs(settings: Settings, counter: Counter) -> Runs:
-    """Make the core as the settings say."""
+def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: Archive | None = None) -> Runs:
+    """Make the core as the settings say; `key` where they have none, by default a random one.
+
+    `archive` keeps its runs outside the process.
+    """
+    limits = fitted(settings.limits, settings.limits.process_bytes or container_limit())
+    guard = _guard(settings)
+    guards = {caller: _guard(settings.of_caller(caller)) for caller in settings.callers}
     return Runs(
         counter=counter,
         policy=settings.policy,
-        limits=settings.limits,
-        key=settings.key or secrets.token_bytes(_KEY_BYTES),
+        limits=limits,
+        key=settings.key or key or secrets.token_bytes(_KEY_BYTES),
         key_lasts=bool(settings.key),
         clock=steady,
         wall=time.time,
-        preset_overrides=settings.policy_overrides,
-        search=settings.search,
+        search=replace(settings.search, index_bytes=min(settings.search.index_bytes, limits.memory_bytes)),
         recall=settings.recall,
+        guard=guard,
+        guard_of=lambda caller: guards.get(caller, guard),
+        rules=build_rules(settings),
+        archive=archive,
+        first_wait=settings.store.first_wait,
     )
+
+
+def build_rules(settings: Settings) -> Rules:
+    """Find what holds for whom."""
+    return Rules(
+        _caller_rules(settings),
+        {caller: _caller_rules(settings.of_caller(caller)) for caller in settings.callers},
+        Prices(settings.prices),
+        observe=settings.mode == "observe",
+    )
+
+
+def _caller_rules(settings: Settings) -> CallerRules:
+    return CallerRules(settings.policy, settings.policy_overrides, settings.ceilings)
+
+
+def _guard(settings: Settings) -> GuardOptions:
+    """What the guard does: where the sidecar only observes, so does the guard."""
+    return replace(settings.guard, mode=AUDIT) if settings.mode == "observe" else settings.guard
+
+
+def open_store(settings: Settings) -> SharedArchive | None:
+    """Make the store's client, which connects when it is first needed; None: no store is set.
+
+    Raises:
+        StartError: the extra `store` is not installed, or the password cannot be read.
+    """
+    if not settings.store.url:
+        return None
+    try:
+        from prompt_sidecar.store.server import Server as Store
+        from prompt_sidecar.store.shared import SharedArchive
+    except ImportError as error:
+        raise StartError(f"store.url needs the extra `store` of prompt-sidecar; {error.name} is not there") from None
+    try:
+        backend = Store(settings.store)
+    except OSError as error:
+        raise StartError(f"store.password_file {settings.store.password_file}: {error.strerror}") from None
+    return SharedArchive(settings.store, backend, settings.limits.time_to_live, clock=steady)
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A running sidecar: its server, and the telemetry that watches it."""
+    """A running sidecar: its doors, and the telemetry that watches them."""
 
     server: Server
     telemetry: Running
+    http: HttpDoor | None = None
+    envoy: EnvoyDoor | None = None
+    grace: float = 0.0
+    """Seconds that requests in progress have to finish."""
+    store: SharedArchive | None = None
 
     @property
     def addresses(self) -> Sequence[str]:
-        """What clients dial, in gRPC's spelling."""
-        return self.server.addresses
+        """What clients dial, in gRPC's spelling, and what agents set as their base URL."""
+        return (*self.server.addresses, *([self.http.address] if self.http is not None else []))
 
     def stop(self, grace: float | None = None) -> bool:
         """Drain and end, then send what telemetry still has; return whether all calls finished."""
-        clean = self.server.stop(grace)
+        if self.envoy is not None:
+            self.envoy.close()
+        clean = self.http is None or self.http.stop(self.grace if grace is None else grace)
+        clean = self.server.stop(grace) and clean
+        if self.envoy is not None:
+            self.envoy.stop()
+        if self.store is not None:
+            self.store.close()
         self.telemetry.stop()
         return clean
 
@@ -82,23 +154,67 @@ def start(settings: Settings) -> Sidecar:
         TokensError: the tokens file cannot be used.
         VocabularyError: a vocabulary is missing or damaged.
     """
+    store = open_store(settings)
     telemetry = _telemetry(settings)
+    key = settings.key or secrets.token_bytes(_KEY_BYTES)
+    http = None
     try:
+        http = _http_door(settings, key)
         server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals))
     except BaseException:
+        if http is not None:
+            http.stop(0)
         telemetry.stop()
         raise
+    envoy = None
     try:
+        envoy = _envoy_door(settings, server) if settings.envoy.listen else None
         counter = lazy_counter(
             fast=settings.tokens.counter != "tiktoken", report=lambda found: _log.info("tokens of %s", found)
         )
-        server.start(build_runs(settings, counter), partial(warm, counter), load=partial(counter.load, ESTIMATE))
+        if store is not None:
+            store.idle = server.wait_for_idle
+        runs = build_runs(settings, counter, key, store)
+        server.start(runs, partial(warm, counter), load=partial(counter.load, ESTIMATE))
+        if http is not None:
+            http.start(server.shared)
+        if envoy is not None:
+            envoy.start(server.shared, Identities(key, by_credential=settings.envoy.caller_by == "credential"))
     except BaseException:
+        if http is not None:
+            http.stop(0)
+        if envoy is not None:
+            envoy.stop()
         server.stop(0)
         telemetry.stop()
         raise
     settle_collector()
-    return Sidecar(server, telemetry)
+    return Sidecar(server, telemetry, http, envoy, settings.server.grace, store)
+
+
+def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
+    """Bind the external processor. Raises StartError."""
+    return EnvoyDoor(settings.envoy, settings.server.max_message_bytes, server.observer, server.credentials())
+
+
+def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
+    """Bind the HTTP door, if there is to be one; without it, what it needs is not imported."""
+    if not settings.http.listen:
+        return None
+    try:
+        from prompt_sidecar.http.lifecycle import HttpDoor, Tls
+        from prompt_sidecar.http.prompting import Modes
+    except ImportError as error:
+        raise StartError(f"http.listen is set, and the extra `http` is not installed: {error}") from None
+    server = settings.server
+    tls = Tls(server.tls_certificate, server.tls_key, server.client_ca)
+    guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
+    modes = Modes(
+        restores=any(guard.restore for guard in guards),
+        enforces=any(guard.mode == "enforce" for guard in guards),
+        observes=settings.mode == "observe",
+    )
+    return HttpDoor(settings.http, key, tls, modes)
 
 
 def _telemetry(settings: Settings) -> Running:
@@ -155,6 +271,11 @@ def _serve(settings: Settings) -> bool:
     server = start(settings)
     for notice in server.telemetry.notices:
         _log.info("%s", notice)
+    if server.server.probes is not None:
+        host = settings.server.health_listen.rpartition(":")[0]
+        _log.info("probes over HTTP: listening on %s:%d", host, server.server.probes.port)
+    if server.envoy is not None:
+        _log.info("external processor for Envoy: listening on %s", server.envoy.address)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
     while (event := events.get()) == signal.SIGHUP.name:
         _reload(server)
@@ -195,7 +316,11 @@ def _remark(settings: Settings) -> None:
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
-    if told := sizing(settings.limits, settings.limits.process_bytes or container_limit()):
+    container = settings.limits.process_bytes or container_limit()
+    effective = fitted(settings.limits, container)
+    if told := changed(settings.limits, effective, container):
+        _log.info("%s", told)
+    if told := sizing(effective, container):
         _log.warning("%s", told)
     window = settings.limits.default_window
     for warning in warnings(settings.policy, settings.policy_overrides, settings.preset, window):

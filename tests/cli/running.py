@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +53,15 @@ class Program:
             patience.cancel()
         raise AssertionError(f"the program ended without {pattern}: {''.join(self.lines)}")
 
+    def keep_reading(self) -> None:
+        """Read its log from now on, in a thread: a program that logs much waits once the pipe is full."""
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with contextlib.suppress(ValueError):  # closed
+            self.lines.extend(self.process.stderr)
+
     def end(self) -> int:
         """Wait for its end; return the exit code."""
         code = self.process.wait(PATIENCE)
@@ -61,7 +70,7 @@ class Program:
         return code
 
 
-@contextmanager
+@contextlib.contextmanager
 def program(*arguments: str, **settings: str) -> Iterator[Program]:
     """Start `serve`; it is killed at the end if it still runs."""
     command = [sys.executable, "-m", "prompt_sidecar", "serve", *arguments]

@@ -1,35 +1,37 @@
 """Replay of a recorded run: the client that an agent would be.
 
-The prompt of a turn is the messages before an assistant message, as an agent sends its whole history again at each
-call; the last prompt is all of them. Each goes through a real server, and the answers are shown turn by turn. What a
-prompt costs where prefixes are cached is one price for a token that the last prompt began with as well, and another for
-any other; where nothing is cached both are 1.
+Each prompt of its transcript goes through a real server, and the answers are shown turn by turn. What a prompt costs
+where prefixes are cached is one price for a token that the last prompt began with as well, and another for any other;
+where nothing is cached both are 1. The cost is compared with other strategies' (report/strategies.py).
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import secrets
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from statistics import quantiles
 from typing import Any, TextIO
 
 import grpc
-import msgspec
 
+from prompt_sidecar.cli.report.prices import RelativePrices
+from prompt_sidecar.cli.report.sizes import Sizes, steps
+from prompt_sidecar.cli.report.strategies import Cost, Sent, charges, control, cost, never
+from prompt_sidecar.cli.transcripts.model import Prompt, Transcript
+from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.tokens.count import Counter as TokenCounter
+from prompt_sidecar.tokens.models import first_factor
 from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2_grpc, trim_pb2
 
 _MESSAGE_BYTES = 1 << 29
 _WIDE = 2_000_000_000
 """A window that no prompt fills, to learn a prompt's size."""
 _LEAST_LIMIT = 256
-_GZIP = b"\x1f\x8b"
 NO_FIT: Mapping[str, str] = {
     "protected_text": "what is never trimmed is more than the limit by itself: the system prompt, the opening user "
     "messages, the newest turn",
@@ -41,7 +43,7 @@ _HEADER = "turn  messages    before     after      kept  trims  fits      ms"
 
 
 class ReplayError(Exception):
-    """The file or a flag cannot be used; the message says why."""
+    """A flag cannot be used; the message says why."""
 
 
 class ReplayFailed(Exception):
@@ -49,62 +51,20 @@ class ReplayFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices of a token of the prompt, in plain input tokens. The defaults: Anthropic's five-minute cache."""
-
-    cached: float = 0.1
-    written: float = 1.25
-
-    def of(self, kept: int, rest: int) -> float:
-        """What a prompt costs of which so many tokens are cached and so many are not."""
-        return self.cached * kept + self.written * rest
-
-
-class _Head(msgspec.Struct):
-    """What shows who wrote a message. Items of OpenAI's responses have a type, and a role only if they are messages."""
-
-    role: str = ""
-    type: str = ""
-
-    @property
-    def known(self) -> bool:
-        """Whether it can be a message."""
-        return bool(self.role or self.type)
-
-    @property
-    def of_model(self) -> bool:
-        """Whether the model made it."""
-        if self.role:
-            return self.role in {"assistant", "model"}
-        return not self.type.endswith("_output")
-
-
-class _File(msgspec.Struct):
-    messages: list[msgspec.Raw]
-    format: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A recorded run."""
-
-    format: trim_pb2.Format.ValueType
-    messages: Sequence[bytes]
-    """Each message's JSON, as the file has it."""
-    prompts: Sequence[int]
-    """How many messages each turn's prompt has."""
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """What to replay, and how. `limit` is tokens, or a share of the last prompt if it is below 1."""
+    """What to replay, and how. `limit` is tokens, or a share of the largest prompt if it is below 1."""
 
-    run: Run
+    run: Transcript
     limit: float
     preset: str = ""
     model: str = ""
     timeout: float = 60.0
     """Seconds that one call may take."""
+    prices: RelativePrices = field(default_factory=RelativePrices)
+    money: Price | None = None
+    """Prices in a currency; None: there are none."""
+    window: int = 0
+    """The model's window in tokens; 0: it is not known, and no prompt is refused for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,46 +99,24 @@ class Summary:
     tokens_before: int
     tokens_after: int
     batch_points: int
-    prices: Prices
+    prices: RelativePrices
     cost: float
     untrimmed_cost: float
+    """Of never trimming, with the cache that it would have had; prompts past the window cost nothing."""
+    control_cost: float
+    """Of the plain control: it drops the oldest iterations down to half of the limit."""
+    window: int
+    untrimmed_refused: int
+    """Prompts that are larger than the window untrimmed: they would have been refused, and are no saving."""
+    share: float
+    """Of never trimming, and of the control below, on the prompts that fit the window untrimmed."""
+    control_share: float
+    money: float | None
+    """In the currency of the prices, answers included; None: there are no prices."""
+    untrimmed_money: float | None
+    control_money: float | None
     p50_milliseconds: float
     p99_milliseconds: float
-
-
-def read_run(path: str, form: str | None) -> Run:
-    """Read a run file; `form` names the messages' format where the file does not.
-
-    Raises:
-        ReplayError: it cannot be read, is not a run, or is of an unknown format.
-    """
-    try:
-        raw = Path(path).read_bytes()
-        text = gzip.decompress(raw) if raw.startswith(_GZIP) else raw
-        bare = text.lstrip()[:1] == b"["
-        file = (
-            _File(msgspec.json.decode(text, type=list[msgspec.Raw])) if bare else msgspec.json.decode(text, type=_File)
-        )
-        messages = [bytes(message) for message in file.messages]
-        heads = [msgspec.json.decode(message, type=_Head) for message in messages]
-        if not all(head.known for head in heads):
-            raise msgspec.ValidationError("neither role nor type")
-    except OSError as error:
-        raise ReplayError(f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
-    except (EOFError, zlib.error):
-        raise ReplayError(f"{path} is a damaged gzip file") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ReplayError(
-            f'{path} is not a run: it must be JSON, {{"format": …, "messages": […]}} or an array of messages with roles'
-        ) from None
-    prompts = [
-        index
-        for index, head in enumerate(heads)
-        if index and head.of_model and (head.role or not heads[index - 1].of_model)
-    ]
-    if not messages:
-        raise ReplayError(f"{path} holds no messages")
-    return Run(_format(path, form or file.format or _guess(text)), messages, (*prompts, len(messages)))
 
 
 def read_limit(text: str) -> float:
@@ -208,18 +146,22 @@ def replay(plan: Plan, address: str) -> Iterator[Turn]:
         stub = service_pb2_grpc.SidecarServiceStub(channel)
         try:
             limit = int(plan.limit) if plan.limit >= 1 else _share(plan, stub, run_id)
-            for turn, count in enumerate(plan.run.prompts, start=1):
-                request = _request(plan, run_id, count, limit)
+            for turn, prompt in enumerate(plan.run.prompts, start=1):
+                request = _request(plan, run_id, prompt, limit)
                 started = time.perf_counter()
                 answer = stub.TrimPrompt(request, wait_for_ready=turn == 1, timeout=plan.timeout)
-                yield _turn(turn, count, answer, (time.perf_counter() - started) * 1e3)
-            stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=plan.timeout)
+                yield _turn(turn, len(prompt.messages), answer, (time.perf_counter() - started) * 1e3)
         except grpc.RpcError as error:
             call: Any = error  # what a stub raises is a Call as well, which the types do not say
             raise ReplayFailed(f"{address}: {call.code().name}: {call.details()}") from None
+        finally:  # also where the reader of the turns stops, or is interrupted
+            with suppress(grpc.RpcError):
+                stub.EndRun(run_pb2.EndRunRequest(run_id=run_id), timeout=plan.timeout)
 
 
-def show(turns: Iterable[Turn], total: int, prices: Prices, *, as_json: bool, out: TextIO, progress: TextIO) -> Summary:
+def show(
+    turns: Iterable[Turn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
+) -> Summary:
     """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
     if not as_json:
         out.write(_HEADER + "\n")
@@ -229,56 +171,72 @@ def show(turns: Iterable[Turn], total: int, prices: Prices, *, as_json: bool, ou
         shown.append(turn)
         out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
         if moving:
-            progress.write(f"\rturn {turn.turn} of {total}")
+            progress.write(f"\rturn {turn.turn} of {len(plan.run.prompts)}")
             progress.flush()
     if moving:
         progress.write("\n")
-    summary = summarise(shown, prices)
+    summary = summarise(shown, plan, counter)
     out.write((json.dumps({"summary": asdict(summary)}) if as_json else _summary_lines(summary)) + "\n")
     out.flush()
     return summary
 
 
-def summarise(turns: Sequence[Turn], prices: Prices) -> Summary:
-    """Sum up a replay of at least one turn."""
-    untrimmed, last = 0.0, 0
-    for turn in turns:
-        untrimmed += prices.of(min(last, turn.before), max(0, turn.before - last))
-        last = turn.before
+def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summary:
+    """Sum up a replay of a whole transcript; `counter` counts what other strategies would have sent."""
+    model = plan.model or plan.run.model
+    sizes = Sizes(plan.run, counter, model)
+    made = steps(sizes, [turn.before for turn in turns], first_factor(model))
+    charged = charges(plan.run.prompts, made, plan.window)
+    limit = turns[-1].limit
+
+    def priced(sent: list[Sent]) -> Cost:
+        return cost(sent, charged, plan.prices, plan.money, (limit, plan.window))
+
+    own = priced([Sent(turn.after, turn.kept, turn.batch_point) for turn in turns])
+    untrimmed, plain = priced(never(made)), priced(control(made, limit))
     times = [turn.milliseconds for turn in turns]
     cuts = quantiles(times, n=100, method="inclusive") if len(times) > 1 else times * 99
     return Summary(
         turns=len(turns),
-        limit=turns[-1].limit,
+        limit=limit,
         over_limit=sum(not turn.fits for turn in turns),
         no_fit_reasons=dict(Counter(turn.no_fit_reason for turn in turns if not turn.fits)),
         tokens_before=sum(turn.before for turn in turns),
         tokens_after=sum(turn.after for turn in turns),
         batch_points=sum(turn.batch_point for turn in turns),
-        prices=prices,
-        cost=sum(prices.of(turn.kept, turn.after - turn.kept) for turn in turns),
-        untrimmed_cost=untrimmed,
+        prices=plan.prices,
+        cost=own.cost,
+        untrimmed_cost=untrimmed.cost,
+        control_cost=plain.cost,
+        window=plan.window,
+        untrimmed_refused=untrimmed.refused,
+        share=own.share_of(untrimmed),
+        control_share=plain.share_of(untrimmed),
+        money=own.money,
+        untrimmed_money=untrimmed.money,
+        control_money=plain.money,
         p50_milliseconds=cuts[49],
         p99_milliseconds=cuts[98],
     )
 
 
 def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -> int:
-    """The share of the run's last prompt that the plan's limit is, in tokens."""
-    request = _request(plan, run_id, len(plan.run.messages), _WIDE)
+    """The share of the run's largest prompt that the plan's limit is, in tokens."""
+    largest = max(plan.run.prompts, key=lambda prompt: sum(map(len, prompt.messages)))
+    request = _request(plan, run_id, largest, _WIDE)
     request.dry_run = True
-    return max(
-        _LEAST_LIMIT,
-        int(plan.limit * stub.TrimPrompt(request, wait_for_ready=True, timeout=plan.timeout).tokens.before),
-    )
+    size = stub.TrimPrompt(request, wait_for_ready=True, timeout=plan.timeout).tokens.before
+    return max(_LEAST_LIMIT, int(plan.limit * size))
 
 
-def _request(plan: Plan, run_id: str, count: int, limit: int) -> trim_pb2.TrimPromptRequest:
+def _request(plan: Plan, run_id: str, prompt: Prompt, limit: int) -> trim_pb2.TrimPromptRequest:
     preset = policy_pb2.Preset.Value(f"PRESET_{plan.preset.upper()}") if plan.preset else policy_pb2.PRESET_UNSPECIFIED
     return trim_pb2.TrimPromptRequest(
         run_id=run_id,
-        json=trim_pb2.JsonPrompt(format=plan.run.format, body=b"[" + b",".join(plan.run.messages[:count]) + b"]"),
-        model=plan.model,
+        json=trim_pb2.JsonPrompt(
+            format=trim_pb2.Format.Value(f"FORMAT_{plan.run.form.upper()}"), body=prompt.body(plan.run.form)
+        ),
+        model=plan.model or prompt.model,
         context_window=limit,
         output_reserve=0,
         policy=policy_pb2.Policy(preset=preset),
@@ -316,39 +274,28 @@ def _line(turn: Turn) -> str:
 
 
 def _summary_lines(summary: Summary) -> str:
-    share = summary.cost / summary.untrimmed_cost if summary.untrimmed_cost else 1.0
     reasons = (f"  {count} {name}: {NO_FIT.get(name, name)}\n" for name, count in summary.no_fit_reasons.items())
+    refused = (
+        f"untrimmed, {summary.untrimmed_refused} prompts are larger than the window of {summary.window:,} tokens and "
+        "would be refused: they are no saving\n"
+        if summary.untrimmed_refused
+        else ""
+    )
+    money = (
+        f"with the model's answers {summary.money:,.2f}, never trimming {summary.untrimmed_money:,.2f}, the plain "
+        f"control {summary.control_money:,.2f} in the currency of the prices\n"
+        if summary.money is not None
+        else ""
+    )
     return (
         f"\n{summary.turns} turns, limit {summary.limit:,} tokens, {summary.over_limit} prompts over it\n"
         f"{''.join(reasons)}"
         f"tokens sent {summary.tokens_before:,}, returned {summary.tokens_after:,}, "
         f"{summary.batch_points} batch points\n"
         f"cost at {summary.prices.cached:g} for a cached token and {summary.prices.written:g} for any other: "
-        f"{share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
+        f"{summary.share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
+        f"the plain control, which drops the oldest iterations down to half of the limit: {summary.control_share:.2f} "
+        f"({summary.control_cost:,.0f})\n"
+        f"{refused}{money}"
         f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
     )
-
-
-def _format(path: str, form: str) -> trim_pb2.Format.ValueType:
-    known = {name.removeprefix("FORMAT_").lower(): number for name, number in trim_pb2.Format.items() if number}
-    found = [number for name, number in known.items() if form and name.startswith(form.lower())]
-    if len(found) != 1:
-        raise ReplayError(f"{path}: the format is {form!r}; it may be one of {', '.join(known)}")
-    return found[0]
-
-
-_SIGNS: Mapping[str, tuple[bytes, ...]] = {
-    "anthropic_messages": (b'"tool_use"', b'"tool_result"'),
-    "openai_responses": (b'"function_call_output"', b'"custom_tool_call_output"'),
-    "gemini_contents": (b'"functionCall"', b'"functionResponse"', b'"function_response"'),
-    "bedrock_converse": (b'"toolUse"', b'"toolResult"'),
-    "ai_sdk": (b'"tool-call"', b'"tool-result"'),
-}
-"""What is found in the messages of one format that call tools, and hardly in another's."""
-
-
-def _guess(text: bytes) -> str:
-    """The format whose signs are most frequent; OpenAI's chat where there are none."""
-    counts = {name: sum(map(text.count, signs)) for name, signs in _SIGNS.items()}
-    most = max(counts, key=lambda name: counts[name])
-    return most if counts[most] > text.count(b'"tool_calls"') else "openai_chat"

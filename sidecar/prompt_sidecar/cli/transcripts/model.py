@@ -1,0 +1,65 @@
+"""A run as its transcript has it: the prompts that were sent, and what the provider counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prompt_sidecar.prompt.formats import FORMATS
+
+
+class TranscriptError(Exception):
+    """A file cannot be used as a transcript; the message says why, and holds no text of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens that the provider counted for one model call."""
+
+    input: int
+    """The whole prompt: cached and written tokens are included."""
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt as the agent sent it."""
+
+    messages: Sequence[bytes]
+    """Each message's JSON. A message of several prompts is the same object in each."""
+    head: bytes = b""
+    """A JSON object with the body's other members: model, system prompt, tools. Empty: the file has none."""
+    model: str = ""
+    usage: Usage | None = None
+
+    def body(self, form: str) -> bytes:
+        """The request body in the format `form`: the bare array of messages if there is no head."""
+        joined = b"[" + b",".join(self.messages) + b"]"
+        if not self.head:
+            return joined
+        members = self.head.rstrip()[:-1].rstrip()
+        comma = b"" if members.endswith(b"{") else b","
+        return members + comma + b'"' + FORMATS[form].messages_field.encode() + b'":' + joined + b"}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A run: at least one prompt."""
+
+    name: str
+    """The file's name, and which run of it where it holds several."""
+    source: str
+    """What kind of file it is from, in words."""
+    form: str
+    """The messages' format, a key of `prompt_sidecar.prompt.formats.FORMATS`."""
+    prompts: Sequence[Prompt]
+    missing: Sequence[str] = ()
+    """What was sent and is not in the file, in sentences."""
+
+    @property
+    def model(self) -> str:
+        """The model of most prompts; empty: the file names none."""
+        names = [prompt.model for prompt in self.prompts if prompt.model]
+        return max(names, key=names.count) if names else ""

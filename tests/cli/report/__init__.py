@@ -1,0 +1,1 @@
+"""Reports: figures, the page, and the command that makes them."""

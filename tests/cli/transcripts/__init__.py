@@ -1,0 +1,1 @@
+"""Readers of transcripts, on small files made here."""
