@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from packaging.markers import Marker
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -63,10 +65,10 @@ def _lacking() -> str:
 def built(folder: Path) -> Image:
     """Build the image in an empty folder. Raises CalledProcessError; what a step said is in the test's output."""
     base = _base(folder / "base")
-    version = _run("chroot", base, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
-    if version != platform.python_version().rpartition(".")[0]:
+    version = _run("chroot", base, "python3", "-c", "import platform; print(platform.python_version())").strip()
+    if version.rpartition(".")[0] != platform.python_version().rpartition(".")[0]:
         pytest.skip(f"the image's base has Python {version}, for which these tests' Python cannot choose packages")
-    wheels = _wheels(folder / "wheels")
+    wheels = _wheels(folder / "wheels", version)
     configuration = folder / "pip.conf"
     configuration.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
 
@@ -108,12 +110,30 @@ def _base(folder: Path) -> Path:
     return folder
 
 
-def _wheels(folder: Path) -> Path:
-    """Fetch the files that the image installs, each held against its hash."""
-    files = [word for path in DEPLOY.glob("requirements/*.txt") for word in ("--requirement", path)]
+def _wheels(folder: Path, version: str) -> Path:
+    """Fetch the files that the image installs, each held against its hash.
+
+    `version` is the Python of the image's base. It may be another patch release than that of the tests, and a
+    package may be needed by that alone.
+    """
+    folder.mkdir()
+    files: list[str | Path] = []
+    for path in sorted(DEPLOY.glob("requirements/*.txt")):
+        mine = folder.with_name(path.name)
+        mine.write_text(_MARKER.sub(partial(_as_of, version), path.read_text(encoding="utf-8")), encoding="utf-8")
+        files += ("--requirement", mine)
     options = ("--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--dest", folder)
     _run(sys.executable, "-m", "pip", "download", "--quiet", *options, *files)
     return folder
+
+
+_MARKER: Final = re.compile(r"(?m) ; ([^\\\n]+?)(?= \\$)")
+"""A requirement's marker, up to the backslash before its hashes."""
+
+
+def _as_of(version: str, marker: re.Match[str]) -> str:
+    """No marker where it holds for that Python, else the marker as it is."""
+    return "" if Marker(marker[1]).evaluate({"python_full_version": version}) else marker[0]
 
 
 def _run(*command: str | Path, **more: str) -> str:
