@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dashboards.generate.health import HEALTH
+from dashboards.generate.kubernetes import prometheus_rule
 from dashboards.generate.overview import OVERVIEW
 from dashboards.generate.recall import RECALL
 from dashboards.generate.render import render
@@ -27,13 +28,15 @@ def files(runbooks: str = RUNBOOKS) -> dict[str, str]:
         **{f"{board.name}.json": render(board) for board in BOARDS},
         "rules/recorded.yaml": recording_file(),
         "rules/alerts.yaml": alerts_file(runbooks),
+        "kubernetes/prometheus-rule.yaml": prometheus_rule(runbooks),
     }
 
 
 def stale(home: Path) -> list[str]:
     """Return what is wrong with the files of a folder: lines that name a file and say what it is."""
     current = files()
-    found = {path.relative_to(home).as_posix() for pattern in ("*.json", "rules/*.yaml") for path in home.glob(pattern)}
+    patterns = ("*.json", "rules/*.yaml", "kubernetes/prometheus-rule.yaml")
+    found = {path.relative_to(home).as_posix() for pattern in patterns for path in home.glob(pattern)}
     return [
         *(f"{name} is not there" for name in sorted(set(current) - found)),
         *(f"{name} is made by nothing" for name in sorted(found - set(current))),

@@ -16,17 +16,22 @@ from dashboards.generate.promql import Not, Place
 from dashboards.generate.recorded import LONG, SHORT, Recorded
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
+    CEILINGS_PASSED,
     ESTIMATE_RATIO,
+    GUARD_REFUSALS,
     PROMPTS,
     PROVIDER_CACHE,
     RETRIEVALS,
     STASH_LOSSES,
+    STORE_COMMANDS,
+    VAULT_LOSSES,
 )
 
 JOB: Final = "prompt-sidecar"
 """What the scrape job is called. `up` has no label that tells a sidecar from anything else, so here the name counts."""
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
+    "http.max_conversations",
     "limits.tombstones",
     "own_text.names",
     "own_text.recognised",
@@ -40,6 +45,8 @@ SOFT_BOUNDS: Final = (
     "server.answer_parts",
 )
 """Bounds that are reached in ordinary work, and cost little: no reason to call anybody."""
+STORE_FAULTS: Final = ("unreachable", "full", "failed", "skipped")
+"""Outcomes of commands to the shared store that are faults of it."""
 FEW: Final = 20
 """Events in half an hour below which a ratio says nothing."""
 
@@ -174,6 +181,35 @@ ALERTS: Final = (
         "{value} of the originals that {{ $labels.instance }} was asked for had expired or been evicted.",
     ),
     Alert(
+        "PromptSidecarGuardRefuses",
+        Severity.TICKET,
+        f"{QUARTER.increase(GUARD_REFUSALS)} > 0",
+        "5m",
+        "The guard refuses prompts",
+        "{{ $labels.instance }} refused {value} prompts in 15 minutes, as something in them cannot be masked. Their "
+        "agents stand still.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarVaultLoses",
+        Severity.TICKET,
+        f"{QUARTER.increase(VAULT_LOSSES, by=('cause',))} > 0",
+        "5m",
+        "Values behind masks are lost",
+        "{{ $labels.instance }} lost {value} values in 15 minutes ({{ $labels.cause }}). Tools get their masks.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarCeilingRefuses",
+        Severity.TICKET,
+        f"{QUARTER.increase(CEILINGS_PASSED, by=('scope', 'kind'), where={'action': 'refuse'})} > 0",
+        "1m",
+        "A ceiling refuses prompts",
+        "{{ $labels.instance }} refused {value} prompts in 15 minutes: a {{ $labels.scope }} passed its ceiling on "
+        "{{ $labels.kind }}.",
+        "$value | humanize",
+    ),
+    Alert(
         "PromptSidecarBoundHit",
         Severity.INFO,
         f"{QUARTER.increase(BOUND_HITS, by=('bound',), where={'bound': Not(SOFT_BOUNDS)})} > 0",
@@ -216,6 +252,16 @@ ALERTS: Final = (
         "10m",
         "Spans are lost",
         "{{ $labels.instance }} loses {value} spans a second: the collector is down or slow.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarStoreFails",
+        Severity.TICKET,
+        f"{SHORT.rate(STORE_COMMANDS, by=('outcome',), where={'outcome': STORE_FAULTS})} > 0",
+        "5m",
+        "The shared store fails",
+        "{value} commands a second of {{ $labels.instance }} to the shared store are {{ $labels.outcome }}. Prompts "
+        "are answered, but no other replica could take over its runs.",
         "$value | humanize",
     ),
     Alert(

@@ -21,9 +21,18 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     CALLS_ACTIVE,
+    ENVOY_DURATION,
+    ENVOY_REQUESTS,
+    FINDINGS,
+    GUARD_REFUSALS,
+    HTTP_HIDDEN,
+    HTTP_REQUESTS,
+    HTTP_UPSTREAM,
+    MASKS_LEFT,
     MEMORY_LIMIT,
     MEMORY_SIZE,
     QUEUE_WAIT,
+    RESTORED,
     RPC_DURATION,
     RUNS_ACTIVE,
     RUNS_FORGOTTEN,
@@ -31,7 +40,14 @@ from prompt_sidecar.telemetry.catalog import (
     SCHEDULER_LAG,
     STASH_LIMIT,
     STASH_SIZE,
+    STORE_COMMANDS,
+    STORE_LOSSES,
+    STORE_QUEUE,
+    STORE_REACHABLE,
     TRIM_TIME,
+    VAULT_LOSSES,
+    VAULT_SIZE,
+    VAULT_VALUES,
 )
 
 SUMMARY: Final = Row(
@@ -216,6 +232,80 @@ CALLS: Final = Row(
     ),
 )
 
+HTTP: Final = Row(
+    "HTTP door",
+    (
+        Panel(
+            "Requests by outcome",
+            Look.STACKED,
+            Unit.CALLS_PER_SECOND,
+            (Query(PANEL.rate(HTTP_REQUESTS, by=("outcome",)), "{{outcome}}"),),
+            "Requests of agents that set the sidecar as their base URL, by outcome.",
+            "failed_open: prompts went on untrimmed; the log has the reason, and the answer's header "
+            "`x-prompt-sidecar-untrimmed`. upstream_failed: the provider, or the way to it.",
+            "No request has come: `http.listen` is not set, or no agent uses it.",
+            width=8,
+        ),
+        Panel(
+            "Providers' answers by status",
+            Look.BARS,
+            Unit.CALLS_PER_SECOND,
+            (
+                Query(
+                    PANEL.rate(HTTP_UPSTREAM, by=("status",), where={"status": Not(("2xx",))}),
+                    "{{status}}",
+                ),
+            ),
+            "Answers that were not 2xx, by class; none: the provider was not asked or did not answer.",
+            "4xx: the agent's request or key, or a rate limit. 5xx: the provider; agents' SDKs try again.",
+            "Every answer so far was 2xx.",
+            width=8,
+            no_value="none",
+        ),
+        Panel(
+            "Hidden turns",
+            Look.LINES,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(HTTP_HIDDEN), "hidden turns"),),
+            "Turns in which the model called the sidecar's tools alone, answered without the agent.",
+            "Many for each request: the model misses what was trimmed; see the board Recall.",
+            "No model has called the sidecar's tools.",
+            width=8,
+        ),
+    ),
+)
+
+ENVOY: Final = Row(
+    "Envoy",
+    (
+        Panel(
+            "Requests through Envoy",
+            Look.STACKED,
+            Unit.CALLS_PER_SECOND,
+            (Query(PANEL.rate(ENVOY_REQUESTS, by=("outcome",)), "{{outcome}}"),),
+            "HTTP requests that Envoy showed to the external processor, by outcome.",
+            "All but answered, refused and not_a_prompt are prompts that went on untrimmed: unreadable ones are "
+            "compressed, signed or not buffered; invalid ones are not of their path's format; late ones took longer "
+            "than Envoy waits; busy ones reached a limit of `[envoy]`.",
+            "No Envoy asks these sidecars: envoy.listen is empty, or the filter leads elsewhere.",
+            width=12,
+        ),
+        Panel(
+            "Time that Envoy waited",
+            Look.LINES,
+            Unit.SECONDS,
+            tuple(
+                Query(PANEL.quantile(quantile, ENVOY_DURATION), name)
+                for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ),
+            "From the arrival of a prompt's whole body to the answer, in the sidecar.",
+            "Near Envoy's message_timeout prompts go on untrimmed: more sidecars, or more of a processor.",
+            IDLE,
+            width=12,
+        ),
+    ),
+)
+
 WAITING: Final = Row(
     "Waiting and bounds",
     (
@@ -322,6 +412,57 @@ MEMORY: Final = Row(
     ),
 )
 
+STORE: Final = Row(
+    "Shared store",
+    (
+        Panel(
+            "Sidecars that reach their store",
+            Look.LINES,
+            Unit.COUNT,
+            (Query(PANEL.value(STORE_REACHABLE), "reach it"), Query(f"count({PANEL.select(STORE_REACHABLE)})", "all")),
+            "Sidecars whose store answered the last commands; those without a store count as well.",
+            "Fewer than all: prompts are answered as before, but no replica can take over a run. Look at the store.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Commands to the store",
+            Look.BARS,
+            Unit.CALLS_PER_SECOND,
+            (Query(PANEL.rate(STORE_COMMANDS, by=("command", "outcome")), "{{command}}: {{outcome}}"),),
+            "Commands by outcome. A prompt takes one write, a run's first prompt one read.",
+            "`unreachable`, `full`, `failed`: the store's log says why. `outdated`: runs ended elsewhere or evicted.",
+            "No store is set, or it is not used.",
+            width=6,
+            no_value="none",
+        ),
+        Panel(
+            "Waiting to be stored",
+            Look.LINES,
+            Unit.BYTES,
+            (
+                Query(PANEL.value(STORE_QUEUE, where={"state": "waiting"}), "waiting"),
+                Query(PANEL.value(STORE_QUEUE, where={"state": "limit"}), "limit"),
+            ),
+            "Bytes of originals that are not in the store yet; with a killed sidecar they are lost to the others.",
+            "At the limit runs are written again from the stash, later. The store is slow, full or down.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Missing in the store",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(STORE_LOSSES, by=("cause",)), "{{cause}}"),),
+            "Values that the store lacks or cannot give, by cause.",
+            "`unreadable`: replicas have different keys, or somebody changes the store. `too_old`: an outage lasted.",
+            "Nothing is missing.",
+            width=6,
+            no_value="none",
+        ),
+    ),
+)
+
 PROCESS: Final = Row(
     "Process and telemetry",
     (
@@ -399,10 +540,100 @@ PROCESS: Final = Row(
     ),
 )
 
+GUARD: Final = Row(
+    "What the guard saw",
+    (
+        Panel(
+            "Findings by rule",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(f"{PANEL.each_minute(FINDINGS, by=('rule',))} > 0", "{{rule}}"),),
+            "What the guard's rules found in new text; rules of your own count as custom.",
+            "Many of one rule at once: look with `prompt-sidecar guard` at what the agents read. Wrong ones: set the "
+            "rule to off in `guard.actions`.",
+            "Nothing was found.",
+            width=6,
+            no_value="none",
+        ),
+        Panel(
+            "Findings by action",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(FINDINGS, by=("action",)), "{{action}}"),),
+            "Observed: counted only. Masked: replaced by a label. Defanged: the text was broken.",
+            "All observed, and masks wanted: `guard.mode` is audit.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Prompts refused by the guard",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(GUARD_REFUSALS), "refused"),),
+            "Prompts that hold what must not leave and cannot be masked; their agents got an error.",
+            "docs/runbooks/PromptSidecarGuardRefuses.md says what to do.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Values given back",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(f"{PANEL.each_minute(RESTORED, by=('tool', 'kind'))} > 0", "{{tool}}: {{kind}}"),),
+            "Masks in calls' arguments that became values again, by tool and kind.",
+            "A tool that you do not expect: take it off the list `guard.restore`.",
+            "Nothing was given back.",
+            width=6,
+            no_value="none",
+        ),
+        Panel(
+            "Masks that stayed",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(MASKS_LEFT, by=("reason",)), "{{reason}}"),),
+            "Masks in calls' arguments that stayed: the tool is not on the list, or the value is not known here.",
+            "not_allowed: a tool needs a value and is not on the list `guard.restore`, or text that a tool returned "
+            "asks the model to send one away. unknown: the sidecar was restarted; it ends with the next prompt.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Values in the vault",
+            Look.LINES,
+            Unit.COUNT,
+            (Query(PANEL.value(VAULT_VALUES), "values"),),
+            "Values behind the masks of all runs.",
+            "Only growing: agents never call EndRun.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Vault",
+            Look.LINES,
+            Unit.BYTES,
+            (Query(PANEL.value(VAULT_SIZE), "values"),),
+            "Estimated bytes of these values.",
+            "Near `guard.vault_bytes` idle runs lose theirs: raise it.",
+            UNSEEN,
+            width=6,
+        ),
+        Panel(
+            "Values lost",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(VAULT_LOSSES, by=("cause",)), "{{cause}}"),),
+            "Values that gave way to others', or for which there was no room.",
+            "docs/runbooks/PromptSidecarVaultLoses.md says what to do.",
+            UNSEEN,
+            width=6,
+        ),
+    ),
+)
+
 HEALTH: Final = Board(
     "prompt-sidecar-health",
     "Prompt Sidecar / Health",
-    "How the sidecar itself does: calls, waiting, bounds, memory, the process, and telemetry's own losses.",
-    (SUMMARY, CALLS, WAITING, MEMORY, PROCESS),
+    "How the sidecar itself does: calls, waiting, bounds, the guard, memory, the process, and telemetry's own losses.",
+    (SUMMARY, CALLS, HTTP, ENVOY, WAITING, GUARD, MEMORY, STORE, PROCESS),
     name="health",
 )

@@ -12,8 +12,10 @@ from prompt_sidecar.telemetry.catalog import (
     AMBIGUOUS_MESSAGES,
     CACHE_BREAKS,
     CALIBRATIONS,
+    CEILINGS_PASSED,
     ESTIMATE_RATIO,
     HISTORY_TOKENS,
+    OBSERVING,
     OWN_TEXT_TOKENS,
     PREFIX_TOKENS,
     PROMPT_SIZE,
@@ -25,6 +27,7 @@ from prompt_sidecar.telemetry.catalog import (
     TRIMMED_TOKENS,
     TRIMS,
     UNFIT,
+    UNPRICED,
     USAGE_REPORTS,
     WINDOW_CROSSINGS,
     WINDOW_SHARE,
@@ -430,11 +433,48 @@ REST: Final = Row(
     ),
 )
 
+CEILINGS: Final = Row(
+    "Ceilings",
+    (
+        Panel(
+            "Only observing",
+            Look.LINES,
+            Unit.WHOLE,
+            (Query(PANEL.value(OBSERVING), "sidecars"),),
+            "Sidecars that are set to observe: they return prompts as they were sent, and report what they would do.",
+            'More than 0 where prompts should be trimmed: set `mode = "active"`.',
+            UNSEEN,
+        ),
+        Panel(
+            "Ceilings passed",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    PANEL.each_minute(CEILINGS_PASSED, by=("scope", "kind", "action")), "{{scope}} {{kind}}, {{action}}"
+                ),
+            ),
+            "Prompts with which a run or a caller passes a ceiling, by what it bounds and what is done about it.",
+            "refuse: these prompts were not answered, and their agents stopped. The error names the ceiling.",
+            UNSEEN,
+        ),
+        Panel(
+            "Prompts without a price",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(UNPRICED), "no price"),),
+            "Prompts for models that have no price, although there are prices: ceilings on cost do not count them.",
+            'Add a table `[prices."MODEL"]` for them, or `[prices."*"]` for all others.',
+            UNSEEN,
+        ),
+    ),
+)
+
 TRIMMING_AND_CACHE: Final = Board(
     "prompt-sidecar-trimming",
     "Prompt Sidecar / Trimming and cache",
     "What is taken out of prompts and why, whether the provider's cache stays warm, and how good the estimates are.",
-    (SUMMARY, TOKENS, TRIMMED, CACHE, ESTIMATES, REST),
+    (SUMMARY, TOKENS, TRIMMED, CACHE, ESTIMATES, CEILINGS, REST),
     prices=True,
     name="trimming-and-cache",
 )
