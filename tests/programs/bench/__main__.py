@@ -6,7 +6,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import orjson
@@ -16,7 +16,9 @@ from tests.programs.bench import counting
 from tests.programs.bench.denial import denial
 from tests.programs.bench.engine import engine, growth
 from tests.programs.bench.figures import Section, show
+from tests.programs.bench.guard import guard
 from tests.programs.bench.hostile import hostile
+from tests.programs.bench.http import door
 from tests.programs.bench.index import index
 from tests.programs.bench.inprocess import PLENTY, never, runs
 from tests.programs.bench.memory import memory
@@ -27,6 +29,7 @@ from tests.programs.bench.scraped import scraped
 from tests.programs.bench.stash import stash
 from tests.programs.bench.synthetic import run
 from tests.programs.bench.telemetry import telemetry
+from tests.programs.bench.through_envoy import through_envoy
 from tests.programs.bench.unseen import unseen
 from tests.programs.bench.wire import measure, phases, wire
 
@@ -37,6 +40,7 @@ PARTS = (
     "unseen",
     "hostile",
     "denial",
+    "guard",
     "stash",
     "index",
     "memory",
@@ -44,6 +48,8 @@ PARTS = (
     "plateau",
     "telemetry",
     "scraped",
+    "envoy",
+    "http",
 )
 LIMIT = 100_000
 """Tokens, for the synthetic run: about a third of its final size."""
@@ -88,28 +94,25 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
             yield phases(prompts, found)
         if "engine" in parts:
             yield engine(prompts, limit, found.inside)
-    if "telemetry" in parts:
-        yield telemetry(prompts, limit, 2 if quick else 8)
-    if "growth" in parts:
-        yield growth(20 if quick else 100, 2 if quick else 3)
-    if "unseen" in parts:
-        yield unseen(3 if quick else 9)
-    if "hostile" in parts:
-        yield hostile(1 if quick else 2, 500_000 if quick else 4_000_000)
-    if "denial" in parts:
-        yield denial(0.1 if quick else 1.0, 50 if quick else 150)
-    if "stash" in parts:
-        yield stash(2 if quick else 10)
-    if "index" in parts:
-        yield index(10 if quick else 50, 1_000_000 if quick else 10_000_000)
-    if "memory" in parts:
-        yield memory(1_000_000 if quick else 10_000_000, 100 if quick else 500)
-    if "resident" in parts:
-        yield resident(40, 500, 1.0) if quick else resident(400, 5_000)
-    if "plateau" in parts:
-        yield plateau(200 if quick else 500, with_recorded=not quick)
-    if "scraped" in parts:
-        yield scraped(prompts, limit, 3 if quick else 10)
+    measured: Mapping[str, Callable[[], Section]] = {
+        "growth": lambda: growth(20 if quick else 100, 2 if quick else 3),
+        "unseen": lambda: unseen(3 if quick else 9),
+        "hostile": lambda: hostile(1 if quick else 2, 500_000 if quick else 4_000_000),
+        "denial": lambda: denial(0.1 if quick else 1.0, 50 if quick else 150),
+        "guard": lambda: guard(2 if quick else 9),
+        "stash": lambda: stash(2 if quick else 10),
+        "index": lambda: index(10 if quick else 50, 1_000_000 if quick else 10_000_000),
+        "memory": lambda: memory(1_000_000 if quick else 10_000_000, 100 if quick else 500),
+        "resident": lambda: resident(40, 500, 1.0) if quick else resident(400, 5_000),
+        "plateau": lambda: plateau(200 if quick else 500, with_recorded=not quick),
+        "telemetry": lambda: telemetry(prompts, limit, 2 if quick else 8),
+        "scraped": lambda: scraped(prompts, limit, 3 if quick else 10),
+        "envoy": lambda: through_envoy(prompts, limit, 1 if quick else 5),
+        "http": lambda: door(prompts, limit, 1 if quick else 5),
+    }
+    for name, measure_part in measured.items():
+        if name in parts:
+            yield measure_part()
 
 
 def _tokens(prompts: Prompts) -> int:

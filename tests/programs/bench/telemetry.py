@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from prompt_sidecar.server.callers import CALLER as CALLED_BY
 from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.serving.use_cases import UseCases
 from prompt_sidecar.telemetry.exposition import Reader
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
@@ -71,7 +72,7 @@ class _Contender:
     def __init__(self, running: Running) -> None:
         self.observer: Observer = running.observer
         self.core = runs()
-        self.servicer = Servicer(self.core, ACCEPT_BYTES, observer=self.observer)
+        self.servicer = Servicer(UseCases(self.core, observer=self.observer), ACCEPT_BYTES)
         self.context: Any = _Context()
 
     def call(self, raw: bytes) -> float:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.programs.demo import closing, recall_checks, stranger
 from tests.programs.demo.agent import Agent, Exchange, offered
+from tests.programs.demo.base_url import base_url
 from tests.programs.demo.checks import Check, Findings, check_exchange
 from tests.programs.demo.investigation import LONG_FILE, Call
 from tests.programs.demo.process import NotStarted, Sidecar
@@ -39,7 +40,9 @@ def main() -> int:
     servers: list[Sidecar] = []
     start = partial(_start, servers, secrets.token_hex(32))
     try:
-        return 0 if _demo(Console(highlight=False), tools, start) else 1
+        console = Console(highlight=False)
+        passed = _demo(console, tools, start)
+        return 0 if base_url(console, tools) and passed else 1
     except NotStarted as error:
         return _sorry(str(error))
     except grpc.RpcError as error:

@@ -13,7 +13,17 @@ from google.protobuf.message import Message
 
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.tools.definitions import TOOLS
-from prompt_sidecar.v1 import policy_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2, usage_pb2
+from prompt_sidecar.v1 import (
+    guard_pb2,
+    policy_pb2,
+    retrieve_pb2,
+    run_pb2,
+    search_pb2,
+    task_pb2,
+    tool_pb2,
+    trim_pb2,
+    usage_pb2,
+)
 from tests.programs.conformance.table import CASES
 from tests.programs.fuzz.spoiling import HALF, ODD, Place, at, places, replaced, spoiled, written
 
@@ -27,6 +37,7 @@ REQUESTS: dict[str, type[Message]] = {
     "ListTools": tool_pb2.ListToolsRequest,
     "CallTool": tool_pb2.CallToolRequest,
     "ReportUsage": usage_pb2.ReportUsageRequest,
+    "RestoreSecrets": guard_pb2.RestoreSecretsRequest,
     "GetRun": run_pb2.GetRunRequest,
     "EndRun": run_pb2.EndRunRequest,
 }

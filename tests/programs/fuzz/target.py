@@ -17,6 +17,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.callers import CALLER
 from prompt_sidecar.server.servicer import Servicer
 from prompt_sidecar.server.status import status_of
+from prompt_sidecar.serving.use_cases import UseCases
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.v1 import trim_pb2
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, RUN, odd_request, of_prompt, prompt, spelled
@@ -43,7 +44,7 @@ class _Context:
 def in_process() -> Call:
     """A server of its own, without a socket."""
     runs = Runs(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=KEY, clock=Clock())
-    handlers: dict[str, Any] = dict(Servicer(runs, MOST_BYTES).handlers())
+    handlers: dict[str, Any] = dict(Servicer(UseCases(runs), MOST_BYTES).handlers())
     CALLER.set("fuzz")
 
     def call(name: str, raw: bytes) -> tuple[str, bytes]:

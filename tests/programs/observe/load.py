@@ -32,6 +32,7 @@ FORGETFUL: Final[Mapping[str, str]] = {"limits.time_to_live": f"{LIFE:g}s", "ser
 TIGHT: Final[Mapping[str, str]] = {
     "limits.stash_bytes": "1MiB",
     "limits.run_stash_bytes": "160KiB",
+    "limits.original_bytes": "160KiB",
     "server.sweep_interval": "0.5s",
 }
 """So little room that a short load fills a run's share of it, and all runs together fill the whole."""

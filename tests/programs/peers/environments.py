@@ -38,6 +38,11 @@ class Environment:
     folder: Path
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it is installed."""
+        return (self.folder / "ready").is_file()
+
+    @property
     def python(self) -> Path:
         """Its interpreter."""
         return self.folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -49,28 +54,36 @@ def cache_folder() -> Path:
     return Path(named) / "prompt-sidecar" / "peers" if named else ROOT / ".venv" / "peers"
 
 
-def environment(name: str, cache: Path | None = None) -> Environment:
-    """Return the environment of the requirements `name`, made if it is not there.
+def environment(name: str, cache: Path | None = None, requirements: Path | None = None) -> Environment:
+    """Return the environment of the requirements `name` in a folder, made if it is not there.
 
     Raises:
         Unavailable: it cannot be installed.
     """
-    pins = REQUIREMENTS / f"{name}.txt"
-    if not pins.is_file():
-        raise Unavailable(f"there are no requirements {pins.name}")
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    digest = hashlib.sha256(pins.read_bytes()).hexdigest()[:12]
-    folder = (cache or cache_folder()) / f"{name}-{version}-{digest}"
-    made = Environment(folder)
-    ready = folder / "ready"
-    if not ready.is_file():
+    pins = (requirements or REQUIREMENTS) / f"{name}.txt"
+    made = planned(pins, cache)
+    folder = made.folder
+    if not made.is_ready:
         shutil.rmtree(folder, ignore_errors=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         _uv("venv", "--python", sys.executable, str(folder))
         wheels = ("--only-binary", ":all:", "--require-hashes", "--compile-bytecode")
         _uv("pip", "install", "--python", str(made.python), *wheels, "--requirement", str(pins))
-        ready.touch()
+        (folder / "ready").touch()
     return made
+
+
+def planned(pins: Path, cache: Path | None = None) -> Environment:
+    """Return where the environment of pinned requirements is, or would be.
+
+    Raises:
+        Unavailable: there are no such requirements.
+    """
+    if not pins.is_file():
+        raise Unavailable(f"there are no requirements {pins.name}")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    digest = hashlib.sha256(pins.read_bytes()).hexdigest()[:12]
+    return Environment((cache or cache_folder()) / f"{pins.stem}-{version}-{digest}")
 
 
 def prepared(names: Iterable[str], cache: Path) -> Mapping[str, Environment | Unavailable]:

@@ -1,0 +1,1 @@
+"""Many runs at once against ceilings that refuse, on a server that is killed again and again."""
