@@ -1,4 +1,4 @@
-"""README's program in Go: built with README's command for the stubs, and run against a real server."""
+"""The Go program of docs/go.md: built with the page's command for the stubs, run against a real server."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_it_prints_a_trimmed_prompt(tmp_path: Path) -> None:
         "GOPATH": f"{tmp_path}:/usr/share/gocode",
         "GOFLAGS": "",
     }
-    (code,) = [block.code for block in blocks("go") if block.page == "README.md"]
-    (shell,) = [block.code for block in blocks("sh") if block.page == "README.md" and "protoc " in block.code]
+    (code,) = [block.code for block in blocks("go") if block.page == "docs/go.md"]
+    (shell,) = [block.code for block in blocks("sh") if block.page == "docs/go.md"]
     stubs = re.search(r"(?m)^PATH=.+ protoc (?:.*\\\n)*.*$", shell)
     assert stubs
     with serving() as served:

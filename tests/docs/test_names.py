@@ -19,7 +19,21 @@ from prompt_sidecar.telemetry.catalog import BOUNDS, CATALOG
 from tests.docs.pages import PAGES, ROOT
 from tests.telemetry.watched import scraped_name
 
-SECTIONS = ("limits", "log", "policy", "recall", "search", "server", "telemetry", "tokens")
+SECTIONS = (
+    "ceilings",
+    "envoy",
+    "guard",
+    "http",
+    "limits",
+    "log",
+    "policy",
+    "recall",
+    "search",
+    "server",
+    "store",
+    "telemetry",
+    "tokens",
+)
 PACKAGE = ROOT / "sidecar" / "prompt_sidecar"
 HISTORY = "CHANGELOG.md"
 """It names what was."""

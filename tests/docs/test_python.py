@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import linecache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from prompt_sidecar.server.options import ServerOptions
 from tests.client.provider import Says, always
 from tests.client.serving import sdk
 from tests.docs.pages import Block, blocks
+from tests.integrations.upstream import Upstream
 from tests.server.serving import serving
 
 TCP = "127.0.0.1:7717"
 UNIX = "unix:/run/agent/sidecar.sock"
 """The addresses that the documents name."""
+FRAMEWORKS = ("agents", "langchain", "pydantic_ai", "prompt_sidecar.integrations.litellm")
+"""What is installed in environments of its own."""
 TOOL = {
     "type": "function",
     "function": {"name": "read_log", "parameters": {"type": "object", "properties": {"day": {"type": "integer"}}}},
@@ -58,7 +62,12 @@ def test_a_block_runs(
     sdk("anthropic")
     socket = tmp_path / "s"
     options = ServerOptions(listen="127.0.0.1:0", socket=str(socket), sweep_interval=3_600)
-    with serving(options) as served, always(answer) as provider:
+    for framework in FRAMEWORKS:
+        if f"from {framework}" in block.code and find_spec(framework.split(".")[-1]) is None:
+            compile(block.code, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            pytest.skip(f"needs {framework}; tests/integrations runs the same with it")
+    streams = "stream=True" in block.code
+    with serving(options) as served, Upstream(steps=0) if streams else always(answer) as provider:
         for name in ("OPENAI", "ANTHROPIC"):
             monkeypatch.setenv(f"{name}_API_KEY", "none")
         monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.url}/v1")

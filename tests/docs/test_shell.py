@@ -26,7 +26,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 SETTING = re.compile(r"^[A-Z][A-Z0-9_]*=")
 SETTINGS_FLAGS = {"--listen", "--socket", "--preset", "--set"}
 OTHERS = {"export", "go", "protoc", "umask"}
-"""Programs of others that the pages use; README's Go block is built with them (test_go.py)."""
+"""Programs of others that the pages use; the Go program of go.md is built with them (test_go.py)."""
 
 
 def shown() -> list[Block]:

@@ -37,6 +37,9 @@ pytestmark = pytest.mark.skipif(
         ("cli/planted.py", "import prompt_sidecar.v1.trim_pb2", "Wire types stay at the edges"),
         ("client/planted.py", "import prompt_sidecar.errors", "The way of a prompt"),
         ("server/planted.py", "import prompt_sidecar.client.options", "The client is for agents"),
+        ("cli/planted.py", "import prompt_sidecar.integrations.naming", "Integrations are for agents"),
+        ("integrations/planted.py", "import prompt_sidecar.errors", "Integrations and the MCP process"),
+        ("mcp/planted.py", "import prompt_sidecar.runs.service", "Integrations and the MCP process"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, module: str, planted: str, contract: str) -> None:

@@ -21,20 +21,26 @@ CLEAN = (
             "formats",
             "index",
             "integration",
+            "integrations",
             "limits",
             "operations",
         )
     ),
-    *(f"docs/{page}.md" for page in ("performance", "python-client", "reasoning", "recall", "trimming", "windows")),
+    *(
+        f"docs/{page}.md"
+        for page in ("performance", "python-client", "reasoning", "recall", "report", "trimming", "windows")
+    ),
     "docs/runbooks/*.md",
     "docs/policy.md",
     "docs/settings.md",
     "protos/prompt_sidecar/v1/*.proto",
-    "sidecar/prompt_sidecar/cli/*.py",
+    "sidecar/prompt_sidecar/cli/**/*.py",
     "sidecar/prompt_sidecar/client/**/*.py",
     "sidecar/prompt_sidecar/config/*.py",
     "sidecar/prompt_sidecar/errors.py",
     "sidecar/prompt_sidecar/facts/*.py",
+    "sidecar/prompt_sidecar/integrations/*.py",
+    "sidecar/prompt_sidecar/mcp/*.py",
     "sidecar/prompt_sidecar/prompt/*.py",
     "sidecar/prompt_sidecar/recall/*.py",
     "sidecar/prompt_sidecar/runs/*.py",
