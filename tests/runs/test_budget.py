@@ -102,6 +102,32 @@ def test_a_run_that_forgot_answers_as_before(format: str) -> None:
     assert Outcome.HIT is got.outcome
 
 
+def test_caches_go_before_originals() -> None:
+    """Near what the process may take, caches go first, of the run idle for longest; originals only for what is missing.
+
+    A run whose caches went answers as before.
+    """
+    engine, alone = Engine(limit=LIMIT), Engine(limit=LIMIT)
+    for run_id in ("one", "two"):
+        send(engine, OPENAI_CHAT, 12, run_id=run_id)
+    before = engine.runs.totals()
+    one, two = (engine.runs._table.known("promises", run_id) for run_id in ("one", "two"))  # noqa: SLF001
+    assert one is not None
+    assert two is not None
+
+    engine.runs.shed(1)
+    assert (0, True) == (one.kept().caches, two.kept().caches > 0)
+    assert before.stash.held_bytes == engine.runs.totals().stash.held_bytes
+
+    engine.runs.shed(two.kept().caches + 1)
+    after = engine.runs.totals()
+    assert (0, 0) == (one.kept().caches, two.kept().caches)
+    assert one.kept().facts + two.kept().facts == after.memory_bytes
+    assert 0 < after.stash.entries < before.stash.entries
+    assert 2 == after.bounds["limits.process_bytes"]
+    assert send(alone, OPENAI_CHAT, 12, run_id="two").body == send(engine, OPENAI_CHAT, 12, run_id="two").body
+
+
 def test_too_many_items() -> None:
     """More items than the bound are refused, and the bound is named; so are more parts in one message than any has."""
     engine = Engine(limit=LIMIT, limits=Limits(run_items=20))

@@ -27,6 +27,7 @@ from prompt_sidecar.serving.memory import (
     LEAST_MESSAGE,
     MESSAGE_BYTES,
     RESERVE,
+    ROOMY,
     SMALL_BYTES,
     MemoryGate,
     changed,
@@ -63,14 +64,17 @@ def test_a_prompt_is_admitted_while_its_estimate_fits() -> None:
         MemoryGate(LEAST + 4_999, taking(5_000)).admit(PLAIN).__enter__()
 
 
-def test_messages_are_looked_for_only_where_the_worst_does_not_fit() -> None:
-    """Where there is room for as many messages as so many bytes can hold, all of it is reserved; else what is there."""
-    two = MemoryGate(WORST * 2, taking(0))
+def test_the_worst_is_reserved_only_where_there_is_room_for_more() -> None:
+    """Where little is left, the messages that are there are counted, so that calls beside each other are admitted."""
+    two = MemoryGate(LEAST * 2, taking(0))
     with ExitStack() as stack:
         stack.enter_context(two.admit(PLAIN))
         stack.enter_context(two.admit(PLAIN))
         with pytest.raises(TooLarge):
             stack.enter_context(two.admit(PLAIN))
+    roomy = MemoryGate(WORST * ROOMY, taking(0))
+    with roomy.admit(PLAIN), pytest.raises(TooLarge), roomy.admit(b"x" * ((WORST * ROOMY - WORST) // COPIES)):
+        pass
     braces = b'{"a":1},' * 1_250
     with MemoryGate(LEAST + MESSAGE_BYTES * (len(braces) // LEAST_MESSAGE), taking(0)).admit(braces):
         pass
@@ -102,12 +106,38 @@ def test_a_call_that_fails_gives_its_reserve_back() -> None:
     ("told", "limit"),
     [("268435456\n", 268_435_456), ("max\n", 0), ("9223372036854771712\n", 0), ("nonsense", 0), (None, 0)],
 )
-def test_the_containers_limit(told: str | None, limit: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_the_containers_limit(file: str, told: str | None, limit: int, tmp_path: Path) -> None:
     """As either version of cgroups tells it; none where it says that there is none, or says nothing."""
-    file = tmp_path / "memory.max"
+    (tmp_path / "memory").mkdir()
     if told is not None:
-        file.write_text(told, encoding="ascii")
-    assert limit == container_limit((tmp_path / "missing", file))
+        (tmp_path / file).write_text(told, encoding="ascii")
+    assert limit == container_limit(tmp_path, tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("own", "limit"),
+    [
+        ("0::/system.slice/sidecar.service\n", 300_000_000),
+        ("9:cpu:/system.slice\n4:memory,hugetlb:/agents/one\n", 100_000_000),
+        ("9:cpu:/agents\n0::/\n", 0),
+        ("0::/../../elsewhere\n", 0),
+        ("not a group\n", 0),
+    ],
+)
+def test_the_limit_of_a_service(own: str, limit: int, tmp_path: Path) -> None:
+    """MemoryMax of systemd is in the service's own group, and a group above it may allow less."""
+    for file, told in {
+        "system.slice/sidecar.service/memory.max": "1342177280",
+        "system.slice/memory.max": "300000000",
+        "memory/agents/one/memory.limit_in_bytes": "100000000",
+        "memory/agents/memory.limit_in_bytes": "9223372036854771712",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(told + "\n", encoding="ascii")
+    groups = tmp_path / "own"
+    groups.write_text(own, encoding="ascii")
+    assert limit == container_limit(tmp_path, groups)
 
 
 def test_a_container_that_is_too_small_is_told() -> None:

@@ -99,19 +99,31 @@ class MemoryBudget:
             self._facts -= kept.facts
             self._cached.pop(run, None)
 
+    def shed(self, size: int) -> list[Name]:
+        """Return the runs that forget their caches, the longest idle first, so that `size` bytes are free, or all."""
+        least, forget = self.total - size, []
+        while self.total > least and self._cached:
+            forget.append(next(iter(self._cached)))
+            self._without_caches(forget[-1])
+        return forget
+
     def _over(self, run: Name) -> Over:
         over = Over()
         while self.total > self._most and (victim := _first_other(self._cached, run)) is not None:
-            kept = self._kept[victim]
-            self._kept[victim] = Kept(0, kept.facts)
-            del self._cached[victim]
-            self.total -= kept.caches
+            self._without_caches(victim)
             over.forget.append(victim)
         # What the run in use caches is no reason to forget others: one large prompt would.
         while self._facts > self._most and (victim := _first_other(self._kept, run)) is not None:
             self.drop(victim)
             over.remove.append(victim)
         return over
+
+    def _without_caches(self, run: Name) -> None:
+        """A run is told to forget its caches."""
+        kept = self._kept[run]
+        self._kept[run] = Kept(0, kept.facts)
+        del self._cached[run]
+        self.total -= kept.caches
 
 
 def _first_other(runs: OrderedDict[Name, Kept] | OrderedDict[Name, None], run: Name) -> Name | None:

@@ -347,9 +347,8 @@ class Runs:
         self._table.sweep()
 
     def shed(self, size: int) -> None:
-        """Give up about `size` bytes of originals, as the process comes near what it may take."""
-        self._table.bounds.add("limits.process_bytes")
-        self.stash.shed(size)
+        """Free about `size` bytes, as the process comes near what it may take: caches of runs, then originals."""
+        self._table.shed(size)
 
     def work_off(self) -> int:
         """A bounded slice of what answers left to be done: indexing, then compression. Bytes done; 0: nothing waits."""

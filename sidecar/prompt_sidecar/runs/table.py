@@ -203,6 +203,20 @@ class RunTable:
                 if not self._forget_oldest(Event.RUN_IDLE, horizon):
                     return
 
+    def shed(self, size: int) -> None:
+        """Free about `size` bytes, as the process comes near what it may take, those of runs idle for longest first.
+
+        Caches go before originals, as they can be made again and originals cannot.
+        """
+        self.bounds.add("limits.process_bytes")
+        with self._lock:
+            before = self._budget.total
+            caches = [self._runs[name] for name in self._budget.shed(size) if name in self._runs]
+            left = size - (before - self._budget.total)
+        for run in caches:
+            run.forget_caches()
+        self.stash.shed(left)
+
     def index_some(self) -> int:
         """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits."""
         while True:

@@ -46,27 +46,50 @@ BASELINE_BYTES: Final = 150_000_000
 RESERVE: Final = 1.25
 """Times that a process takes what its figures explain, at most; the bench holds it to that."""
 
+ROOMY: Final = 8
+"""Part of what is left that a call may reserve unseen: as many as two processors serve at once, with some waiting."""
+
 NEAR: Final = 0.9
-"""Share of the process's limit from which on originals are evicted. Budgets leave a fifth free, so it is reached only
-where they do not fit, or where much of the memory is none of theirs."""
+"""Share of the process's limit from which on caches of runs, then originals, are given up. Budgets leave a fifth free,
+so it is reached only where they do not fit, or where much of the memory is none of theirs."""
 
 LEAST_BUDGET: Final = 16_777_216
 """Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-_CGROUPS: Final = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Of the container that the process is in: cgroup v2, v1."""
+CGROUPS: Final = Path("/sys/fs/cgroup")
+"""Where Linux mounts control groups."""
+OWN_CGROUPS: Final = Path("/proc/self/cgroup")
+"""Names the process's own groups. Source: cgroups(7)."""
 _NO_LIMIT: Final = 1 << 60
-"""A cgroup limit from which on it means that there is none."""
+"""A limit of a control group from which on it means that there is none."""
 
 
-def container_limit(files: tuple[Path, ...] = _CGROUPS) -> int:
-    """Return the bytes that the container may take; 0: it has no limit, or an unknown one."""
-    for file in files:
+def container_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
+    """Return the least limit, in bytes, of the control groups that the process is in; 0: there is none.
+
+    A container sees its own group as the root of the file system. A service of systemd sees that of the machine, and
+    its own group by the path in `own`; groups above it may have limits too.
+    """
+    limits = []
+    for file in _limit_files(cgroups, own):
         with suppress(OSError, ValueError):
-            limit = int(file.read_text(encoding="ascii"))  # cgroup v2 says "max" where there is none
-            return limit if limit < _NO_LIMIT else 0
-    return 0
+            limits.append(int(file.read_text(encoding="ascii")))  # cgroup v2 says "max" where there is none
+    return min((limit for limit in limits if limit < _NO_LIMIT), default=0)
+
+
+def _limit_files(cgroups: Path, own: Path) -> Iterator[Path]:
+    """Yield the files with limits of the process's groups and of all above them: of cgroup v2 and v1."""
+    groups: list[str] = []
+    with suppress(OSError):
+        groups = own.read_text(encoding="utf-8", errors="replace").splitlines()
+    for group in ("0::/", "1:memory:/", *groups):
+        _, controllers, path = (*group.split(":", 2), "", "")[:3]
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, name = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
+        inside = root / path.lstrip("/")
+        yield from (folder / name for folder in (inside, *inside.parents) if folder.is_relative_to(root))
 
 
 def sizing(limits: Limits, container: int) -> str:
@@ -137,7 +160,7 @@ class MemoryGate:
         return ProcessMemory(self._read()[1], self._baseline, self.limit or self._address_limit)
 
     def excess(self) -> int:
-        """Return by how many bytes the process passes the share of its limit from which on originals are evicted."""
+        """Return by how many bytes the process passes the share of its limit from which on it sheds."""
         address, resident = self._read()
         over = 0
         if self.limit:
@@ -158,9 +181,10 @@ class MemoryGate:
             return
         need = CALL_BYTES + COPIES * len(raw)
         left = self._left()
-        # Only where the worst would not fit, the messages are looked for: each begins with a brace.
+        # The worst, which is mostly far too much, is reserved where other calls find room beside it. Else the messages
+        # are looked for: each begins with a brace.
         most_messages = len(raw) // LEAST_MESSAGE
-        if need + MESSAGE_BYTES * most_messages > left:
+        if need + MESSAGE_BYTES * most_messages > (left - self._reserved) // ROOMY:
             most_messages = min(most_messages, raw.count(b"{"))
         need += MESSAGE_BYTES * most_messages
         with self._held(need, left):
