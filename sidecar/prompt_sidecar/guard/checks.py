@@ -78,6 +78,11 @@ _UUID_NAME: Final = re.compile(
     r"(?:(?i:key|secret|passw)[A-Za-z0-9_-]{0,24}|_TOKEN)[\"'`\\\]]{0,3}"
     r"[ \t]{0,4}(?:=>|:{0,3}=|\?=|:|>)[ \t]{0,4}[\"'`]{0,3}$"
 )
+_LISTED_NAME: Final = re.compile(
+    r"([A-Za-z0-9_.-]+)[\"'\\]{0,3}[ \t\r\n,\\nrt]{0,32}[\"'\\]{0,3}[A-Za-z]{5,15}[\"'\\]{0,3}[ \t]{0,3}[:=][ \t]{0,3}"
+    r"[\"'\\]{0,3}$"
+)
+"""The name in a list of names and values, at the end of the text before the value."""
 _CLASSES: Final = re.compile(r"[a-z]+|[A-Z]+|[0-9]+|[^A-Za-z0-9]+")
 _LOWER_RUN: Final = re.compile(r"[a-z]{6}")
 _FILE: Final = re.compile(r"\.[A-Za-z]{2,4}(?::[0-9]+)*$")
@@ -177,6 +182,12 @@ def assignment(value: str, before: str, after: str) -> bool:
     return is_random(value) and _NO_SECRET.search(before) is None
 
 
+def listed(value: str, before: str, after: str) -> bool:
+    """Whether the value of a member that stands behind the name of a secret is one, as `assignment` decides."""
+    name = _LISTED_NAME.search(before)
+    return assignment(value, f"{name[1]}=" if name else before, after)
+
+
 def is_random(value: str) -> bool:
     """Whether characters follow each other as at random, and not as in words, names and numbers."""
     if len(value) < 8 or _PLACEHOLDER.search(value) or (_LOWER_RUN.search(value) and len(value) < 24):
@@ -206,6 +217,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "key": key,
     "random": random,
     "assignment": assignment,
+    "listed": listed,
     "url_password": url_password,
     "jwt": jwt,
     "jwt_in_base64": jwt_in_base64,

@@ -23,7 +23,8 @@ _NOT_CLAIMED: Final = frozenset(
 )
 """Tests of detect-secrets for kinds that no rule here is for: keys without a form of their own, and addresses."""
 _GO_LIST: Final = re.compile(
-    r"\b(tps|fps)\s*(?::=|=)\s*(?:append\((?:tps|fps),|\[\]string\{)(.*?)\n\s*(?:\}|\))\n", re.DOTALL
+    r"\b(tps|fps)\s*(?::=|=)\s*(?:append\((?:tps|fps),|\[\]string\{)[ \t]*(?://[^\n]*)?\n(.*?)\n\s*(?:\}|\))\n",
+    re.DOTALL,
 )
 _GO_TEXT: Final = re.compile(r'^\s*(?:"((?:[^"\\]|\\.)*)"|`([^`]*)`),\s*(?://.*)?$', re.MULTILINE)
 

@@ -1,0 +1,44 @@
+"""How the tables of rules for secrets are written: a row of them, and made-up examples of keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prompt_sidecar.guard.rule import Action, Group, Rule
+
+_ALPHABETS: Final = {
+    "word": "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEaD3qUiCkLy4",
+    "letters": "FaKeNoTrEaLbUtLoOkSlIkEiTwHeNrEaDqUiCkLy",
+    "lower": "fa4ke0bu7tl8ook9sli2ke3it",
+    "hex": "fa4e0b1d2c3e5a6f7980",
+    "upper": "FAKE2BUT3LOOKS4LIKE5IT6WHEN7READ",
+    "digits": "4928371650",
+}
+END: Final = r"(?:[^A-Za-z0-9_-]|$)"
+"""The end of a value whose last character may be a dash. It is not part of the value."""
+
+
+def fake(length: int, alphabet: str = "word") -> str:
+    """Characters that look like those of a key, the same at each call."""
+    letters = _ALPHABETS[alphabet]
+    return (letters * (length // len(letters) + 1))[:length]
+
+
+def fake_uuid() -> str:
+    """Digits that look like those of a UUID."""
+    return "-".join(fake(length, "hex") for length in (8, 4, 4, 4, 12))
+
+
+def secret(
+    name: str,
+    pattern: str,
+    example: str,
+    counterexample: str,
+    *,
+    kind: str = "",
+    check: str = "key",
+    near: str = "",
+    names: str = "",
+) -> Rule:
+    """A rule for secrets, as the row of a table: masked under `enforce`; its `kind` is its name unless it is given."""
+    return Rule(name, kind or name, Group.SECRETS, pattern, check, Action.MASK, example, counterexample, near, names)

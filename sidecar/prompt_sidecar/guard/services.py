@@ -1,0 +1,164 @@
+r"""Rules for keys of single services, by the prefix or the form that each publishes; kept as those in `kinds.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from prompt_sidecar.guard.forms import END, fake, fake_uuid, secret
+from prompt_sidecar.guard.rule import Rule
+
+_SETS: Final = r"[\"']?[ \t]{0,3}(?:=>|:{0,3}=|\?=|\|\||:)[ \t]{0,3}[\"']?"
+"""Between a name and its value, in settings and code."""
+_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+SERVICES: Final[Sequence[Rule]] = (
+    secret("adobe_secret", r"\bp8e-[A-Za-z0-9]{32}\b", "p8e-" + fake(32), "p8e-" + fake(8)),
+    secret("browserbase_key", r"\b(?P<value>bb_live_[A-Za-z0-9_-]{24,40})" + END, "bb_live_" + fake(27), "bb_live_x"),
+    secret("buildkite_token", r"\bbkua_[a-f0-9]{40}\b", "bkua_" + fake(40, "hex"), "bkua_" + fake(8, "hex")),
+    secret("cerebras_key", r"\bcsk-[a-z0-9]{48}\b", "csk-" + fake(48, "lower"), "csk-" + fake(8, "lower")),
+    secret(
+        "circleci_token",
+        r"\bCCI(?:PAT|PRJ)_[A-Za-z0-9]{22}_[a-f0-9]{40}\b",
+        "CCIPAT_" + fake(22) + "_" + fake(40, "hex"),
+        "CCIPAT_" + fake(22),
+    ),
+    secret("contentful_token", r"\b(?P<value>CFPAT-[A-Za-z0-9_-]{43})" + END, "CFPAT-" + fake(43), "CFPAT-" + fake(9)),
+    secret(
+        "duffel_token",
+        r"\b(?P<value>duffel_(?:test|live)_[A-Za-z0-9_=-]{43})" + END,
+        "duffel_live_" + fake(43),
+        "duffel_live_x",
+    ),
+    secret(
+        "dynatrace_token",
+        r"\bdt0[a-z][0-9]{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}\b",
+        "dt0c01." + fake(24, "upper") + "." + fake(64, "upper"),
+        "dt0c01." + fake(24, "upper"),
+    ),
+    secret("e2b_key", r"\be2b_[a-f0-9]{40}\b", "e2b_" + fake(40, "hex"), "e2b_" + fake(8, "hex")),
+    secret("easypost_key", r"\bEZ[AT]K[A-Za-z0-9]{54}\b", "EZAK" + fake(54), "EZAK" + fake(12)),
+    secret("elevenlabs_key", r"\bsk_[a-f0-9]{48}\b", "sk_" + fake(48, "hex"), "sk_" + fake(12, "hex")),
+    secret("firecrawl_key", r"\bfc-[a-f0-9]{32}\b", "fc-" + fake(32, "hex"), "fc-" + fake(12, "hex")),
+    secret("fireworks_key", r"\bfw_[A-Za-z0-9]{22,24}\b", "fw_" + fake(24), "fw_version_of_the_board", check="random"),
+    secret(
+        "flutterwave_key",
+        r"\bFLWSECK(?:_TEST|_LIVE)?-[a-zA-Z0-9]{12,32}(?:-X)?\b",
+        "FLWSECK_TEST-" + fake(32, "hex") + "-X",
+        "FLWSECK_TEST",
+    ),
+    secret("frameio_token", r"\b(?P<value>fio-u-[A-Za-z0-9_=-]{64})" + END, "fio-u-" + fake(64), "fio-u-" + fake(9)),
+    secret(
+        "grafana_api_key",
+        r"\bey" + r"JrIjoi[A-Za-z0-9+/]{70,400}={0,3}",
+        "ey" + "JrIjoi" + fake(90),
+        "ey" + "JrIjoi" + fake(12),
+        kind="grafana_token",
+    ),
+    secret(
+        "harness_token",
+        r"\b(?:pat|sat)\.[A-Za-z0-9_-]{22}\.[a-f0-9]{24}\.[A-Za-z0-9]{20}\b",
+        "pat." + fake(22) + "." + fake(24, "hex") + "." + fake(20),
+        "pat." + fake(22),
+    ),
+    secret("infracost_key", r"\bico-[A-Za-z0-9]{32}\b", "ico-" + fake(32), "ico-" + fake(8)),
+    secret(
+        "intra42_secret",
+        r"\bs-s4t2(?:ud|af)-[a-f0-9]{64}\b",
+        "s-s4t2ud-" + fake(64, "hex"),
+        "s-s4t2ud-" + fake(8, "hex"),
+    ),
+    secret(
+        "jina_key",
+        r"\b(?P<value>jina_[a-f0-9]{32}[A-Za-z0-9_-]{28})" + END,
+        "jina_" + fake(32, "hex") + fake(28),
+        "jina_" + fake(32, "hex"),
+    ),
+    secret("langfuse_key", r"\bsk-lf-" + _UUID + r"\b", "sk-lf-" + fake_uuid(), "pk-lf-" + fake_uuid()),
+    secret("launchdarkly_key", r"\b(?:sdk|api|mob)-" + _UUID + r"\b", "sdk-" + fake_uuid(), "sdk-" + fake(8, "hex")),
+    secret(
+        "mapbox_token",
+        r"\b(?P<value>sk\.ey[A-Za-z0-9_-]{40,}\.[A-Za-z0-9_-]{22})" + END,
+        "sk.ey" + fake(60) + "." + fake(22),
+        "pk.ey" + fake(60) + "." + fake(22),
+    ),
+    secret(
+        "maxmind_key",
+        r"\b[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk\b",
+        fake(6) + "_" + fake(29) + "_mmk",
+        fake(6) + "_mmk",
+        near=r"_mmk\b",
+    ),
+    secret("neon_key", r"\bnapi_[a-z0-9]{64}\b", "napi_" + fake(64, "lower"), "napi_create_function"),
+    secret("neon_password", r"\bnpg_[A-Za-z0-9]{12,16}\b", "npg_" + fake(12), "npg_connection", check="random"),
+    secret("nvidia_key", r"\b(?P<value>nvapi-[A-Za-z0-9_-]{60,70})" + END, "nvapi-" + fake(64), "nvapi-" + fake(9)),
+    secret("octopus_key", r"\bAPI-[A-Z0-9]{26}\b", "API-" + fake(26, "upper"), "API-REFERENCE", check="random"),
+    secret(
+        "openshift_token",
+        r"\b(?P<value>sha256~[A-Za-z0-9_-]{43})" + END,
+        "sha256~" + fake(43),
+        "sha256:" + fake(64, "hex"),
+    ),
+    secret("pinecone_key", r"\bpcsk_[A-Za-z0-9_]{50,80}\b", "pcsk_" + fake(70), "pcsk_" + fake(9)),
+    secret(
+        "plaid_token",
+        r"\baccess-(?:sandbox|development|production)-" + _UUID + r"\b",
+        "access-production-" + fake_uuid(),
+        "access-production-1",
+    ),
+    secret("posthog_key", r"\bph[xs]_[A-Za-z0-9]{40,50}\b", "phx_" + fake(43), "phc_" + fake(43)),
+    secret("prefect_key", r"\bpn[ub]_[A-Za-z0-9]{36}\b", "pnu_" + fake(36), "pnu_" + fake(9)),
+    secret("readme_key", r"\brdme_[a-z0-9]{70}\b", "rdme_" + fake(70, "lower"), "rdme_" + fake(9, "lower")),
+    secret("render_key", r"\brnd_[A-Za-z0-9]{32}\b", "rnd_" + fake(32), "rnd_" + fake(9)),
+    secret("scalingo_token", r"\b(?P<value>tk-us-[A-Za-z0-9_-]{48})" + END, "tk-us-" + fake(48), "tk-us-" + fake(9)),
+    secret("settlemint_token", r"\bsm_(?:aat|pat|sat)_[A-Za-z0-9]{16}\b", "sm_pat_" + fake(16), "sm_pat_" + fake(7)),
+    secret("shippo_token", r"\bshippo_(?:live|test)_[a-f0-9]{40}\b", "shippo_live_" + fake(40, "hex"), "shippo_live_x"),
+    secret(
+        "sidekiq_credentials",
+        r"\b(?:BUNDLE_(?:ENTERPRISE|GEMS)__CONTRIBSYS__COM[ \t]{0,3}[:=][ \t]{0,3}[\"']?|"
+        r"//)(?P<value>[a-f0-9]{8}:[a-f0-9]{8})(?:@(?:gems|enterprise)\.contribsys\.com|[\"'\s;&]|$)",
+        "BUNDLE_GEMS__CONTRIBSYS__COM: " + fake(8, "hex") + ":" + fake(8, "hex"),
+        "BUNDLE_GEMS__CONTRIBSYS__COM: $SIDEKIQ",
+        near=r"CONTRIBSYS__COM[ \t]{0,3}[:=][ \t]{0,3}[\"']?[a-f0-9]{8}:|//[a-f0-9]{8}:[a-f0-9]{8}@",
+    ),
+    secret(
+        "sonar_login",
+        r"(?i:sonar[._-]?(?:login|token))" + _SETS + r"(?P<value>[A-Za-z0-9]{40})\b",
+        "sonar.login=" + fake(40),
+        "sonar.login=admin",
+        kind="sonar_token",
+        check="random",
+        names=r"(?i:sonar[._-]?(?:login|token))",
+    ),
+    secret(
+        "sumologic_id",
+        r"(?i:sumo)[A-Za-z0-9_.-]{0,24}(?i:id)" + _SETS + r"(?P<value>su[A-Za-z0-9]{12})\b",
+        "SUMO_ACCESS_ID=su" + fake(12),
+        "SUMO_ACCESS_ID=$SUMO",
+        near=r"\bsu[A-Za-z0-9]{12}\b",
+        names=r"(?i:sumo)[A-Za-z0-9_.-]{0,24}(?i:id)",
+    ),
+    secret(
+        "tailscale_key",
+        r"\btskey-(?:api|auth|client|scim|webhook)-[A-Za-z0-9]{10,20}-[A-Za-z0-9]{20,40}\b",
+        "tskey-auth-" + fake(12) + "-" + fake(32),
+        "tskey-auth-" + fake(12),
+    ),
+    secret(
+        "tavily_key",
+        r"\b(?P<value>tvly-(?:dev-|prod-)?[A-Za-z0-9]{32,48})\b",
+        "tvly-dev-" + fake(32),
+        "tvly-" + fake(9),
+    ),
+    secret("typeform_token", r"\btfp_[A-Za-z0-9_.=-]{59}", "tfp_" + fake(59), "tfp_" + fake(9)),
+    secret("voyage_key", r"\b(?P<value>pa-[A-Za-z0-9_-]{43})" + END, "pa-" + fake(43), "pa-" + fake(9), check="random"),
+    secret(
+        "yandex_key",
+        r"\b(?P<value>AQVN[A-Za-z0-9_-]{35,38}|YC[A-Za-z0-9_-]{38}|t1\.[A-Za-z0-9_-]{4,80}={0,2}\.[A-Za-z0-9_-]{86}={0,2})"
+        + END,
+        "AQVN" + fake(36),
+        "AQVN" + fake(9),
+        check="random",
+    ),
+)
+"""Each with the action that it has under `guard.mode = enforce`."""
