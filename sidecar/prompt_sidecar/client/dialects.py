@@ -88,7 +88,7 @@ class Dialect:
 
     def usage(self, response: Any) -> Usage:
         """Return what the provider counted; empty if the response holds no usage."""
-        usage = _get(response, "usage")
+        usage = member(response, "usage")
         return {} if usage is None else self.counted(usage)
 
     def names(self, definitions: Iterable[Any]) -> frozenset[str]:
@@ -96,7 +96,7 @@ class Dialect:
         return frozenset(str(name) for each in definitions if (name := self.tool_name(each)))
 
 
-def _get(value: Any, *path: str) -> Any:
+def member(value: Any, *path: str) -> Any:
     """A member of an SDK's object or of a dict, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
@@ -104,27 +104,27 @@ def _get(value: Any, *path: str) -> Any:
 
 
 def _chat_message(response: Any) -> Any:
-    choices = _get(response, "choices")
+    choices = member(response, "choices")
     if not choices:
         raise ValueError("the response has no choices")
-    return _get(choices[0], "message")
+    return member(choices[0], "message")
 
 
 def _chat_calls(response: Any) -> Sequence[Any]:
-    return _get(_chat_message(response), "tool_calls") or ()
+    return member(_chat_message(response), "tool_calls") or ()
 
 
 def _chat_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
     for call in _chat_calls(response):
-        if _get(call, "function") is not None:
-            yield _get(call, "id"), _get(call, "function", "name"), _get(call, "function", "arguments"), call
+        if member(call, "function") is not None:
+            yield member(call, "id"), member(call, "function", "name"), member(call, "function", "arguments"), call
 
 
 def _chat_counted(usage: Any) -> Usage:
     return {
-        "input_tokens": _get(usage, "prompt_tokens"),
-        "cached_tokens": _get(usage, "prompt_tokens_details", "cached_tokens"),
-        "output_tokens": _get(usage, "completion_tokens"),
+        "input_tokens": member(usage, "prompt_tokens"),
+        "cached_tokens": member(usage, "prompt_tokens_details", "cached_tokens"),
+        "output_tokens": member(usage, "completion_tokens"),
     }
 
 
@@ -132,10 +132,10 @@ _CHAT: Final = Dialect(
     format="openai_chat",
     prompt="messages",
     history=list,
-    tool_name=lambda definition: _get(definition, "function", "name") or _get(definition, "custom", "name"),
+    tool_name=lambda definition: member(definition, "function", "name") or member(definition, "custom", "name"),
     turn=lambda response: [_chat_message(response)],
     functions=_chat_functions,
-    others=lambda response: any(_get(call, "function") is None for call in _chat_calls(response)),
+    others=lambda response: any(member(call, "function") is None for call in _chat_calls(response)),
     # The format has no flag for an error; the content describes it.
     answer=lambda call_id, content, _: {"role": "tool", "tool_call_id": call_id, "content": content},
     joined=list,
@@ -149,20 +149,20 @@ _CALLER_ANSWERS: Final = frozenset(
 
 
 def _output(response: Any) -> Sequence[Any]:
-    return _get(response, "output") or ()
+    return member(response, "output") or ()
 
 
 def _response_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
     for item in _output(response):
-        if _get(item, "type") == "function_call":
-            yield _get(item, "call_id"), _get(item, "name"), _get(item, "arguments"), item
+        if member(item, "type") == "function_call":
+            yield member(item, "call_id"), member(item, "name"), member(item, "arguments"), item
 
 
 def _response_counted(usage: Any) -> Usage:
     return {
-        "input_tokens": _get(usage, "input_tokens"),
-        "cached_tokens": _get(usage, "input_tokens_details", "cached_tokens"),
-        "output_tokens": _get(usage, "output_tokens"),
+        "input_tokens": member(usage, "input_tokens"),
+        "cached_tokens": member(usage, "input_tokens_details", "cached_tokens"),
+        "output_tokens": member(usage, "output_tokens"),
     }
 
 
@@ -170,10 +170,10 @@ _RESPONSES: Final = Dialect(
     format="openai_responses",
     prompt="input",
     history=lambda given: [{"role": "user", "content": given}] if isinstance(given, str) else list(given),
-    tool_name=lambda definition: _get(definition, "name"),
+    tool_name=lambda definition: member(definition, "name"),
     turn=lambda response: list(_output(response)),
     functions=_response_functions,
-    others=lambda response: any(_get(item, "type") in _CALLER_ANSWERS for item in _output(response)),
+    others=lambda response: any(member(item, "type") in _CALLER_ANSWERS for item in _output(response)),
     answer=lambda call_id, content, _: {"type": "function_call_output", "call_id": call_id, "output": content},
     joined=list,
     counted=_response_counted,
@@ -181,13 +181,13 @@ _RESPONSES: Final = Dialect(
 
 
 def _blocks(response: Any) -> Sequence[Any]:
-    return _get(response, "content") or ()
+    return member(response, "content") or ()
 
 
 def _block_functions(response: Any) -> Iterable[tuple[Any, Any, Any, Any]]:
     for block in _blocks(response):
-        if _get(block, "type") == "tool_use":
-            yield _get(block, "id"), _get(block, "name"), json.dumps(_get(block, "input")), block
+        if member(block, "type") == "tool_use":
+            yield member(block, "id"), member(block, "name"), json.dumps(member(block, "input")), block
 
 
 def _tool_result(call_id: str, content: str, is_error: bool) -> dict[str, Any]:
@@ -197,10 +197,10 @@ def _tool_result(call_id: str, content: str, is_error: bool) -> dict[str, Any]:
 
 def _block_counted(usage: Any) -> Usage:
     return {
-        "input_tokens": _get(usage, "input_tokens"),
-        "cached_tokens": _get(usage, "cache_read_input_tokens"),
-        "cache_write_tokens": _get(usage, "cache_creation_input_tokens"),
-        "output_tokens": _get(usage, "output_tokens"),
+        "input_tokens": member(usage, "input_tokens"),
+        "cached_tokens": member(usage, "cache_read_input_tokens"),
+        "cache_write_tokens": member(usage, "cache_creation_input_tokens"),
+        "output_tokens": member(usage, "output_tokens"),
     }
 
 
@@ -208,12 +208,12 @@ _ANTHROPIC: Final = Dialect(
     format="anthropic_messages",
     prompt="messages",
     history=list,
-    tool_name=lambda definition: _get(definition, "name"),
+    tool_name=lambda definition: member(definition, "name"),
     # A turn without content is refused when it comes back.
     turn=lambda response: [{"role": "assistant", "content": _blocks(response)}] if _blocks(response) else [],
     functions=_block_functions,
     # The provider's own tools are answered in the turn itself; a turn that pauses for them is the caller's to send on.
-    others=lambda response: bool(_get(response, "stop_reason") == "pause_turn"),
+    others=lambda response: bool(member(response, "stop_reason") == "pause_turn"),
     answer=_tool_result,
     # All results of a turn are in one user message, or the provider refuses it.
     joined=lambda results: [{"role": "user", "content": list(results)}] if results else [],
@@ -270,7 +270,7 @@ def refuses_thinking(error: BaseException) -> bool:
 def _statuses(error: BaseException) -> Iterable[Any]:
     yield getattr(error, "status_code", None)
     yield getattr(error, "code", None)
-    yield _get(getattr(error, "response", None), "ResponseMetadata", "HTTPStatusCode")
+    yield member(getattr(error, "response", None), "ResponseMetadata", "HTTPStatusCode")
 
 
 def only_strict(format: str, create: Any) -> bool:

@@ -8,29 +8,18 @@ are unreachable.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from prompt_sidecar.client.arguments import TrimOptions, Usage
-from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
-from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
-from prompt_sidecar.client.errors import ClientError
-from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
+from prompt_sidecar.client.dialects import Dialect, ModelCall
+from prompt_sidecar.client.engine import Engine, Steps
+from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, taken, with_values
 
 MOST_TURNS: Final = 12
 """Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
 the sidecar's tools after twelve is in a loop, and the agent should see it."""
-UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
-"""The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
-
-
-MOST_REFUSALS: Final = 8
-"""How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
-tenths of the prompt are left out, so even a history of ten windows comes to fit."""
-Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
-"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +50,6 @@ class Completion:
         return [*self._turns, *self.dialect.joined([*self._results, *results])]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A history that the model continues."""
-
-    dialect: Dialect
-    run_id: str
-    keywords: Mapping[str, Any]
-    """Keyword arguments of the SDK's function."""
-    options: TrimOptions
-    watch: Watch
-    strict: bool = False
-    """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
-
-
 def complete(engine: Engine, work: Work) -> Steps[Completion]:
     """Call the model until it answers or calls one of the agent's tools; `work.watch` is given each prompt.
 
@@ -85,159 +60,16 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
     dialect, keywords = work.dialect, work.keywords
     if keywords.get("stream") or (keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
-    offered = _theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
+    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
     history, recalls = dialect.history(keywords[dialect.prompt]), 0
-    for turn in range(1, MOST_TURNS + 1):
+    for number in range(1, MOST_TURNS + 1):
         asked = {**keywords, **offered.keywords, dialect.prompt: history}
         step = replace(work, keywords=asked, options=offered.options(work.options))
-        response, trimmed = yield from _answered(engine, step)
-        calls = dialect.calls(response)
-        history = [*history, *dialect.turn(response)]
-        own = [call for call in calls if call.name in offered.own]
-        results: list[Any] = []
-        for call in own:
-            answer = yield from _run(engine, call, step)
-            results.append(call.result(answer.content, is_error=answer.is_error))
-        recalls += len(own)
-        others = tuple(call for call in calls if call.name not in offered.own)
-        if others or not own or dialect.others(response) or turn == MOST_TURNS:
+        response, trimmed = yield from answered(engine, step)
+        turn = yield from taken(engine, step, response, offered.own, history)
+        recalls += len(turn.results)
+        if turn.is_last or number == MOST_TURNS:
             break
-        history = [*history, *dialect.joined(results)]
-    others = yield from _restored(engine, others, step)
-    return Completion(response, others, trimmed, turn, recalls, dialect, tuple(history), tuple(results))
-
-
-def _restored(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Steps[tuple[ModelCall, ...]]:
-    """Return the calls with values in place of masks in their arguments; the history keeps them as they were written.
-
-    Where the sidecar has not got the values, as after a restart, it is sent the history once more. Where it does not
-    answer, the masks stay: they reveal nothing.
-    """
-    masked = [call for call in calls if call.has_masks]
-    if not masked:
-        return calls
-    asked = [(call.name, call.arguments) for call in masked]
-    try:
-        restored = yield from engine.restore_secrets(work.run_id, asked)
-        if any(each.unknown for each in restored):
-            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
-            restored = yield from engine.restore_secrets(work.run_id, asked)
-    except ClientError:
-        if not engine.options.fail_open:
-            raise
-        return calls
-    filled = {
-        id(call): replace(call, arguments=each.arguments, masks_left=each.not_allowed + each.unknown)
-        for call, each in zip(masked, restored, strict=True)
-    }
-    return tuple(filled.get(id(call), call) for call in calls)
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """The tools that are offered to the model."""
-
-    keywords: Mapping[str, Any]
-    """The keyword `tools`, if there are any."""
-    own: frozenset[str]
-    """Names of the sidecar's tools among them."""
-
-    def options(self, options: TrimOptions) -> TrimOptions:
-        """Return the options, with `recall_unavailable` where none of the sidecar's tools is offered."""
-        return options if self.own else {**options, "recall_unavailable": True}
-
-
-def _theirs(keywords: Mapping[str, Any]) -> Offer:
-    """The agent's tools alone."""
-    given = keywords.get("tools") or ()
-    theirs = list(given) if isinstance(given, Sequence) else []
-    return Offer({"tools": theirs} if theirs else {}, frozenset())
-
-
-def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
-    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
-    alone = _theirs(keywords)
-    theirs = alone.keywords.get("tools", [])
-    try:
-        tools = yield from engine.list_tools(dialect.format)
-    except ClientError:
-        if not engine.options.fail_open:
-            raise
-        return alone
-    taken = dialect.names(theirs)
-    definitions = [each for each in json.loads(tools.tools_json) if dialect.tool_name(each) not in taken]
-    return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))
-
-
-def _answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
-    """Trim, call the model, report. A prompt that is refused as too long is sent again while it gets shorter."""
-    trimmed = yield from _trim(engine, work)
-    for refusals in range(MOST_REFUSALS + 1):
-        try:
-            response = yield Ask(trimmed.prompt)
-            break
-        except Exception as error:
-            if refusals < MOST_REFUSALS and refuses_thinking(error) and engine.thinking_refused(work.run_id):
-                trimmed = yield from _trim(engine, work)
-                continue
-            refusal = too_long(error)
-            if not refusal:
-                raise
-            engine.refused(work.run_id)
-            yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
-            learned = yield from _reported(engine, work.run_id, {"refusal": {"message": refusal}}, trimmed)
-            if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
-                raise
-            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
-            if not _is_shorter(shorter, trimmed):
-                raise
-            trimmed = yield from work.watch(work.keywords, _made(shorter))
-    usage = work.dialect.usage(response)
-    if usage.get("input_tokens") is not None:
-        yield from _reported(engine, work.run_id, usage, trimmed)
-    return response, trimmed
-
-
-def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
-    steps = engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
-    return (yield from work.watch(work.keywords, steps))
-
-
-def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
-    """Return a prompt that was made already, as steps."""
-    yield from ()
-    return trimmed
-
-
-def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
-    """Whether a prompt is shorter than the one that was refused before."""
-    if one.trimmed and other.trimmed and one.tokens and other.tokens:
-        return one.tokens.after < other.tokens.after
-    return one.trimmed or one.left_out > other.left_out
-
-
-def _reported(
-    engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
-) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
-    """Report usage. A failed report is only counted, as it must not end an agent's run."""
-    if not trimmed.trimmed:
-        return None
-    try:
-        return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
-    except ClientError:
-        engine.not_reported()
-        return None
-
-
-def _run(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
-    """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first."""
-    try:
-        answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
-        if answer.outcome == "run_unknown":
-            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
-            answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
-    except ClientError:
-        if not engine.options.fail_open:
-            raise
-        return ToolAnswer("unreachable", UNREACHABLE, is_error=True)
-    return answer
+        history = [*turn.history, *dialect.joined(turn.results)]
+    calls = yield from with_values(engine, turn.calls, step)
+    return Completion(response, calls, trimmed, number, recalls, dialect, tuple(turn.history), tuple(turn.results))

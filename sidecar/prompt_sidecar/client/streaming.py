@@ -9,23 +9,15 @@ SDK's own objects; one whose index changes is a copy.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from prompt_sidecar.client.dialects import _get
+from prompt_sidecar.client.dialects import member
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
-from prompt_sidecar.client.loop import (
-    MOST_TURNS,
-    Completion,
-    Work,
-    _answered,
-    _reported,
-    _restored,
-    _run,
-    _theirs,
-    offer,
-)
+from prompt_sidecar.client.loop import MOST_TURNS, Completion
+from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, reported, taken, with_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +40,7 @@ Streaming: TypeAlias = Generator[Rpc | Ask | Next | Emit, Any, Completion]
 
 
 def stream_complete(engine: Engine, work: Work) -> Streaming:
-    """Call the model until it answers or calls one of the agent's tools; see `loop.complete`.
+    """Call the model until it answers or calls one of the agent's tools; see `prompt_sidecar.client.loop.complete`.
 
     Raises:
         ClientError: the sidecar did not answer, and the client does not fail open.
@@ -64,36 +56,29 @@ def _steps(engine: Engine, work: Work) -> Streaming:
     counted = dialect.format == "openai_chat" and not keywords.get("stream_options")
     if counted:
         keywords["stream_options"] = {"include_usage": True}
-    offered = _theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
+    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
     history, recalls, shown = dialect.history(keywords[dialect.prompt]), 0, 0
-    for turn in range(1, MOST_TURNS + 1):
+    for number in range(1, MOST_TURNS + 1):
         asked = {**keywords, **offered.keywords, dialect.prompt: history}
         step = replace(work, keywords=asked, options=offered.options(work.options))
-        stream, trimmed = yield from _answered(engine, step)
-        reader = _READERS[dialect.format](offered.own, shown, first=turn == 1, hides_usage=counted)
+        stream, trimmed = yield from answered(engine, step)
+        reader = _READERS[dialect.format](offered.own, shown, first=number == 1, hides_usage=counted)
         while (event := (yield Next(stream))) is not END:
             for each in reader.take(event):
                 yield Emit(each)
         response, shown = reader.response(), reader.shown
         usage = dialect.usage(response)
         if usage.get("input_tokens") is not None:
-            yield from _reported(engine, work.run_id, usage, trimmed)
-        calls = dialect.calls(response)
-        history = [*history, *dialect.turn(response)]
-        own = [call for call in calls if call.name in offered.own]
-        others = tuple(call for call in calls if call.name not in offered.own)
-        results: list[Any] = []
-        for call in own:
-            answer = yield from _run(engine, call, step)
-            results.append(call.result(answer.content, is_error=answer.is_error))
-        recalls += len(own)
-        if others or not own or dialect.others(response) or turn == MOST_TURNS:
+            yield from reported(engine, work.run_id, usage, trimmed)
+        turn = yield from taken(engine, step, response, offered.own, history)
+        recalls += len(turn.results)
+        if turn.is_last or number == MOST_TURNS:
             break
-        history = [*history, *dialect.joined(results)]
-    for each in reader.end():
+        history = [*turn.history, *dialect.joined(turn.results)]
+    for each in reader.last:
         yield Emit(each)
-    others = yield from _restored(engine, others, step)
-    return Completion(response, others, trimmed, turn, recalls, dialect, tuple(history), tuple(results))
+    calls = yield from with_values(engine, turn.calls, step)
+    return Completion(response, calls, trimmed, number, recalls, dialect, tuple(turn.history), tuple(turn.results))
 
 
 def _changed(value: Any, **members: Any) -> Any:
@@ -104,7 +89,7 @@ def _changed(value: Any, **members: Any) -> Any:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Reader(ABC):
     """Reads the events of one turn."""
 
     own: frozenset[str]
@@ -115,24 +100,20 @@ class _Reader:
     """Whether it is the first turn."""
     hides_usage: bool
     """Whether the agent has not asked for the event with the usage."""
-    held: list[Any] = field(default_factory=list)
-    """What ends the turn: it is the agent's only if no turn follows."""
+    last: list[Any] = field(default_factory=list)
+    """Events that end the turn: the agent sees those of the last turn only."""
     numbers: dict[int, int] = field(default_factory=dict)
     """The index that the agent sees, by the provider's."""
     hidden: set[int] = field(default_factory=set)
     """Indexes of calls of the sidecar's tools."""
 
+    @abstractmethod
     def take(self, event: Any) -> list[Any]:
         """Return what the agent sees of an event, now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def response(self) -> Any:
         """Return the turn as one response."""
-        raise NotImplementedError
-
-    def end(self) -> list[Any]:
-        """Return what ends the last turn."""
-        return self.held
 
     def number(self, index: int) -> int:
         """Return the index that the agent sees."""
@@ -155,44 +136,46 @@ class _Chat(_Reader):
 
     def take(self, event: Any) -> list[Any]:
         """See `_Reader`."""
-        if _get(event, "usage") is not None:
-            self.usage = _get(event, "usage")
-        choices = _get(event, "choices") or ()
+        if member(event, "usage") is not None:
+            self.usage = member(event, "usage")
+        choices = member(event, "choices") or ()
         if not choices:
-            if not (self.hides_usage and _get(event, "usage") is not None):
-                self.held.append(event)
+            if not (self.hides_usage and member(event, "usage") is not None):
+                self.last.append(event)
             return []
         choice = choices[0]
-        delta = _get(choice, "delta")
-        text = _get(delta, "content")
+        delta = member(choice, "delta")
+        text = member(delta, "content")
         self.text += text or ""
         for name in ("refusal", "reasoning_content", "reasoning"):
-            if isinstance(_get(delta, name), str):
-                self.more[name] = self.more.get(name, "") + _get(delta, name)
-        given = _get(delta, "tool_calls") or ()
+            if isinstance(member(delta, name), str):
+                self.more[name] = self.more.get(name, "") + member(delta, name)
+        given = member(delta, "tool_calls") or ()
         theirs = [self._call(call) for call in given]
         seen = [call for call in theirs if call is not None]
-        if _get(choice, "finish_reason"):
-            self.finish = _get(choice, "finish_reason")
-            self.held.append(event)
+        if member(choice, "finish_reason"):
+            self.finish = member(choice, "finish_reason")
+            self.last.append(event)
             return []
         if given:
             if not seen and not text:
                 return []
             changed = _changed(delta, tool_calls=seen or None)
             return [_changed(event, choices=[_changed(choice, delta=changed)])]
-        begins = _get(delta, "role") and not text and not any(isinstance(_get(delta, name), str) for name in self.more)
+        begins = (
+            member(delta, "role") and not text and not any(isinstance(member(delta, name), str) for name in self.more)
+        )
         return [event] if self.first or not begins else []
 
     def _call(self, call: Any) -> Any:
         """Take a piece of a call; return it as the agent sees it, None: it is the sidecar's."""
-        index = _get(call, "index")
+        index = member(call, "index")
         index = index if isinstance(index, int) else len(self.calls)
         known = self.calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        known["id"] = known["id"] or _get(call, "id") or ""
+        known["id"] = known["id"] or member(call, "id") or ""
         function = known["function"]
-        function["name"] = function["name"] or _get(call, "function", "name") or ""
-        function["arguments"] += _get(call, "function", "arguments") or ""
+        function["name"] = function["name"] or member(call, "function", "name") or ""
+        function["arguments"] += member(call, "function", "arguments") or ""
         if function["name"] in self.own:
             self.hidden.add(index)
             return None
@@ -216,16 +199,16 @@ class _Responses(_Reader):
 
     def take(self, event: Any) -> list[Any]:
         """See `_Reader`."""
-        kind = _get(event, "type") or ""
+        kind = member(event, "type") or ""
         if kind in ("response.completed", "response.incomplete", "response.failed"):
-            self.whole = _get(event, "response")
-            self.held.append(event)
+            self.whole = member(event, "response")
+            self.last.append(event)
             return []
-        index = _get(event, "output_index")
+        index = member(event, "output_index")
         if not isinstance(index, int):
             return [event] if self.first else []
-        item = _get(event, "item")
-        if item is not None and _get(item, "type") == "function_call" and _get(item, "name") in self.own:
+        item = member(event, "item")
+        if item is not None and member(item, "type") == "function_call" and member(item, "name") in self.own:
             self.hidden.add(index)
         if index in self.hidden:
             return []
@@ -251,26 +234,26 @@ class _Messages(_Reader):
 
     def take(self, event: Any) -> list[Any]:
         """See `_Reader`."""
-        kind = _get(event, "type")
+        kind = member(event, "type")
         if kind == "message_start":
-            self._count(_get(event, "message", "usage"))
+            self._count(member(event, "message", "usage"))
             return [event] if self.first else []
         if kind == "message_delta":
-            self._count(_get(event, "usage"))
-            self.stop = _get(event, "delta", "stop_reason")
+            self._count(member(event, "usage"))
+            self.stop = member(event, "delta", "stop_reason")
         if kind in ("message_delta", "message_stop"):
-            self.held.append(event)
+            self.last.append(event)
             return []
-        index = _get(event, "index")
+        index = member(event, "index")
         if not isinstance(index, int):
             return [event]
         if kind == "content_block_start":
-            block = _get(event, "content_block")
+            block = member(event, "content_block")
             self.blocks[index] = dict(block) if isinstance(block, Mapping) else block.model_dump(exclude_none=True)
             if self.blocks[index].get("type") == "tool_use" and self.blocks[index].get("name") in self.own:
                 self.hidden.add(index)
         elif kind == "content_block_delta":
-            self._delta(index, _get(event, "delta"))
+            self._delta(index, member(event, "delta"))
         if index in self.hidden:
             return []
         number = self.number(index)
@@ -278,19 +261,19 @@ class _Messages(_Reader):
 
     def _count(self, usage: Any) -> None:
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
-            if _get(usage, name) is not None:
-                self.usage[name] = _get(usage, name)
+            if member(usage, name) is not None:
+                self.usage[name] = member(usage, name)
 
     def _delta(self, index: int, delta: Any) -> None:
-        block, kind = self.blocks[index], _get(delta, "type")
+        block, kind = self.blocks[index], member(delta, "type")
         if kind == "text_delta":
-            block["text"] = block.get("text", "") + _get(delta, "text")
+            block["text"] = block.get("text", "") + member(delta, "text")
         elif kind == "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + _get(delta, "thinking")
+            block["thinking"] = block.get("thinking", "") + member(delta, "thinking")
         elif kind == "signature_delta":
-            block["signature"] = _get(delta, "signature")
+            block["signature"] = member(delta, "signature")
         elif kind == "input_json_delta":
-            self.texts[index] = self.texts.get(index, "") + _get(delta, "partial_json")
+            self.texts[index] = self.texts.get(index, "") + member(delta, "partial_json")
 
     def response(self) -> Any:
         """See `_Reader`."""

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from prompt_sidecar.client import Client, ClientError
 from prompt_sidecar.client.engine import Rpc, Steps
-from prompt_sidecar.client.loop import UNREACHABLE
+from prompt_sidecar.client.turns import UNREACHABLE
 
 Result = TypeVar("Result")
 NO_RUN: Final = (

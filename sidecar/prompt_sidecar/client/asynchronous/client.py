@@ -30,9 +30,10 @@ from prompt_sidecar.client.facts import (
     Trimmed,
     UsageLearned,
 )
-from prompt_sidecar.client.loop import Completion, Work, complete
+from prompt_sidecar.client.loop import Completion, complete
 from prompt_sidecar.client.schema import methods
 from prompt_sidecar.client.streaming import Emit, Next, Streaming, stream_complete
+from prompt_sidecar.client.turns import Work
 
 
 class AsyncClient(Base):

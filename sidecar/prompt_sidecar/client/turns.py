@@ -1,0 +1,205 @@
+"""One turn of the model, as `loop.py` and `streaming.py` take it.
+
+The prompt is trimmed, the model called with it and its usage reported. A prompt that the model refuses as too long is
+trimmed again. What the turn calls is then run or prepared: the sidecar's own tools are answered by the sidecar, and in
+calls of the agent's tools values take the place of masks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from prompt_sidecar.client.arguments import TrimOptions, Usage
+from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
+from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
+from prompt_sidecar.client.errors import ClientError
+from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
+
+UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
+"""The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
+MOST_REFUSALS: Final = 8
+"""How often one prompt may be refused as too long before the provider's error is raised. Each time at least three
+tenths of the prompt are left out, so even a history of ten windows comes to fit."""
+Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
+"""Takes what is to be trimmed and the steps that trim it; performs them and records the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A history that the model continues."""
+
+    dialect: Dialect
+    run_id: str
+    keywords: Mapping[str, Any]
+    """Keyword arguments of the SDK's function."""
+    options: TrimOptions
+    watch: Watch
+    strict: bool = False
+    """Whether the SDK's function takes no tools but strict ones, which the sidecar's are not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The tools that are offered to the model."""
+
+    keywords: Mapping[str, Any]
+    """The keyword `tools`, if there are any."""
+    own: frozenset[str]
+    """Names of the sidecar's tools among them."""
+
+    def options(self, options: TrimOptions) -> TrimOptions:
+        """Return the options, with `recall_unavailable` where none of the sidecar's tools is offered."""
+        return options if self.own else {**options, "recall_unavailable": True}
+
+
+def only_theirs(keywords: Mapping[str, Any]) -> Offer:
+    """The agent's tools alone."""
+    given = keywords.get("tools") or ()
+    theirs = list(given) if isinstance(given, Sequence) else []
+    return Offer({"tools": theirs} if theirs else {}, frozenset())
+
+
+def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
+    """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
+    alone = only_theirs(keywords)
+    theirs = alone.keywords.get("tools", [])
+    try:
+        tools = yield from engine.list_tools(dialect.format)
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return alone
+    taken = dialect.names(theirs)
+    definitions = [each for each in json.loads(tools.tools_json) if dialect.tool_name(each) not in taken]
+    return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))
+
+
+def answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
+    """Trim, call the model, report. A prompt that is refused as too long is sent again while it gets shorter."""
+    trimmed = yield from _trim(engine, work)
+    for refusals in range(MOST_REFUSALS + 1):
+        try:
+            response = yield Ask(trimmed.prompt)
+            break
+        except Exception as error:
+            if refusals < MOST_REFUSALS and refuses_thinking(error) and engine.thinking_refused(work.run_id):
+                trimmed = yield from _trim(engine, work)
+                continue
+            refusal = too_long(error)
+            if not refusal:
+                raise
+            engine.refused(work.run_id)
+            yield from work.watch(trimmed.prompt, _made(replace(trimmed, refused=True)))
+            learned = yield from reported(engine, work.run_id, {"refusal": {"message": refusal}}, trimmed)
+            if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
+                raise
+            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            if not _is_shorter(shorter, trimmed):
+                raise
+            trimmed = yield from work.watch(work.keywords, _made(shorter))
+    usage = work.dialect.usage(response)
+    if usage.get("input_tokens") is not None:
+        yield from reported(engine, work.run_id, usage, trimmed)
+    return response, trimmed
+
+
+def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
+    steps = engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+    return (yield from work.watch(work.keywords, steps))
+
+
+def _made(trimmed: Trimmed[Any]) -> Steps[Trimmed[Any]]:
+    """Return a prompt that was made already, as steps."""
+    yield from ()
+    return trimmed
+
+
+def _is_shorter(one: Trimmed[Any], other: Trimmed[Any]) -> bool:
+    """Whether a prompt is shorter than the one that was refused before."""
+    if one.trimmed and other.trimmed and one.tokens and other.tokens:
+        return one.tokens.after < other.tokens.after
+    return one.trimmed or one.left_out > other.left_out
+
+
+def reported(
+    engine: Engine, run_id: str, usage: Usage, trimmed: Trimmed[Any]
+) -> Generator[Rpc | Ask, Any, UsageLearned | None]:
+    """Report usage. A failed report is only counted, as it must not end an agent's run."""
+    if not trimmed.trimmed:
+        return None
+    try:
+        return (yield from engine.report_usage(run_id, {**usage, "revision": trimmed.revision}))
+    except ClientError:
+        engine.not_reported()
+        return None
+
+
+def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
+    """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first."""
+    try:
+        answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
+        if answer.outcome == "run_unknown":
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return ToolAnswer("unreachable", UNREACHABLE, is_error=True)
+    return answer
+
+
+def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Steps[tuple[ModelCall, ...]]:
+    """Return the calls with values in place of masks in their arguments; the history keeps them as they were written.
+
+    Where the sidecar has not got the values, as after a restart, it is sent the history once more. Where it does not
+    answer, the masks stay: they reveal nothing.
+    """
+    masked = [call for call in calls if call.has_masks]
+    if not masked:
+        return calls
+    asked = [(call.name, call.arguments) for call in masked]
+    try:
+        restored = yield from engine.restore_secrets(work.run_id, asked)
+        if any(each.unknown for each in restored):
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            restored = yield from engine.restore_secrets(work.run_id, asked)
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return calls
+    filled = {
+        id(call): replace(call, arguments=each.arguments, masks_left=each.not_allowed + each.unknown)
+        for call, each in zip(masked, restored, strict=True)
+    }
+    return tuple(filled.get(id(call), call) for call in calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a response of the model came to."""
+
+    history: Sequence[Any]
+    """The history with the response."""
+    calls: tuple[ModelCall, ...]
+    """Calls of the agent's own tools."""
+    results: Sequence[Any]
+    """Results of the sidecar's tools."""
+    is_last: bool
+    """Whether the agent goes on: the model has answered, or calls something that is not the sidecar's."""
+
+
+def taken(engine: Engine, step: Work, response: Any, own: frozenset[str], history: Sequence[Any]) -> Steps[Turn]:
+    """Take a response: run the tools of the sidecar that it calls, which are named by `own`."""
+    dialect, calls = step.dialect, step.dialect.calls(response)
+    history = [*history, *dialect.turn(response)]
+    results: list[Any] = []
+    for call in calls:
+        if call.name in own:
+            answer = yield from run_own_tool(engine, call, step)
+            results.append(call.result(answer.content, is_error=answer.is_error))
+    others = tuple(call for call in calls if call.name not in own)
+    is_last = bool(others) or not results or bool(dialect.others(response))
+    return Turn(history, others, results, is_last)
