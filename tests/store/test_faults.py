@@ -138,7 +138,7 @@ def test_a_full_queue_is_made_good_from_the_stash(valkey: Valkey) -> None:
 
     for number in range(4):
         assert second.search(f"{number}" * 100).snippets or second.search("module").matching_items
-    assert first.figures().history.items == len(archive.items(archive.find(run_key_of(first))))
+    assert first.figures().history.items == len(archive.find(run_key_of(first)).items())
 
 
 def run_key_of(engine: Engine) -> bytes:
@@ -206,7 +206,7 @@ def test_figures_of_another_version_leave_the_run_known(valkey: Valkey) -> None:
     ids = elided(first)
     writing.drain()
     (name,) = valkey.client.keys()
-    sealer = writing.find(run_key_of(first)).run.sealer  # type: ignore[attr-defined]
+    sealer = writing.find(run_key_of(first)).run.sealer
     valkey.client.hset(name, "s", sealer.seal(b"s", 0, b"\xc3"))
     second, archive = replica(valkey)
 

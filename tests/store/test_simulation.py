@@ -25,11 +25,10 @@ from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import Batch, Original, StoreReply
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.runs.archive import Place
 from prompt_sidecar.store import shared
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Argument, Failure, Server
-from prompt_sidecar.store.shared import SharedArchive
+from prompt_sidecar.store.shared import SharedArchive, SharedPlace
 from tests.store.sharing import Valkey
 
 RUN: Final = bytes(32)
@@ -82,7 +81,7 @@ class Life:
 class Held:
     """A run as a process holds it."""
 
-    place: Place
+    place: SharedPlace
     life: Life
     stash: dict[str, bytes] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
@@ -149,7 +148,7 @@ class Replicas(RuleBasedStateMachine):
         if held.life is not self.life:  # another process has ended it
             self.ended += brought
         batch = Batch([original(stash_id, text) for stash_id, text in brought.items()], edits=True)
-        process.archive.write(held.place, batch, partial(everything, held))
+        held.place.write(batch, partial(everything, held))
         held.waiting += brought
         self.write(process, steps)
 
@@ -165,12 +164,12 @@ class Replicas(RuleBasedStateMachine):
         for _ in range(steps):
             process.archive.step()
         if process.held is not None:
-            self.acknowledge(process, process.held)
+            self.acknowledge(process.held)
 
-    def acknowledge(self, process: Process, held: Held) -> None:
+    def acknowledge(self, held: Held) -> None:
         """Note what an answer would have said is kept."""
         try:
-            process.archive.settle(held.place)
+            held.place.settle()
         except StoreUnavailable:
             return
         held.life.acknowledged |= set(held.waiting)
@@ -185,8 +184,8 @@ class Replicas(RuleBasedStateMachine):
             return
         self.fates.clear()
         self.now += 60.0  # the breaker is closed again
-        process.archive.end(held.place)
-        if shared._place(held.place).epoch != self.ends:  # noqa: SLF001
+        held.place.end()
+        if held.place.run.epoch != self.ends:
             # It ended a life that another process had ended before; or it could never ask the store where the run
             # stands, so that nothing is told to it, and what the store has goes with its time.
             return
@@ -214,12 +213,12 @@ class Replicas(RuleBasedStateMachine):
         kept, self.fates[:] = list(self.fates), []
         archive, life = self.started().archive, self.life
         place = archive.find(RUN)
-        found = archive.originals(place, [*life.written, *self.ended])
+        found = place.originals([*life.written, *self.ended])
         assert not set(self.ended) & set(found)
         assert life.acknowledged <= set(found)
         for stash_id, each in found.items():
             assert life.written[stash_id] == each.original
-        recorded = {each.stash_id for each in archive.items(place)} if found else set()
+        recorded = {each.stash_id for each in place.items()} if found else set()
         assert life.acknowledged <= recorded
         self.fates[:] = kept
 

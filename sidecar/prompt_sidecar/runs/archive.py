@@ -1,4 +1,4 @@
-"""Where runs are kept outside the process: one protocol, with nothing behind it by default.
+"""Where runs are kept outside the process: two protocols, with nothing behind them by default.
 
 The core hands over what a call has brought once its answer is made, and asks only where this process does not have what
 it is asked for. Nothing here decides about a prompt, with one exception: a process that does not know the run takes the
@@ -9,20 +9,63 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, StoreTotals
 from prompt_sidecar.facts.figures import RunFigures
 
 
 class Place(Protocol):
-    """One run's place in the archive. A process has one for each of its runs, from the run's first call on."""
+    """One run's place in the archive. A process has one for each of its runs, from the run's first call on.
+
+    Thread-safe. No method raises but those that say so.
+    """
 
     def restored(self, wait: float | None) -> Restored | None:
         """What another process left of the run; None: nothing, or it is not known by then.
 
         `wait`: seconds to wait for the archive's answer; None: as long as any read may take.
         """
+        ...
+
+    def write(self, batch: Batch, everything: Everything) -> None:
+        """Take what a call has brought, and return at once; `everything` is read where the archive lacks more."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until what edits of the run's answers have taken out is kept, if the archive is to be waited for.
+
+        Raises:
+            StoreUnavailable: it is not kept in time.
+        """
+        ...
+
+    def originals(self, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """Those of the originals that are there; `item` is None in all. Raises StoreUnavailable."""
+        ...
+
+    def items(self) -> Sequence[Original]:
+        """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable."""
+        ...
+
+    def renew(self) -> None:
+        """The run was used: its time to live begins again."""
+        ...
+
+    def end(self) -> None:
+        """Forget the run everywhere; what is still to be written of it is not written."""
+        ...
+
+
+class Archive(Protocol):
+    """Keeps runs outside the process. Thread-safe. No method raises."""
+
+    def find(self, run_key: bytes) -> Place:
+        """Begin to look for a run, and return at once. `run_key`: its key, from which its place and cipher follow."""
+        ...
+
+    def totals(self) -> StoreTotals:
+        """Its figures."""
         ...
 
 
@@ -46,82 +89,3 @@ class Archived:
     """Whether an answer of this process was handed over."""
     iteration: int = -1
     """Of the last revision that was handed over; -1: none was."""
-
-
-class Archive(Protocol):
-    """Keeps runs outside the process. Thread-safe. No method raises but those that say so."""
-
-    @property
-    def enabled(self) -> bool:
-        """Whether anything is kept at all."""
-        ...
-
-    def find(self, run_key: bytes) -> Place:
-        """Begin to look for a run, and return at once. `run_key`: its key, from which its place and cipher follow."""
-        ...
-
-    def write(self, place: Place, batch: Batch, everything: Everything) -> None:
-        """Take what a call has brought, and return at once; `everything` is read where the archive lacks more."""
-        ...
-
-    def settle(self, place: Place) -> None:
-        """Wait until what edits of the run's answers have taken out is kept, if the archive is to be waited for.
-
-        Raises:
-            StoreUnavailable: it is not kept in time.
-        """
-        ...
-
-    def originals(self, place: Place, stash_ids: Sequence[str]) -> Mapping[str, Original]:
-        """Those of the originals that are there; `item` is None in all. Raises StoreUnavailable."""
-        ...
-
-    def items(self, place: Place) -> Sequence[Original]:
-        """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable."""
-        ...
-
-    def renew(self, place: Place) -> None:
-        """The run was used: its time to live begins again."""
-        ...
-
-    def end(self, place: Place) -> None:
-        """Forget the run everywhere; what is still to be written of it is not written."""
-        ...
-
-    def totals(self) -> StoreTotals | None:
-        """Its figures; None where there is no archive."""
-        ...
-
-
-class NoArchive:
-    """Keeps nothing. `enabled` is asked first, so nothing else is called but `totals`."""
-
-    enabled: Final = False
-
-    def find(self, run_key: bytes) -> Place:
-        """Not called."""
-        raise NotImplementedError
-
-    def write(self, place: Place, batch: Batch, everything: Everything) -> None:
-        """Keep nothing."""
-
-    def settle(self, place: Place) -> None:
-        """Wait for nothing."""
-
-    def originals(self, place: Place, stash_ids: Sequence[str]) -> Mapping[str, Original]:  # noqa: ARG002
-        """None are there."""
-        return {}
-
-    def items(self, place: Place) -> Sequence[Original]:  # noqa: ARG002
-        """None are there."""
-        return ()
-
-    def renew(self, place: Place) -> None:
-        """Nothing to renew."""
-
-    def end(self, place: Place) -> None:
-        """Nothing to forget."""
-
-    def totals(self) -> StoreTotals | None:
-        """There are no figures."""
-        return None

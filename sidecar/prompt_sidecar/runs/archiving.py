@@ -32,13 +32,13 @@ class Archiving:
     """Runs between this process and the archive."""
 
     def __init__(
-        self, table: RunTable, archive: Archive, key: bytes, first_wait: float, ahead: Callable[[], float]
+        self, table: RunTable, archive: Archive | None, key: bytes, first_wait: float, ahead: Callable[[], float]
     ) -> None:
         """Take what a prompt may wait for, and how the wall's clock differs from the table's.
 
         Args:
             table: the runs of this process.
-            archive: keeps them.
+            archive: keeps them; None: nothing does.
             key: the sidecar's key.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
             ahead: seconds since the epoch less the table's clock.
@@ -52,13 +52,13 @@ class Archiving:
     @property
     def enabled(self) -> bool:
         """Whether anything is kept at all."""
-        return self._archive.enabled
+        return self._archive is not None
 
     # -- prompts -----------------------------------------------------------------------------------------------------
 
     def begin(self, run: Run) -> None:
         """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
-        if self._archive.enabled and run.archived.place is None:
+        if self._archive is not None and run.archived.place is None:
             run.archived.place = self._archive.find(run.key)
             run.archived.outbox = []
 
@@ -90,12 +90,12 @@ class Archiving:
             run.archived.answered = True
             edits = answer.compacted or (first and bool(answer.trims))
             batch = Batch(originals, revision, self._figures(run), run.tasks.state() if first else None, edits)
-        self._archive.write(place, batch, partial(self._everything, run))
+        place.write(batch, partial(self._everything, run))
 
     def settle(self, run: Run) -> None:
-        """See `Archive.settle`. The run's lock need not be held."""
+        """See `Place.settle`. The run's lock need not be held."""
         if run.archived.place is not None:
-            self._archive.settle(run.archived.place)
+            run.archived.place.settle()
 
     # -- other calls -------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Archiving:
 
         `tasks`: also where it is known, as another process may have changed its tasks since.
         """
-        if not self._archive.enabled:
+        if self._archive is None:
             return
         known = self._table.known(caller, run_id)
         key = run_key(self._key, caller, run_id)
@@ -130,13 +130,12 @@ class Archiving:
 
     def changed(self, run: Run, *, tasks: bool = False) -> None:
         """The run's figures have changed without a prompt, or its tasks, which are nowhere else."""
-        if not self._archive.enabled:
-            return
         self.begin(run)
         place = run.archived.place
-        assert place is not None
+        if place is None:
+            return
         batch = Batch(figures=self._figures(run) if run.calls else None, tasks=run.tasks.state(), edits=tasks)
-        self._archive.write(place, batch, partial(self._everything, run))
+        place.write(batch, partial(self._everything, run))
 
     def fetch(self, run: Run, stash_id: str) -> None:
         """Have an original that another process stored, or that this one has lost, in the stash, if it is kept.
@@ -148,10 +147,10 @@ class Archiving:
         if place is None:
             return
         if self._table.stash.alive(run.stash_key, (stash_id,)):
-            self._archive.renew(place)
+            place.renew()
             return
         try:
-            found = self._archive.originals(place, (stash_id,)).get(stash_id)
+            found = place.originals((stash_id,)).get(stash_id)
         except StoreUnavailable:
             if run.archived.restored is None or stash_id in self._table.stash.dead(run.stash_key):
                 return
@@ -171,12 +170,12 @@ class Archiving:
         if place is None or run.archived.restored is None or run.archived.loaded:
             return
         stash, history = self._table.stash, run.history
-        wanted = [each for each in self._archive.items(place) if history.item(each.stash_id) is None]
+        wanted = [each for each in place.items() if history.item(each.stash_id) is None]
         for first in range(0, len(wanted), FETCH):
             check()
             some = wanted[first : first + FETCH]
             here = stash.alive(run.stash_key, [each.stash_id for each in some])
-            found = self._archive.originals(place, [each.stash_id for each in some if each.stash_id not in here])
+            found = place.originals([each.stash_id for each in some if each.stash_id not in here])
             originals = [(each.stash_id, each.original, each.content_type) for each in found.values()]
             stash.put_all(run.stash_key, run.name[0], originals)
             history.record_all(
@@ -186,10 +185,9 @@ class Archiving:
 
     def end(self, run: Run) -> None:
         """The run is ended: forget it everywhere."""
-        if self._archive.enabled:
-            self.begin(run)
-            assert run.archived.place is not None
-            self._archive.end(run.archived.place)
+        self.begin(run)
+        if run.archived.place is not None:
+            run.archived.place.end()
 
     def _figures(self, run: Run) -> RunFigures:
         ahead = self._ahead()

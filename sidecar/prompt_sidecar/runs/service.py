@@ -29,7 +29,7 @@ from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
 from prompt_sidecar.recall.found import Found, SearchLimits
 from prompt_sidecar.recall.stash import Stash
-from prompt_sidecar.runs.archive import Archive, NoArchive
+from prompt_sidecar.runs.archive import Archive
 from prompt_sidecar.runs.archiving import Archiving
 from prompt_sidecar.runs.guarding import Guarding
 from prompt_sidecar.runs.metering import CallerRules, Meter, Rules
@@ -109,7 +109,7 @@ class Runs:
         self._guarding = Guarding(guard, self._table.vault, self._table.bounds, guard_of)
         self._calibration = Calibration(reached=self._table.bounds.add)
         self._meter = Meter(self._rules, self._table.bounds.add)
-        self._archive = archive or NoArchive()
+        self._archive = archive
         self._archiving = Archiving(self._table, self._archive, key, first_wait, self._ahead)
         self._trimming = Trimming(
             self._table,
@@ -331,7 +331,8 @@ class Runs:
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
         drafts, calibration = self._trimming.drafts.bytes, self._calibration.kept_bytes
-        totals, store = self._table.totals(), self._archive.totals()
+        totals = self._table.totals()
+        store = self._archive.totals() if self._archive is not None else None
         bounds = {**totals.bounds, **store.bounds} if store is not None else totals.bounds
         return replace(
             totals,

@@ -43,7 +43,6 @@ from prompt_sidecar.facts.archived import (
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.item import HistoryItem
-from prompt_sidecar.runs.archive import Place
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breaker
 from prompt_sidecar.store.options import StoreOptions
@@ -103,8 +102,6 @@ class _Job:
 class SharedArchive:
     """See the file's docstring, and `prompt_sidecar.runs.archive.Archive`."""
 
-    enabled: Final = True
-
     def __init__(
         self,
         options: StoreOptions,
@@ -146,7 +143,7 @@ class SharedArchive:
 
     # -- the core's side ---------------------------------------------------------------------------------------------
 
-    def find(self, run_key: bytes) -> Place:
+    def find(self, run_key: bytes) -> SharedPlace:
         """See `Archive.find`."""
         sealer = Sealer(run_key)
         with self._lock:
@@ -157,11 +154,10 @@ class SharedArchive:
             place.look.set_result(None)
         elif self._breaker.would_allow:
             place.look = self._pool.submit(self._look_first, place)
-        return _Seen(self, place)
+        return SharedPlace(self, place)
 
-    def write(self, place: Place, batch: Batch, everything: Everything) -> None:
-        """See `Archive.write`."""
-        run = _place(place)
+    def write(self, run: RunPlace, batch: Batch, everything: Everything) -> None:
+        """See `Place.write`."""
         originals = []
         for each in batch.originals:
             if len(each.original) > self._options.item_bytes:
@@ -191,11 +187,10 @@ class SharedArchive:
             self._queued += job.size
         self._woken.set()
 
-    def settle(self, place: Place) -> None:
-        """See `Archive.settle`."""
+    def settle(self, run: RunPlace) -> None:
+        """See `Place.settle`."""
         if self._options.durability != "acknowledged":
             return
-        run = _place(place)
         with self._kept:
             if self._kept.wait_for(lambda: run.kept >= run.edits, self._options.acknowledge_timeout):
                 return
@@ -204,9 +199,8 @@ class SharedArchive:
             bound="store.acknowledge_timeout",
         )
 
-    def originals(self, place: Place, stash_ids: Sequence[str]) -> Mapping[str, Original]:
-        """See `Archive.originals`."""
-        run = _place(place)
+    def originals(self, run: RunPlace, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """See `Place.originals`."""
         found: dict[str, Original] = {}
         for first in range(0, len(stash_ids), READ_ITEMS):
             some = stash_ids[first : first + READ_ITEMS]
@@ -216,9 +210,8 @@ class SharedArchive:
                     found[stash_id] = Original(stash_id, original, content_type, None)
         return found
 
-    def items(self, place: Place) -> Sequence[Original]:
-        """See `Archive.items`."""
-        run = _place(place)
+    def items(self, run: RunPlace) -> Sequence[Original]:
+        """See `Place.items`."""
         fields = self._ask(StoreCommand.READ, partial(self._backend.run, layout.LIST, run.sealer.name, ()))
         named = sorted(name for name in fields if name.startswith(layout.ITEMS))
         by_id: dict[str, HistoryItem] = {}
@@ -229,9 +222,8 @@ class SharedArchive:
         ordered = sorted(by_id.values(), key=lambda item: item.message)
         return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]
 
-    def renew(self, place: Place) -> None:
-        """See `Archive.renew`."""
-        run = _place(place)
+    def renew(self, run: RunPlace) -> None:
+        """See `Place.renew`."""
         with self._lock:
             if self._clock() - run.renewed < self._life / RENEWALS or run.detached or not run.begun:
                 return
@@ -240,9 +232,8 @@ class SharedArchive:
             self._queue.append(job)
         self._woken.set()
 
-    def end(self, place: Place) -> None:
-        """See `Archive.end`. The store is asked at once; if it does not answer, again until the run has expired."""
-        run = _place(place)
+    def end(self, run: RunPlace) -> None:
+        """See `Place.end`. The store is asked at once; if it does not answer, again until the run has expired."""
         if run.look is not None:
             self.restored(run, None)
         with self._lock:
@@ -536,8 +527,8 @@ class SharedArchive:
         return reply
 
 
-class _Seen:
-    """A place as the core holds it."""
+class SharedPlace:
+    """One run's place, as the core has it. See `prompt_sidecar.runs.archive.Place`."""
 
     __slots__ = ("_archive", "run")
 
@@ -549,10 +540,29 @@ class _Seen:
         """See `Place.restored`."""
         return self._archive.restored(self.run, wait)
 
+    def write(self, batch: Batch, everything: Everything) -> None:
+        """See `Place.write`."""
+        self._archive.write(self.run, batch, everything)
 
-def _place(place: Place) -> RunPlace:
-    assert isinstance(place, _Seen)
-    return place.run
+    def settle(self) -> None:
+        """See `Place.settle`."""
+        self._archive.settle(self.run)
+
+    def originals(self, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """See `Place.originals`."""
+        return self._archive.originals(self.run, stash_ids)
+
+    def items(self) -> Sequence[Original]:
+        """See `Place.items`."""
+        return self._archive.items(self.run)
+
+    def renew(self) -> None:
+        """See `Place.renew`."""
+        self._archive.renew(self.run)
+
+    def end(self) -> None:
+        """See `Place.end`."""
+        self._archive.end(self.run)
 
 
 def _original(stash_id: str) -> bytes:
