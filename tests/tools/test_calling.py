@@ -21,13 +21,16 @@ from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, Snip
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.outcome import Outcome, describe
+from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.selection import LineRange, PatternMatch
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise, tagged
-from prompt_sidecar.tools.calling import LEAST_PAGE_TOKENS
+from prompt_sidecar.tools.calling import AROUND_TOKENS
 from prompt_sidecar.tools.definitions import TOOLS, definitions
 from tests.tools.tool_backend import FIRST, KEY, SECOND, OneRun, count
 
 RECALL, SEARCH, CREATE, UPDATE = TOOLS
+LEAST = AROUND_TOKENS + MIN_PAGE_TOKENS
+"""Tokens of a page that hold any text."""
 OK, INVALID = ToolOutcome.OK, ToolOutcome.INVALID_ARGUMENTS
 LOG = "".join(f"{line} worker {line % 7}: request {line * 31} took {line % 900} ms\n" for line in range(3_000)).encode()
 
@@ -146,7 +149,7 @@ def test_pages_follow_one_another() -> None:
     assert max(len(piece) for piece in pieces) > 8_000
 
 
-@pytest.mark.parametrize("page_tokens", [LEAST_PAGE_TOKENS, 300, 1_000, 4_000])
+@pytest.mark.parametrize("page_tokens", [LEAST, 300, 1_000, 4_000])
 def test_a_page_of_many_stretches_keeps_within_its_tokens(page_tokens: int) -> None:
     """Each match has a fence of its own; pages end earlier, and nothing between them is lost."""
     run = OneRun({FIRST: LOG}, limits=RecallLimits(page_tokens=page_tokens))
@@ -181,10 +184,10 @@ def test_a_page_of_many_stretches_keeps_within_its_tokens(page_tokens: int) -> N
 @given(text=st.text(max_size=2_000), offset=st.integers(0, 50), pattern=st.sampled_from(["", ".", "a", "\\n", "^"]))
 def test_any_text_keeps_within_a_page(text: str, offset: int, pattern: str) -> None:
     """Whatever the original is, and whatever is shown of it."""
-    run = OneRun({FIRST: text.encode()}, limits=RecallLimits(page_tokens=LEAST_PAGE_TOKENS + 40))
+    run = OneRun({FIRST: text.encode()}, limits=RecallLimits(page_tokens=LEAST + 40))
     answer = run.call(RECALL, {"id": FIRST, "offset": offset, "pattern": pattern})
     assert answer.outcome in (OK, INVALID)
-    assert answer.content_tokens <= LEAST_PAGE_TOKENS + 40
+    assert answer.content_tokens <= LEAST + 40
 
 
 @pytest.mark.parametrize("outcome", [Outcome.EXPIRED, Outcome.EVICTED, Outcome.NOT_FOUND])

@@ -16,9 +16,10 @@ result; of a caller, how many calls of its runs repeated an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import add, sub
 from typing import Any, Final
 
 from prompt_sidecar.values import Kind, choice, number, required, setting, whole
@@ -112,29 +113,22 @@ class Use:
 
     def plus(self, other: Use) -> Use:
         """The sum of both."""
-        return Use(
-            self.input_tokens + other.input_tokens,
-            round(self.cost + other.cost, DECIMALS),
-            self.model_calls + other.model_calls,
-            self.repeated_calls + other.repeated_calls,
-        )
+        return self._each(other, add)
 
     def minus(self, other: Use) -> Use:
         """The difference of both."""
-        return Use(
-            self.input_tokens - other.input_tokens,
-            round(self.cost - other.cost, DECIMALS),
-            self.model_calls - other.model_calls,
-            self.repeated_calls - other.repeated_calls,
-        )
+        return self._each(other, sub)
 
     def largest(self, other: Use) -> Use:
         """Of each figure the larger one."""
+        return self._each(other, max)
+
+    def _each(self, other: Use, both: Callable[[Any, Any], Any]) -> Use:
         return Use(
-            max(self.input_tokens, other.input_tokens),
-            max(self.cost, other.cost),
-            max(self.model_calls, other.model_calls),
-            max(self.repeated_calls, other.repeated_calls),
+            both(self.input_tokens, other.input_tokens),
+            round(both(self.cost, other.cost), DECIMALS),
+            both(self.model_calls, other.model_calls),
+            both(self.repeated_calls, other.repeated_calls),
         )
 
 

@@ -30,7 +30,7 @@ from prompt_sidecar.guard.masks import places
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RuleSet
 from prompt_sidecar.guard.scanner import Watch, resolved
-from prompt_sidecar.guard.vault import KnownValues, Value, Vault
+from prompt_sidecar.guard.vault import OUTSIDE, KnownValues, Value, Vault
 from prompt_sidecar.prompt.body import FIELD, Span, Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Path
@@ -235,6 +235,14 @@ class Masker:
         progress.state = progress.state._replace(changes=self._vault.changes(self._run))
         progress.parts.clear()
         return masked
+
+    def mask_task(self, text: str, where: str) -> str:
+        """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused."""
+        part = _Part(OUTSIDE, "", where, b"", (Leaf(0, (), text, Use.TEXT),), JSON)
+        parsed = self._taken_apart(text, Use.TEXT, "")
+        self._look([*parsed.all()])
+        self._take_values(part, part.leaves[0], parsed)
+        return applied(text, self._masked(parsed, _Place(part, part.leaves[0], set())))
 
     def _begun(self, sent: Split, format_: Format, lost: int, done: Progress | None) -> Progress:
         """What an earlier call has done of the very prompt, if it would be done alike now."""
@@ -555,7 +563,10 @@ class Masker:
             for find in finds
             if find.rule.action is Action.MASK
         ]
-        for start, end, value in self._known().find(text):
+        found = self._known().find(text)
+        if at.part.message == OUTSIDE:
+            found += KnownValues(self._vault.values(self._run), of_tasks=True).find(text)
+        for start, end, value in found:
             if value.first > at.part.message >= 0:
                 at.later.add(value.id)
                 if at.earlier_only:

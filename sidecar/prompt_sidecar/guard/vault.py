@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import re2
@@ -26,6 +26,9 @@ BARE_CHARACTERS: Final = 8
 any word."""
 GATE_BYTES: Final = 33_554_432
 """Memory that the expression of a run's values may take; it is built as texts need it."""
+OUTSIDE: Final = -2
+"""`first` of a value that was found in a task. It is masked in tasks only, as another process that is sent the history
+alone must mask that alike; until the history holds it, too."""
 NEW_VALUES: Final = 32
 """Values that are looked for one by one before all are compiled into one expression."""
 
@@ -40,7 +43,8 @@ class Value:
     rule: str
     """The rule that found it."""
     first: int
-    """Index of the message in which it was found among those sent; -1: before them, in the system prompt."""
+    """Index of the message in which it was found among those sent; -1: before them, in the system prompt;
+    `OUTSIDE`."""
 
     @property
     def mask(self) -> str:
@@ -96,8 +100,14 @@ class Vault:
             of_run = self._runs.setdefault(run, _OfRun())
             self._runs.move_to_end(run)
             known = of_run.by_id.get(minted)
-            if known is not None:
-                return (known if known.text == found.text else None), False
+            if known is not None and known.text != found.text:
+                return None, False
+            if known is not None and (known.first != OUTSIDE or found.first == OUTSIDE):
+                return known, False
+            if known is not None:  # only a task has held it until now
+                known = of_run.by_id[minted] = replace(known, first=found.first)
+                of_run.changes += 1
+                return known, True
             value = Value(found.kind, minted, found.text, found.rule, found.first)
             if of_run.bytes + value.bytes > self._run_bytes:
                 self._refused += 1
@@ -179,14 +189,16 @@ class KnownValues:
     All but the newest are one expression, so that a text without any is passed over in one pass.
     """
 
-    def __init__(self, values: Iterable[Value]) -> None:
-        self._values = {value.text: value for value in values if len(value.text) >= BARE_CHARACTERS}
+    def __init__(self, values: Iterable[Value], *, of_tasks: bool = False) -> None:
+        """Take the values of a run: those of its history, or those that only tasks hold."""
+        self._of_tasks = of_tasks
+        self._values = {value.text: value for value in values if self._is_for_this(value)}
         self._new: list[Value] = []
         self._holds = _gate(self._values)
 
     def add(self, value: Value) -> None:
         """Take one more."""
-        if len(value.text) >= BARE_CHARACTERS and value.text not in self._values:
+        if self._is_for_this(value) and value.text not in self._values:
             self._values[value.text] = value
             self._new.append(value)
             if len(self._new) > max(NEW_VALUES, len(self._values) // 2):
@@ -201,6 +213,9 @@ class KnownValues:
                 found.append((at, at + len(value.text), value))
                 at = text.find(value.text, at + 1)
         return found
+
+    def _is_for_this(self, value: Value) -> bool:
+        return len(value.text) >= BARE_CHARACTERS and (value.first == OUTSIDE) is self._of_tasks
 
 
 def _gate(values: Iterable[str]) -> Callable[[str], bool]:

@@ -72,6 +72,12 @@ class Guarding:
             knows=run.calls > 0,
         )
 
+    def task_masker(self, run: Run, caller: str) -> Masker | None:
+        """What masks the texts of a run's tasks; None if nothing is masked."""
+        if not run.calls and not run.guard.masks:
+            run.guard.masks = self.masks_for(caller)
+        return self.masker(run, caller) if run.guard.masks else None
+
     def findings(self, run: Run, opened: Opened, call: TrimCall) -> Sequence[Finding]:
         """What the guard found in what is new in a prompt that was taken.
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
-from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.errors import RunUnknown, SidecarError
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
@@ -24,6 +24,7 @@ from prompt_sidecar.recall.search import search
 from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind, tagged
 from prompt_sidecar.runs.archiving import Archiving
+from prompt_sidecar.runs.guarding import Guarding
 from prompt_sidecar.runs.pace import Pace
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.table import UNKNOWN_RUN, RunTable
@@ -43,6 +44,7 @@ class Recalling:
         counter: Counter,
         nonce: Callable[[], str],
         archiving: Archiving,
+        guarding: Guarding,
         *,
         search: SearchLimits,
         recall: RecallLimits,
@@ -52,6 +54,7 @@ class Recalling:
         self._counter = counter
         self._recall = recall
         self._archiving = archiving
+        self._guarding = guarding
         self.nonce = nonce
         self.search_limits = search
 
@@ -128,11 +131,30 @@ class Recalling:
         """See `Runs.create_tasks`."""
         self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
         with self._table.entered(call.caller, call.run_id, pace.holding) as run:
-            tasks = run.tasks.create(call.items, append=call.append, request_id=call.request_id)
+            tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
             self._table.keep(run)
             self._archiving.changed(run, tasks=True)
         self._archiving.settle(run)
         return tasks
+
+    def write_tasks(
+        self,
+        run: Run,
+        items: Sequence[str],
+        *,
+        append: bool,
+        request_id: str,
+        statuses: Sequence[TaskStatus] = (),
+    ) -> Sequence[TaskItem]:
+        """Put masked tasks in the place of a run's tasks, or after them. The run's lock is held. Raises as `create`."""
+        masker = self._guarding.task_masker(run, run.name[0])
+        if masker is None:
+            return run.tasks.create(items, append, request_id, statuses)
+        try:
+            return run.tasks.create(items, append, request_id, statuses, mask=masker.mask_task)
+        except SidecarError:
+            masker.take_back()
+            raise
 
     def update_task(self, call: UpdateTaskCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.update_task`."""
@@ -227,7 +249,9 @@ class _Backend:
         self, items: Sequence[str], append: bool, request_id: str, statuses: Sequence[TaskStatus]
     ) -> Sequence[TaskItem]:
         with self._entered():
-            return self._run.tasks.create(items, append=append, request_id=request_id, statuses=statuses)
+            return self._recalling.write_tasks(
+                self._run, items, append=append, request_id=request_id, statuses=statuses
+            )
 
     def update_task(self, id: int, status: TaskStatus, request_id: str) -> Sequence[TaskItem]:
         with self._entered():

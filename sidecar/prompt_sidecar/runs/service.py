@@ -123,7 +123,7 @@ class Runs:
             meter=self._meter,
         )
         self._recalling = Recalling(
-            self._table, counter, nonce or _nonce, self._archiving, search=search, recall=recall
+            self._table, counter, nonce or _nonce, self._archiving, self._guarding, search=search, recall=recall
         )
 
     @property
@@ -223,6 +223,7 @@ class Runs:
 
         Raises:
             InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
+            GuardRefused: a task holds what must be masked and cannot be; nothing has changed.
         """
         with Pace(check, self._lane) as pace:
             return self._recalling.create_tasks(call, pace)

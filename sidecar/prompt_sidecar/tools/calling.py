@@ -31,7 +31,7 @@ from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, Sear
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.search import LEAST_TOTAL_TOKENS
-from prompt_sidecar.recall.selection import Page, PatternMatch, Selection
+from prompt_sidecar.recall.selection import PatternMatch, Selection
 from prompt_sidecar.recall.tag import AnswerKind
 from prompt_sidecar.tools import tool_arguments as arguments
 from prompt_sidecar.tools.definitions import TOOLS
@@ -40,9 +40,8 @@ from prompt_sidecar.tools.shown_before import Range, ShownBefore
 from prompt_sidecar.tools.tasks import lines
 
 AROUND_TOKENS: Final = 100 + HEAD_TOKENS + QUOTE_TOKENS
-"""Tokens kept free for what is around a page of one stretch: its fence, and a label of about 70, at most 100."""
-LEAST_PAGE_TOKENS: Final = AROUND_TOKENS + MIN_PAGE_TOKENS
-"""Tokens of a page that hold any text; where fewer are configured, an answer may take more than that."""
+"""Tokens kept free for what is around a page of one stretch: its fence, and a label of about 70, at most 100. Where so
+few are configured that less than `MIN_PAGE_TOKENS` would be left, an answer may take more."""
 FOUND_TOKENS: Final = 40
 """Tokens kept free for the line that begins a search's answer; it takes about 25. The rest is search's, which needs
 `LEAST_TOTAL_TOKENS`: where fewer are configured than both together, an answer may take that."""
@@ -195,7 +194,7 @@ class _Tools:
             content_tokens=self.backend.count(content.decode(errors="replace")),
         )
         searched = isinstance(asked[1], PatternMatch)
-        return self.shown(asked, replace(page, message=describe_page(_as_page(page), searched=searched)))
+        return self.shown(asked, replace(page, message=describe_page(page, searched=searched)))
 
     def shown(self, asked: Range, page: RetrieveAnswer) -> ToolAnswer:
         """The answer that shows a page."""
@@ -248,20 +247,6 @@ def _in_words_of_the_tool(name: str, error: InvalidRequest) -> str:
     for theirs, ours in _WORDS[name]:
         message, field = message.replace(theirs, ours), field.replace(theirs, ours)
     return message if not field or field in message else f"{field}: {message}"
-
-
-def _as_page(page: RetrieveAnswer) -> Page:
-    return Page(
-        content=page.content,
-        content_type=page.content_type,
-        total_bytes=page.total_bytes,
-        total_lines=page.total_lines,
-        stretches=page.stretches,
-        more=page.more,
-        next_offset=page.next_offset,
-        matching_lines=page.matching_lines,
-        content_tokens=page.content_tokens,
-    )
 
 
 def _times(number: int) -> str:

@@ -80,7 +80,13 @@ class TaskList:
             self._requests[request_id] = None
 
     def create(
-        self, items: Sequence[str], append: bool = False, request_id: str = "", statuses: Sequence[TaskStatus] = ()
+        self,
+        items: Sequence[str],
+        append: bool = False,
+        request_id: str = "",
+        statuses: Sequence[TaskStatus] = (),
+        *,
+        mask: Callable[[str, str], str] = lambda text, _: text,
     ) -> Sequence[TaskItem]:
         """Put tasks in the place of those that are there, or after them, and return all.
 
@@ -89,6 +95,7 @@ class TaskList:
             append: put them after those that are there; their numbers go on. Otherwise numbers start at 1.
             request_id: names the change; one that was made before is not made again. Empty: it is no retry.
             statuses: where each stands, if that is known; empty: all are pending.
+            mask: makes of a text and its field the text that is kept; what it raises leaves the tasks as they are.
 
         Raises:
             InvalidRequest: a text is empty or too long, or there would be too many; nothing has changed.
@@ -103,7 +110,9 @@ class TaskList:
                 field="items",
                 bound="tasks.count",
             )
-        texts = [_checked(text, f"items[{index}]") for index, text in enumerate(items)]
+        fields = [f"items[{index}]" for index in range(len(items))]
+        checked = [_checked(text, field) for text, field in zip(items, fields, strict=True)]
+        texts = [mask(text, field) for text, field in zip(checked, fields, strict=True)]
         states = list(statuses) or [TaskStatus.PENDING] * len(texts)
         added = zip(texts, states, strict=True)
         self._items = (
