@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.strings import Edit, Use
+from prompt_sidecar.prompt.literals import Edit
+from prompt_sidecar.prompt.strings import Use
 from tests.programs.conformance.table import CASES
 
 FORMATS_WITH_HISTORIES: Final = tuple(CASES)

@@ -16,38 +16,33 @@ text is searched again until nothing more is found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple
 
-import orjson
-
 from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
 from prompt_sidecar.guard.lookalikes import defang
+from prompt_sidecar.guard.masked_body import Before, are_same, masked_body, same_at_start
 from prompt_sidecar.guard.masks import places
+from prompt_sidecar.guard.parts import Names, Part, Text, name_of, unmaskable
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RuleSet
 from prompt_sidecar.guard.scanner import Watch, resolved
 from prompt_sidecar.guard.vault import OUTSIDE, KnownValues, Value, Vault
-from prompt_sidecar.prompt.body import FIELD, Span, Split, equal_slice
+from prompt_sidecar.prompt.body import FIELD, Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Path
+from prompt_sidecar.prompt.literals import Edit, applied, nested_edits
 from prompt_sidecar.prompt.strings import (
     JSON,
     MAX_NESTED,
-    Changes,
-    Edit,
     Leaf,
-    Strings,
     Use,
     ambiguous_leaves,
-    applied,
     in_string,
     leaves_of,
     nested,
-    nested_edits,
 )
 from prompt_sidecar.recall.tag import recognise
 from prompt_sidecar.trim.ids import ID_CHARACTERS
@@ -86,14 +81,6 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The last prompt, as it was sent and as it was masked; one object if nothing was."""
-
-    sent: Split
-    masked: Split
-
-
-@dataclass(frozen=True, slots=True)
 class Masked:
     """A prompt behind the guard."""
 
@@ -124,7 +111,7 @@ class Progress:
 
     sent: Split
     state: _State
-    parts: dict[tuple[int, str], _Part] = field(default_factory=dict)
+    parts: dict[tuple[int, str], Part] = field(default_factory=dict)
     """The messages and members that were scanned, wholly or in part; none any more once the prompt is masked."""
     masked: Masked | None = None
     """The prompt, once it is masked."""
@@ -184,7 +171,7 @@ class Masker:
         self._watch, self._reached, self._fail_closed = watch, reached, fail_closed
         self._added: list[Value] = []
         self._noted: dict[tuple[int, str, Path, str, Done], int] = {}
-        self._names = _Names(rules)
+        self._names = Names(rules)
         self.progress: Progress | None = None
         """What was done so far of the prompt."""
 
@@ -238,7 +225,7 @@ class Masker:
 
     def mask_task(self, text: str, where: str) -> str:
         """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused."""
-        part = _Part(OUTSIDE, "", where, b"", (Leaf(0, (), text, Use.TEXT),), JSON)
+        part = Part(OUTSIDE, "", where, b"", (Leaf(0, (), text, Use.TEXT),), JSON)
         parsed = self._taken_apart(text, Use.TEXT, "")
         self._look([*parsed.all()])
         self._take_values(part, part.leaves[0], parsed)
@@ -256,7 +243,7 @@ class Masker:
 
     def _made(  # noqa: PLR0917 - what was found, and what came before
         self,
-        parts: Sequence[_Part],
+        parts: Sequence[Part],
         sent: Split,
         before: Before | None,
         known: Before | None,
@@ -279,32 +266,32 @@ class Masker:
                     members[part.member] = new
                 else:
                     messages[part.message] = new
-        if not parts and known is not None and before is not None and _same(sent, before.sent):
+        if not parts and known is not None and before is not None and are_same(sent, before.sent):
             masked = before.masked
             whole = len(masked)
             return Masked(masked if masked.same == whole else replace(masked, same=whole), ())
         noted = [Noted(*where, count) for where, count in self._noted.items()]
-        return Masked(_built(sent, before, members, messages, carry=known is not None), noted, originals)
+        return Masked(masked_body(sent, before, members, messages, carry=known is not None), noted, originals)
 
     # -- what is new -------------------------------------------------------------------------------------------------
 
-    def _known_part(self, message: int, member: str, raw: bytes) -> _Part | None:
+    def _known_part(self, message: int, member: str, raw: bytes) -> Part | None:
         """A message or member that an earlier call has begun to scan."""
         part = self.progress.parts.get((message, member)) if self.progress is not None else None
         return part if part is not None and part.raw == raw else None
 
-    def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[_Part]:
+    def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[Part]:
         """The body's members that are new, the system prompt first."""
         names = sorted(sent.fields, key=lambda name: name != system)
         for name in names:
             raw = sent.field(name) or b""
             if (before is not None and before.sent.field(name) == raw) or raw[:1] not in _HOLDS_TEXT:
                 continue
-            yield self._known_part(-1, name, raw) or _Part(
+            yield self._known_part(-1, name, raw) or Part(
                 -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, observed=name != system), JSON
             )
 
-    def _messages(self, sent: Split, before: Before | None, format_: Format) -> Iterable[_Part]:
+    def _messages(self, sent: Split, before: Before | None, format_: Format) -> Iterable[Part]:
         """The messages that are new."""
         for index in range(sent.same if before is not None else 0, len(sent)):
             if before is not None and equal_slice(sent, before.sent, index):
@@ -327,7 +314,7 @@ class Masker:
                 leaves = ambiguous_leaves(raw)
             except InvalidRequest:
                 continue  # reading it says what is wrong
-            yield _Part(index, "", where, raw, leaves, format_.strings)
+            yield Part(index, "", where, raw, leaves, format_.strings)
 
     def _leaves(self, raw: bytes, name: str, *, observed: bool) -> Sequence[Leaf]:
         where = f"{FIELD}.{name}"
@@ -344,11 +331,11 @@ class Masker:
         except InvalidRequest:
             return ()
 
-    def _scan(self, parts: Iterable[_Part], check: Callable[[], None], progress: Progress) -> Sequence[_Part]:
+    def _scan(self, parts: Iterable[Part], check: Callable[[], None], progress: Progress) -> Sequence[Part]:
         """Have the rules look at all texts, some at a time."""
-        scanned: list[_Part] = []
-        begun: list[_Part] = []
-        waiting: list[_Text] = []
+        scanned: list[Part] = []
+        begun: list[Part] = []
+        waiting: list[Text] = []
         size = 0
 
         def look() -> None:
@@ -371,7 +358,7 @@ class Masker:
             begun.append(part)
             for leaf in part.leaves[part.scanned :]:
                 name = leaf.path[-1] if leaf.path else ""
-                text = self._taken_apart(leaf.text, leaf.use, name if type(name) is str else _name_of(leaf))
+                text = self._taken_apart(leaf.text, leaf.use, name if type(name) is str else name_of(leaf))
                 part.texts.append(text)
                 for each in text.all():
                     waiting.append(each)
@@ -386,7 +373,7 @@ class Masker:
         look()
         return scanned
 
-    def _look(self, texts: Sequence[_Text]) -> None:
+    def _look(self, texts: Sequence[Text]) -> None:
         found = self._found(texts, self._watch)
         if self._watch is not None and self._watch.passed:
             self._reached(SCAN_BOUND)
@@ -399,7 +386,7 @@ class Masker:
         for text, finds in zip(texts, found, strict=True):
             text.finds = self._outside_masks(text.text, finds) if finds else ()
 
-    def _taken_apart(self, text: str, use: Use, name: str, depth: int = 0) -> _Text:
+    def _taken_apart(self, text: str, use: Use, name: str, depth: int = 0) -> Text:
         """A text, with the strings in it; `name`: of the member that it is the value of."""
         inner = None
         if use is not Use.OBSERVED and depth < MAX_NESTED and (use is Use.ARGUMENTS or "\\" in text):
@@ -410,9 +397,9 @@ class Masker:
                     for each in strings
                     if each.text
                 ]
-        return _Text(text, inner, (), self._names[name])
+        return Text(text, inner, (), self._names[name])
 
-    def _found(self, texts: Sequence[_Text], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
+    def _found(self, texts: Sequence[Text], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
         """What the rules find in texts, and in those behind the names of secrets."""
         found = self._rules.scan([each.text for each in texts], watch)
         named = [index for index, each in enumerate(texts) if each.name]
@@ -441,7 +428,7 @@ class Masker:
 
     # -- one message or member ---------------------------------------------------------------------------------------
 
-    def _part(self, part: _Part, stands: Callable[[bytes], bool]) -> bytes:
+    def _part(self, part: Part, stands: Callable[[bytes], bool]) -> bytes:
         """A message or member, masked."""
         for leaf, text in zip(part.leaves, part.texts, strict=True):
             self._take_values(part, leaf, text)
@@ -453,7 +440,7 @@ class Masker:
         for leaf, text in zip(part.leaves, part.texts, strict=True):
             if leaf.use is Use.OBSERVED:
                 if part.message >= 0 and (found := known.find(leaf.text)):
-                    raise _unmaskable(part, found[0][2].rule)
+                    raise unmaskable(part, found[0][2].rule)
             elif edits := self._masked(text, _Place(part, leaf, later)):
                 changes[leaf.place] = in_string(leaf, edits)
         made = part.written(changes)
@@ -469,7 +456,7 @@ class Masker:
         as_before = part.written(earlier)
         return as_before if as_before != made and stands(as_before) else made
 
-    def _take_values(self, part: _Part, leaf: Leaf, text: _Text) -> None:
+    def _take_values(self, part: Part, leaf: Leaf, text: Text) -> None:
         """Put what the rules mask into the vault, and note what they only observe."""
         for each in text.all():
             for find in each.finds:
@@ -484,12 +471,12 @@ class Masker:
                         self._note(part, leaf, find.rule.name, Done.OBSERVED)
                 elif leaf.use is Use.OBSERVED:
                     if part.message >= 0:
-                        raise _unmaskable(part, find.rule.name)
+                        raise unmaskable(part, find.rule.name)
                     self._note(part, leaf, find.rule.name, Done.OBSERVED)
                 else:
                     self._take(find.rule, each.value(find), part)
 
-    def _defanged(self, part: _Part, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
+    def _defanged(self, part: Part, raw: bytes, format_: Format, stands: Callable[[bytes], bool]) -> bytes:
         """A masked message whose results are broken where a rule says so; the words of users and models stay."""
         if not part.imitates or stands(raw):
             return raw
@@ -507,11 +494,11 @@ class Masker:
                 changes[leaf.place] = [Edit(0, len(leaf.text), defang(leaf.text, broken))]
         return part.strings.changed(raw, changes)
 
-    def _is_ours(self, part: _Part, leaf: Leaf) -> bool:
+    def _is_ours(self, part: Part, leaf: Leaf) -> bool:
         """Whether what looks like text of the sidecar may be that: in the system prompt, or an answer of its tools."""
         return part.message < 0 or recognise(self._key, leaf.text) is not None
 
-    def _take(self, rule: Rule, text: str, part: _Part) -> Value:
+    def _take(self, rule: Rule, text: str, part: Part) -> Value:
         """A value in the vault. Raises GuardRefused if there is no room."""
         value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.message))
         if value is None:
@@ -533,7 +520,7 @@ class Masker:
             state.known, state.changes = KnownValues(self._vault.values(self._run)), self._vault.changes(self._run)
         return state.known
 
-    def _masked(self, text: _Text, at: _Place, short: Sequence[Value] = ()) -> Sequence[Edit]:
+    def _masked(self, text: Text, at: _Place, short: Sequence[Value] = ()) -> Sequence[Edit]:
         """The edits that put masks into a text. `short` are values that are masked where they are a whole string."""
         if text.inner is not None:
             here = [
@@ -548,7 +535,7 @@ class Masker:
             return ()
         now = applied(text.text, edits)
         for _ in range(ROUNDS):
-            finds = self._found([_Text(now, None, name=text.name)])[0]
+            finds = self._found([Text(now, None, name=text.name)])[0]
             more = self._round(now, self._outside_masks(now, finds), at, ())
             if not more:
                 return edits
@@ -579,100 +566,21 @@ class Masker:
                 self._note(at.part, at.leaf, value.rule, Done.MASKED)
         return [Edit(start, end, value.mask) for start, end, value in kept]
 
-    def _note(self, part: _Part, leaf: Leaf, rule: str, done: Done) -> None:
+    def _note(self, part: Part, leaf: Leaf, rule: str, done: Done) -> None:
         where = part.message, part.member, leaf.path, rule, done
         self._noted[where] = self._noted.get(where, 0) + 1
-
-
-class _Names(dict[str, str]):
-    """Names of members that were met: themselves if a rule is for such names, else empty."""
-
-    def __init__(self, rules: RuleSet) -> None:
-        super().__init__()
-        self._rules = rules
-
-    def __missing__(self, name: str) -> str:
-        known = self[name] = name if self._rules.names(name) else ""
-        return known
-
-
-@dataclass(slots=True)
-class _Text:
-    """A text, and if it is JSON the strings in it."""
-
-    text: str
-    inner: Sequence[tuple[int, _Text]] | None
-    finds: Sequence[Find] = ()
-    name: str = ""
-    """Of the member that it is the value of, if a rule is for such names."""
-
-    def all(self) -> Iterable[_Text]:
-        """This one and all in it."""
-        yield self
-        for _, each in self.inner or ():
-            yield from each.all()
-
-    def value(self, find: Find) -> str:
-        """What was found, decoded if the text is JSON."""
-        value = self.text[find.start : find.end]
-        if self.inner is None or "\\" not in value:
-            return value
-        try:
-            decoded = orjson.loads(f'"{value}"')
-        except orjson.JSONDecodeError:
-            return value
-        return decoded if isinstance(decoded, str) else value
-
-
-@dataclass(slots=True)
-class _Part:
-    """A message or a member of the body that is new."""
-
-    message: int
-    member: str
-    where: str
-    """The field of the request, for an error."""
-    raw: bytes
-    leaves: Sequence[Leaf]
-    strings: Strings
-    texts: list[_Text] = field(default_factory=list)
-    """One for each leaf."""
-    scanned: int = 0
-    """The rules have looked at so many of them."""
-    imitates: bool = False
-    """Whether it holds something to be defanged."""
-
-    def written(self, changes: Changes) -> bytes:
-        """Its bytes with other texts."""
-        return self.strings.changed(self.raw, changes) if changes else self.raw
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a text stands that is masked."""
 
-    part: _Part
+    part: Part
     leaf: Leaf
     later: set[str]
     """Gathers the ids of values that were found in a later message than this one."""
     earlier_only: bool = False
     """Whether such values stay unmasked."""
-
-
-def _unmaskable(part: _Part, rule: str) -> GuardRefused:
-    return GuardRefused(
-        f"{part.where}: the rule {rule} finds something where nothing can be masked (reasoning, a signed part, or "
-        "an address that the provider fetches); remove it, or set the rule's action to observe",
-        field=part.where,
-    )
-
-
-def _name_of(leaf: Leaf) -> str:
-    """The name of the member that a string is the value of, or in the list of."""
-    for step in reversed(leaf.path):
-        if isinstance(step, str):
-            return step
-    return ""
 
 
 def _in(find: Find, spans: Sequence[tuple[int, int]]) -> bool:
@@ -692,114 +600,9 @@ def _apart(spans: list[tuple[int, int, Value]], masks: Sequence[tuple[int, int]]
     return kept
 
 
-# -- the masked body -------------------------------------------------------------------------------------------------
-
-
-def _built(
-    sent: Split, before: Before | None, members: Mapping[str, bytes], messages: Mapping[int, bytes], *, carry: bool
-) -> Split:
-    """The body with what is masked in the place of what was sent; the very one that was sent if nothing ever was.
-
-    With `carry` what is neither in `members` nor in `messages`, as it came before, is as it was masked then.
-    """
-    was = before.masked if before is not None and before.masked is not before.sent else None
-    kept = first = shift = 0
-    if was is not None and before is not None and carry and _begins_alike(sent, before.sent):
-        kept = min(sent.same, len(was))  # they are the very bytes of the last prompt, and so are their masked ones
-        first = sent.ends[kept - 1]
-        shift = was.ends[kept - 1] - first
-    replaced = [(sent.starts[index], sent.ends[index], new) for index, new in messages.items()]
-    replaced += [(sent.fields[name].start, sent.fields[name].end, new) for name, new in members.items()]
-    if was is not None and before is not None and carry:
-        replaced += _carried(sent, before, was, kept, {*members}, {*messages})
-    if not replaced and was is None:
-        return sent
-    replaced = sorted(each for each in replaced if each[0] >= first and sent.raw[each[0] : each[1]] != each[2])
-    pieces = [was.raw[: first + shift]] if kept and was is not None else []
-    at = first
-    for start, end, new in replaced:
-        pieces += (sent.raw[at:start], new)
-        at = end
-    starts, ends = _Moved(replaced, shift), _Moved(replaced, shift)
-    new_starts = [starts.at(start) for start in sent.starts[kept:]]
-    new_ends = [ends.at(end) for end in sent.ends[kept:]]
-    fields: dict[str, Span] = {}
-    moved = _Moved(replaced, shift)
-    for name, span in sorted(sent.fields.items(), key=lambda each: each[1].start):
-        if was is not None and span.start < first:
-            fields[name] = was.fields[name]
-        else:
-            start = moved.at(span.start)
-            fields[name] = Span(start, moved.at(span.end))
-    split = Split(
-        b"".join((*pieces, sent.raw[at:])) if replaced or kept else sent.raw,
-        was.starts[:kept] + new_starts if kept and was is not None else new_starts,
-        was.ends[:kept] + new_ends if kept and was is not None else new_ends,
-        {name: fields[name] for name in sent.fields},
-        sent.is_object,
-        kept,
-        sent.is_text,
-    )
-    split.same = _alike(split, before.masked if before is not None else None, kept)
-    return split
-
-
 def _again(masked: Masked, was: Split, sent: Split, before: Before | None) -> Masked:
     """A masked prompt whose call had to end, for the retry of that; `was`: as that had sent it."""
     if masked.split is was:
         return replace(masked, split=sent)
     known = before.masked if before is not None else None
-    return replace(masked, split=replace(masked.split, same=_alike(masked.split, known)))
-
-
-def _alike(split: Split, known: Split | None, same: int = 0) -> int:
-    """How many messages at the start are those of a known body; `same`: so many are, as is known."""
-    if known is None or known.is_object != split.is_object or known.is_text != split.is_text:
-        return same
-    bound = min(len(split), len(known))
-    while same < bound and equal_slice(split, known, same):
-        same += 1
-    return same
-
-
-def _same(one: Split, other: Split) -> bool:
-    """Whether two bodies are the same; one of a call that had to end is known up to some message only."""
-    return len(one) == len(other) and one.raw == other.raw
-
-
-def _begins_alike(one: Split, other: Split) -> bool:
-    """Whether two bodies are the same bytes up to the last message that they have in common."""
-    if not one.same or len(other) < one.same:
-        return False
-    return one.raw.startswith(memoryview(other.raw)[: other.ends[one.same - 1]])
-
-
-def _carried(  # noqa: PLR0917 - what came again, and what did not
-    sent: Split, before: Before, was: Split, kept: int, members: AbstractSet[str], messages: AbstractSet[int]
-) -> Iterable[tuple[int, int, bytes]]:
-    """What was masked in the last prompt and came again as it was, after the messages that are kept."""
-    for name, span in sent.fields.items():
-        raw = sent.field(name)
-        if name not in members and before.sent.field(name) == raw and (new := was.field(name)) is not None:
-            yield span.start, span.end, new
-    for index in range(kept, min(len(sent), len(was))):
-        if index in messages or equal_slice(sent, was, index):
-            continue
-        if index < sent.same or equal_slice(sent, before.sent, index):
-            yield sent.starts[index], sent.ends[index], was.message(index)
-
-
-class _Moved:
-    """Where ascending offsets of a body are once some ranges of it are replaced."""
-
-    def __init__(self, replaced: Sequence[tuple[int, int, bytes]], shift: int) -> None:
-        self._replaced, self._shift = replaced, shift
-        self._next = 0
-
-    def at(self, offset: int) -> int:
-        """Of an offset outside these ranges, or at one of their ends."""
-        while self._next < len(self._replaced) and self._replaced[self._next][1] <= offset:
-            start, end, new = self._replaced[self._next]
-            self._shift += len(new) - (end - start)
-            self._next += 1
-        return offset + self._shift
+    return replace(masked, split=replace(masked.split, same=same_at_start(masked.split, known)))

@@ -18,7 +18,8 @@ from prompt_sidecar.errors import InvalidRequest, TooLarge
 from prompt_sidecar.guard.masks import written
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.prompt.jsontext import load
-from prompt_sidecar.prompt.strings import MAX_NESTED, Edit, changed, nested, nested_edits, values_of
+from prompt_sidecar.prompt.literals import Edit, changed, nested_edits
+from prompt_sidecar.prompt.strings import MAX_NESTED, nested, values_of
 
 ANY: Final = "*"
 

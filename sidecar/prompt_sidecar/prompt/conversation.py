@@ -21,7 +21,8 @@ from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Path, Role, check_parts, text_kind
 from prompt_sidecar.prompt.items import Message as Decoded
 from prompt_sidecar.prompt.jsontext import canonical, digest
-from prompt_sidecar.prompt.strings import Changes, Leaf, Strings, Use, applied
+from prompt_sidecar.prompt.literals import Changes, applied
+from prompt_sidecar.prompt.strings import Leaf, Strings, Use
 from prompt_sidecar.v1 import conversation_pb2 as pb
 
 _ROLES: Final[Mapping[int, Role]] = {

@@ -1,8 +1,8 @@
-r"""The strings of a message, and what may be done to each: changes inside a message are made on these.
+"""The strings of a message, and what may be done to each: changes inside a message are made on these.
 
 A message is walked as it is decoded, in the order of its text. So the n-th string met, keys included, is the n-th
-string literal of the JSON, and an edit changes a range of its characters and leaves every other byte as it came,
-escapes included. The same holds for JSON inside a string, such as the arguments of a call, one level down.
+string literal of the JSON, which `literals.py` changes. The same holds for JSON inside a string, such as the arguments
+of a call, one level down.
 
 What a string is follows from the names on its way, as providers use them: the same names mean the same in all formats.
 
@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -28,18 +27,12 @@ import orjson
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Path
 from prompt_sidecar.prompt.jsontext import load
+from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 MAX_NESTED: Final = 4
 """Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
 it on has two."""
-_LITERAL: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-"""A string of a valid JSON text, when found from left to right."""
-_LITERAL_TEXT: Final = re.compile(_LITERAL.pattern.decode(), re.DOTALL)
-_TOKEN: Final = re.compile(
-    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
-)
-"""Of a literal: an escape, which is one character, or characters that are not escaped."""
 _KEPT: Final = frozenset(
     {
         *("role", "type", "id", "name", "status", "phase", "namespace", "detail", "format", "encoding", "language"),
@@ -93,28 +86,6 @@ class Leaf(NamedTuple):
     use: Use
 
 
-class Edit(NamedTuple):
-    """Characters `start` to `end` of a text become another text."""
-
-    start: int
-    end: int
-    text: str
-
-
-Changes = Mapping[int, Sequence[Edit]]
-"""Edits of strings by their place; those of one string in order, and apart from each other."""
-
-
-def applied(text: str, edits: Sequence[Edit]) -> str:
-    """A text with its edits."""
-    pieces: list[str] = []
-    at = 0
-    for edit in edits:
-        pieces += (text[at : edit.start], edit.text)
-        at = edit.end
-    return "".join((*pieces, text[at:]))
-
-
 @dataclass(frozen=True, slots=True)
 class Strings:
     """How the strings of a format's messages are found and changed."""
@@ -133,51 +104,6 @@ def leaves_of(raw: bytes, field: str, *, observed: bool = False) -> Sequence[Lea
     walk = _Walk()
     walk.walk(load(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
     return walk.found
-
-
-def changed(raw: bytes, changes: Changes) -> bytes:
-    """JSON with edits in the strings at some places; see the module."""
-    if not changes:
-        return raw
-    pieces: list[bytes] = []
-    at = 0
-    left = len(changes)
-    for place, literal in enumerate(_LITERAL.finditer(raw)):
-        edits = changes.get(place)
-        if edits is not None:
-            inside = literal[0][1:-1].decode()
-            pieces += (raw[at : literal.start() + 1], applied(inside, _escaped(inside, edits)).encode())
-            at = literal.end() - 1
-            left -= 1
-            if not left:
-                break
-    return b"".join((*pieces, raw[at:]))
-
-
-def _escaped(inside: str, edits: Sequence[Edit]) -> Sequence[Edit]:
-    """Edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
-    place = _Offsets(inside)
-    return [Edit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits]
-
-
-class _Offsets:
-    """Where the characters of a string, asked for in order, are in its literal."""
-
-    def __init__(self, inside: str) -> None:
-        self._tokens = _TOKEN.finditer(inside) if "\\" in inside else None
-        self._from = self._to = self._at = self._end = 0
-
-    def of(self, index: int) -> int:
-        """The offset in the literal of the character with this index, or of the literal's end."""
-        if self._tokens is None:
-            return index
-        while index >= self._to:
-            token = next(self._tokens, None)
-            if token is None:
-                return self._end
-            self._from, self._at, self._end = self._to, token.start(), token.end()
-            self._to += 1 if token[0][0] == "\\" else len(token[0])
-        return self._at + (index - self._from)
 
 
 JSON: Final = Strings(leaves_of, changed)
@@ -347,19 +273,6 @@ def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
                 walk(member, of)
 
     walk(value, "")
-    return found
-
-
-def nested_edits(text: str, changes: Changes) -> Sequence[Edit]:
-    """Edits of strings in a text that is JSON, as edits of the text."""
-    found: list[Edit] = []
-    for place, literal in enumerate(_LITERAL_TEXT.finditer(text)):
-        edits = changes.get(place)
-        if edits is not None:
-            first = literal.start() + 1
-            found += [
-                Edit(first + edit.start, first + edit.end, edit.text) for edit in _escaped(literal[0][1:-1], edits)
-            ]
     return found
 
 

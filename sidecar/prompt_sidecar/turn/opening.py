@@ -17,7 +17,8 @@ from typing import Final
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest, RevisionUnknown, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import TrimCall
-from prompt_sidecar.guard.masking import Before, Done, Masked, Masker, Noted, Progress
+from prompt_sidecar.guard.masked_body import Before
+from prompt_sidecar.guard.masking import Done, Masked, Masker, Noted, Progress
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember

@@ -1,0 +1,94 @@
+"""A new message or member of a body as the guard looks at it: its strings, and what the rules find in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from prompt_sidecar.errors import GuardRefused
+from prompt_sidecar.guard.rule import Find
+from prompt_sidecar.guard.rules import RuleSet
+from prompt_sidecar.prompt.literals import Changes
+from prompt_sidecar.prompt.strings import Leaf, Strings
+
+
+@dataclass(slots=True)
+class Part:
+    """A message or a member of the body that is new."""
+
+    message: int
+    member: str
+    where: str
+    """The field of the request, for an error."""
+    raw: bytes
+    leaves: Sequence[Leaf]
+    strings: Strings
+    texts: list[Text] = field(default_factory=list)
+    """One for each leaf."""
+    scanned: int = 0
+    """The rules have looked at so many of them."""
+    imitates: bool = False
+    """Whether it holds something to be defanged."""
+
+    def written(self, changes: Changes) -> bytes:
+        """Its bytes with other texts."""
+        return self.strings.changed(self.raw, changes) if changes else self.raw
+
+
+@dataclass(slots=True)
+class Text:
+    """A text, and if it is JSON the strings in it."""
+
+    text: str
+    inner: Sequence[tuple[int, Text]] | None
+    finds: Sequence[Find] = ()
+    name: str = ""
+    """Of the member that it is the value of, if a rule is for such names."""
+
+    def all(self) -> Iterable[Text]:
+        """This one and all in it."""
+        yield self
+        for _, each in self.inner or ():
+            yield from each.all()
+
+    def value(self, find: Find) -> str:
+        """What was found, decoded if the text is JSON."""
+        value = self.text[find.start : find.end]
+        if self.inner is None or "\\" not in value:
+            return value
+        try:
+            decoded = orjson.loads(f'"{value}"')
+        except orjson.JSONDecodeError:
+            return value
+        return decoded if isinstance(decoded, str) else value
+
+
+class Names(dict[str, str]):
+    """Names of members that were met: themselves if a rule is for such names, else empty."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        super().__init__()
+        self._rules = rules
+
+    def __missing__(self, name: str) -> str:
+        known = self[name] = name if self._rules.names(name) else ""
+        return known
+
+
+def name_of(leaf: Leaf) -> str:
+    """The name of the member that a string is the value of, or in the list of."""
+    for step in reversed(leaf.path):
+        if isinstance(step, str):
+            return step
+    return ""
+
+
+def unmaskable(part: Part, rule: str) -> GuardRefused:
+    """The error for a find of a rule in a string that must not be changed."""
+    return GuardRefused(
+        f"{part.where}: the rule {rule} finds something where nothing can be masked (reasoning, a signed part, or "
+        "an address that the provider fetches); remove it, or set the rule's action to observe",
+        field=part.where,
+    )

@@ -1,0 +1,101 @@
+r"""JSON texts whose strings are changed in place: an edit changes a range of a string's characters, no other byte.
+
+Strings are known by their place: which string literal of the text it is, names of members counted. That is the order in
+which a walk of the decoded value meets them, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+
+_LITERAL: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+"""A string of a valid JSON text, when found from left to right."""
+_LITERAL_TEXT: Final = re.compile(_LITERAL.pattern.decode(), re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
+)
+"""Of a literal: an escape, which is one character, or characters that are not escaped."""
+
+
+class Edit(NamedTuple):
+    """Characters `start` to `end` of a text become another text."""
+
+    start: int
+    end: int
+    text: str
+
+
+Changes = Mapping[int, Sequence[Edit]]
+"""Edits of strings by their place; those of one string in order, and apart from each other."""
+
+
+def applied(text: str, edits: Sequence[Edit]) -> str:
+    """A text with its edits."""
+    pieces: list[str] = []
+    at = 0
+    for edit in edits:
+        pieces += (text[at : edit.start], edit.text)
+        at = edit.end
+    return "".join((*pieces, text[at:]))
+
+
+def changed(raw: bytes, changes: Changes) -> bytes:
+    """JSON with edits in the strings at some places; see the module."""
+    if not changes:
+        return raw
+    pieces: list[bytes] = []
+    at = 0
+    left = len(changes)
+    for place, literal in enumerate(_LITERAL.finditer(raw)):
+        edits = changes.get(place)
+        if edits is not None:
+            inside = literal[0][1:-1].decode()
+            pieces += (raw[at : literal.start() + 1], applied(inside, _escaped(inside, edits)).encode())
+            at = literal.end() - 1
+            left -= 1
+            if not left:
+                break
+    return b"".join((*pieces, raw[at:]))
+
+
+def nested_edits(text: str, changes: Changes) -> Sequence[Edit]:
+    """Edits of strings in a text that is JSON, as edits of the text."""
+    found: list[Edit] = []
+    for place, literal in enumerate(_LITERAL_TEXT.finditer(text)):
+        edits = changes.get(place)
+        if edits is not None:
+            first = literal.start() + 1
+            found += [
+                Edit(first + edit.start, first + edit.end, edit.text) for edit in _escaped(literal[0][1:-1], edits)
+            ]
+    return found
+
+
+def _escaped(inside: str, edits: Sequence[Edit]) -> Sequence[Edit]:
+    """Edits of a string as edits of its literal, without the quotes; the new texts are escaped."""
+    place = _Offsets(inside)
+    return [Edit(place.of(edit.start), place.of(edit.end), orjson.dumps(edit.text).decode()[1:-1]) for edit in edits]
+
+
+class _Offsets:
+    """Where the characters of a string, asked for in order, are in its literal."""
+
+    def __init__(self, inside: str) -> None:
+        self._tokens = _TOKEN.finditer(inside) if "\\" in inside else None
+        self._from = self._to = self._at = self._end = 0
+
+    def of(self, index: int) -> int:
+        """The offset in the literal of the character with this index, or of the literal's end."""
+        if self._tokens is None:
+            return index
+        while index >= self._to:
+            token = next(self._tokens, None)
+            if token is None:
+                return self._end
+            self._from, self._at, self._end = self._to, token.start(), token.end()
+            self._to += 1 if token[0][0] == "\\" else len(token[0])
+        return self._at + (index - self._from)
