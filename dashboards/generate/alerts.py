@@ -32,6 +32,7 @@ JOB: Final = "prompt-sidecar"
 QUARTER: Final = Place((), "15m", ("job", "instance"))
 SOFT_BOUNDS: Final = (
     "http.max_conversations",
+    "envoy.max_conversations",
     "limits.tombstones",
     "own_text.names",
     "own_text.recognised",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.envoy.door import EnvoyDoor
-from prompt_sidecar.envoy.identity import Identities
+from prompt_sidecar.envoy.identity import PREFIX, Identities
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.runs.archive import Archive
@@ -28,6 +28,7 @@ from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.servicer import METHODS, SERVICE
+from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
 from prompt_sidecar.serving.memory import changed, container_limit, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals
@@ -179,7 +180,7 @@ def start(settings: Settings) -> Sidecar:
         if http is not None:
             http.start(server.shared)
         if envoy is not None:
-            envoy.start(server.shared, Identities(key, by_credential=settings.envoy.caller_by == "credential"))
+            envoy.start(server.shared, _identities(settings, key, server))
     except BaseException:
         if http is not None:
             http.stop(0)
@@ -195,6 +196,13 @@ def start(settings: Settings) -> Sidecar:
 def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
     """Bind the external processor. Raises StartError."""
     return EnvoyDoor(settings.envoy, settings.server.max_message_bytes, server.observer, server.credentials())
+
+
+def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
+    """What names the callers and runs of requests through Envoy."""
+    reached = partial(server.observer.reached, "envoy.max_conversations")
+    conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
+    return Identities(key, settings.envoy.caller_by == "credential", conversations)
 
 
 def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:

@@ -20,12 +20,13 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.trim.presets import preset
 from tests.envoy.through import chat
 from tests.server.serving import WIDE, counter, runs
 
-IDENTITIES = Identities(b"k" * 32, by_credential=False)
+KEY = b"k" * 32
 TOKEN = "a-token-of-some-length"
 
 
@@ -67,7 +68,7 @@ def door(options: EnvoyOptions | None = None, core: Runs | None = None, tokens_f
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
     made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), 1 << 26, observer)
     server.start(runs() if core is None else core)
-    made.start(server.shared, IDENTITIES)
+    made.start(server.shared, Identities(KEY, by_credential=False, conversations=Conversations(KEY, 100, "envoy-")))
     try:
         with grpc.insecure_channel(made.address, options=WIDE) as channel:
             yield Asked(channel, observer, made)
@@ -175,33 +176,38 @@ def test_a_token_is_asked_for_where_there_are_some(tmp_path_factory: pytest.Temp
     assert 2 == len(answers)
 
 
-def test_runs_are_told_apart_by_what_a_conversation_begins_with() -> None:
-    """A later call of a conversation has its run; another task, a call without tools and another session have not."""
+def test_two_conversations_that_begin_alike_are_two_runs() -> None:
+    """As behind the HTTP door: the model's first answer tells them apart; the first call's run is adopted."""
+    identities = Identities(KEY, by_credential=False, conversations=Conversations(KEY, 100, "envoy-"))
 
-    def run_id(system: str, first: str, *later: str, tools: str = '[{"name":"t"}]', **named: str) -> str:
-        messages = [("system", system), ("user", first), *(("assistant", text) for text in later)]
+    def run_id(*later: str, **named: str) -> str:
+        messages = [("user", "Hello"), *(("assistant", text) for text in later)]
         entries = ",".join(f'{{"role":"{role}","content":"{text}"}}' for role, text in messages)
-        return IDENTITIES.of(named, f'{{"messages":[{entries}],"tools":{tools}}}'.encode(), "").run_id
+        return identities.of("openai_chat", named, f'{{"messages":[{entries}]}}'.encode(), "").run_id
 
-    one = run_id("s", "a")
+    one = run_id()
 
-    assert one == run_id("s", "a", "b", "c")
-    assert 4 == len({one, run_id("s", "other"), run_id("other", "a"), run_id("s", "a", tools="[]")})
-    assert "named" == run_id("s", "a", **{"x-prompt-sidecar-run": "named"})
-    session = {"x-claude-code-session-id": "1"}
-    assert run_id("s", "a", **session) == run_id("changed", "a", **session) != one
+    assert one == run_id("one") == run_id("one", "more")
+    assert one != run_id("two")
+    assert "named" == run_id(**{"x-prompt-sidecar-run": "named"})
 
 
 def test_callers_are_told_apart_by_credentials_where_asked() -> None:
-    """Each key is a caller; a JWT's caller stays when its text changes; without the setting all are one."""
-    apart = Identities(b"k" * 32, by_credential=True)
+    """Each key is a caller of whoever Envoy proved to be; without the setting all are one."""
 
-    def caller(value: str, identities: Identities = apart) -> str:
-        return identities.of({"authorization": value}, b"{}", "").caller
-
-    jwt = "Bearer h.eyJzdWIiOiJhbm4ifQ.{}"  # {"sub":"ann"}
+    def caller(value: str, peer: str = "", *, by_credential: bool = True) -> str:
+        identities = Identities(KEY, by_credential, Conversations(KEY, 100, "envoy-"))
+        return identities.of("openai_chat", {"authorization": value}, b"{}", peer).caller
 
     assert caller("Bearer one") != caller("Bearer two")
-    assert caller(jwt.format("s1")) == caller(jwt.format("s2"))
-    assert "one" not in caller("Bearer one")
-    assert "local" == caller("Bearer one", IDENTITIES) == caller("Bearer two", IDENTITIES)
+    assert f"mtls:gateway/{caller('Bearer one')}" == caller("Bearer one", "mtls:gateway")
+    assert "local" == caller("Bearer one", by_credential=False)
+
+
+def test_a_body_that_is_no_object_passes() -> None:
+    """The provider says what is wrong with it; it is no fault of the sidecar's."""
+    with door() as asked:
+        answers = asked.process(headers(), body(b'{"messages":' + b"[" * 50_000))
+
+    assert not answers[1].request_body.HasField("response")
+    assert [EnvoyOutcome.INVALID] == asked.observer.outcomes

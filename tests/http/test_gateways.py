@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from prompt_sidecar.http.lifecycle import HttpDoor
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.telemetry.observer import Observer
 from tests.client.histories import history
 from tests.client.serving import PATIENT
 from tests.http.serving import KEY, options
@@ -24,13 +26,44 @@ from tests.server.serving import runs
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A door without providers: no gateway's request reaches one."""
-    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
+    with _served() as address:
+        yield address
+
+
+@contextmanager
+def _served(observer: Observer | None = None) -> Iterator[str]:
+    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
     door = HttpDoor(options("http://127.0.0.1:9"), KEY)
     server.start(runs())
     door.start(server.shared)
-    yield door.address
-    door.stop(0)
-    server.stop(0)
+    try:
+        yield door.address
+    finally:
+        door.stop(10)
+        server.stop(0)
+
+
+class Requests(Observer):
+    """Keeps the route and outcome of each request."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
+        """Keep it."""
+        del status, hidden
+        self.seen.append((route, outcome))
+
+
+def test_requests_are_counted_as_what_they_are() -> None:
+    """Not as requests that pass through to a provider."""
+    counted = Requests()
+    with _served(counted) as address:
+        post(f"{address}/v1/compress", {"messages": history("openai_chat", 2)})
+        post(f"{address}/v1/compress", {"messages": "no"})
+        post(f"{address}/beta/litellm_basic_guardrail_api", guarded(input_type="response"))
+
+    assert [("compress", "answered"), ("compress", "refused"), ("guardrail", "answered")] == counted.seen
 
 
 def post(url: str, body: Any, **headers: str) -> tuple[int, Any]:

@@ -73,6 +73,23 @@ def test_what_the_guard_cannot_see_is_refused(path: str, body: bytes) -> None:
     assert KEY.encode() not in answer
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_hidden_turn_that_is_refused_ends_the_answer(*, stream: bool) -> None:
+    """In the provider's shape; a stream has begun, and ends as the provider would end it."""
+    thought = {"type": "thinking", "thinking": f"The key is {KEY}.", "signature": "c2ln"}
+    own = Says("Wait.", [("own-1", "search_conversation_history", {"query": "x"})], blocks=[thought])
+    tool = {"name": TOOL, "input_schema": {"type": "object", "properties": {}}}
+    body = {"model": "scripted", "max_tokens": 9, "stream": stream, "tools": [tool]}
+    body["messages"] = [{"role": "user", "content": f"Deploy with {KEY}."}]
+    with proxied(scripted(own), guard=ENFORCE, window=100_000) as here:
+        status, answer, _ = asyncio.run(_post(f"{here.url}/v1/messages", json.dumps(body).encode()))
+
+    assert (200 if stream else 400) == status
+    assert b'"type":"invalid_request_error","message":"GUARD_REFUSED' in answer
+    assert stream == (b"event: error" in answer)
+    assert KEY.encode() not in answer
+
+
 @pytest.mark.parametrize("step", [1, 2, 3, 5, 8, 13, 1_000])
 @pytest.mark.parametrize("mask", ["⟦k:aaaaaaaaaa⟧", "\\u27e6k:aaaaaaaaaa\\u27e7"])
 def test_pieces_give_what_the_whole_gives(step: int, mask: str) -> None:

@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -231,6 +232,83 @@ def test_too_large_is_413() -> None:
         status, body, _ = asyncio.run(_post(f"{here.url}/v1/messages", b"x" * 5_000))
 
     assert (413, "request_too_large") == (status, json.loads(body)["error"]["type"])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_answer_that_is_too_long_is_502(format: str) -> None:
+    """It is not kept. A stream that has begun breaks off, as its provider's would; what passes has no limit."""
+    seen: list[Any] = []
+
+    async def other(request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        seen.append(body)
+        if body.get("stream"):
+            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await response.prepare(request)
+            for _ in range(200):
+                await response.write(b": a comment of some length, which is no answer to anything\n\n")
+            return response
+        return web.Response(body=b" " * 9_000, content_type="application/json")
+
+    with proxied(scripted(), max_body_bytes=5_000) as here:
+        here.upstream.other = other
+        url = f"{here.url}/v2/{PATHS[format]}"
+        small = {"model": "scripted", "input" if format == "openai_responses" else "messages": history(format, 1)[:1]}
+        status, answer, _ = asyncio.run(_post(url, json.dumps(small).encode()))
+        with pytest.raises(aiohttp.ClientError):
+            asyncio.run(_post(url, json.dumps({**small, "stream": True}).encode()))
+
+    assert 502 == status
+    assert "http.max_body_bytes" in json.loads(answer)["error"]["message"]
+    assert 2 == len(seen)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stream_that_makes_no_sense_breaks_off(format: str) -> None:
+    """An agent must not take half an answer for a whole one."""
+    events: tuple[Any, ...] = (
+        {"choices": [{"delta": {"tool_calls": [{"index": [], "function": {"name": "x"}}]}}]},
+        {"type": "response.completed", "response": {"usage": 7}},
+        {"type": "content_block_start", "index": {}},
+    )
+
+    async def other(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        for event in events:
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        return response
+
+    with proxied(scripted()) as here:
+        here.upstream.other = other
+        with pytest.raises(aiohttp.ClientError):
+            asyncio.run(_post(f"{here.url}/v2/{PATHS[format]}", _asked(format, stream=True)))
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_stop_waits_for_requests_in_progress(*, patient: bool) -> None:
+    """For its grace: what ends in it is answered, and what does not is cut off."""
+    asked, go = threading.Event(), threading.Event()
+
+    async def other(_: web.Request) -> web.StreamResponse:
+        asked.set()
+        await asyncio.to_thread(go.wait, PATIENCE)
+        return web.Response(text="late")
+
+    with proxied(scripted()) as here, ThreadPoolExecutor(2) as threads:
+        here.upstream.other = other
+        answer = threads.submit(lambda: asyncio.run(_post(f"{here.url}/v1/batches", b"")))
+        assert asked.wait(PATIENCE)
+        stopped = threads.submit(here.door.stop, PATIENCE if patient else 0)
+        if not patient:
+            assert not stopped.result(PATIENCE)
+        go.set()
+        if patient:
+            assert stopped.result(PATIENCE)
+            assert b"late" == answer.result(PATIENCE)[1]
+        else:
+            with pytest.raises(aiohttp.ClientError):
+                answer.result(PATIENCE)
 
 
 def test_an_agent_that_leaves_ends_the_request_to_the_provider() -> None:

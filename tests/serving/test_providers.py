@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import GuardRefused
-from prompt_sidecar.serving.provider_errors import error_body, error_headers, is_final
+from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status, is_final
 from prompt_sidecar.serving.provider_paths import LONGEST_PATH, provider_path
 from prompt_sidecar.serving.provider_usage import MOST_BYTES, ProviderUsage, UsageReader
 
@@ -217,10 +217,10 @@ def test_a_refusal_of_a_long_prompt_is_told_from_other_errors() -> None:
 def test_a_final_refusal_has_the_providers_shape(format_name: str, message: tuple[str, ...]) -> None:
     """The message is where the provider's SDK looks for it."""
     error = GuardRefused("the prompt holds what must not leave")
-    found = json.loads(error_body(format_name, error))
+    found = json.loads(error_body(format_name, http_status(error), error.message, error.reason))
     for name in message:
         found = found[name]
 
     assert is_final(error)
     assert found.endswith("the prompt holds what must not leave")
-    assert "application/json" == error_headers(format_name)["content-type"]
+    assert "application/json" == error_headers(format_name, 400)["content-type"]

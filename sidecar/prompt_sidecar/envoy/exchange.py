@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.envoy import messages
-from prompt_sidecar.envoy.processor import OWN_PREFIX, Processed
+from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.serving.headers import PREFIX
 from prompt_sidecar.serving.provider_paths import ProviderPath, provider_path
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
 
@@ -91,7 +92,7 @@ class Exchange:
 
     def _request_headers(self, message: wire.ProcessingRequest) -> Answer:
         self.headers = headers = messages.headers_of(message.request_headers)
-        own = [name for name in headers if name.startswith(OWN_PREFIX)]
+        own = [name for name in headers if name.startswith(PREFIX)]
         path = provider_path(headers.get(":method", ""), headers.get(":path", ""))
         if path is None or message.request_headers.end_of_stream:
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)

@@ -44,6 +44,13 @@ class EnvoyOptions:
         "Prompts that are trimmed or wait for a thread; further ones are not trimmed.",
         "As server.max_calls: it bounds the wait.",
     )
+    max_conversations: int = setting(
+        4_096,
+        whole(16, 1_000_000, "conversations"),
+        "Conversations that are distinguished by what they begin with; the one idle for longest is forgotten.",
+        "As http.max_conversations.",
+        advanced=True,
+    )
     waiting_bytes: int = setting(
         268_435_456,
         byte_count(MIB, 64 * GIB),

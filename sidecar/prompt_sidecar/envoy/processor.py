@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final
 
 from prompt_sidecar.envoy import messages
-from prompt_sidecar.envoy.identity import RUN_HEADER, Identities, Identity
+from prompt_sidecar.envoy.identity import Identities, Identity
 from prompt_sidecar.errors import (
     CallCancelled,
     DeadlinePassed,
@@ -26,19 +26,14 @@ from prompt_sidecar.errors import (
 )
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.provider_errors import STATUS, error_body, error_headers, is_final
+from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status, is_final
 from prompt_sidecar.serving.provider_paths import ProviderPath
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.use_cases import UseCases
 
-OWN_PREFIX: Final = "x-prompt-sidecar-"
-"""Of headers between agent and sidecar; none goes on to the provider."""
-WINDOW_HEADER: Final = OWN_PREFIX + "context-window"
-"""Tokens of the model's window, where the agent knows better."""
-RECALL_HEADER: Final = OWN_PREFIX + "recall"
-"""Says that the model has tools for recall: `mcp` or `tools`; without it, markers carry no ids."""
 _RECALL: Final = frozenset({"mcp", "tools"})
 _WINDOW_DIGITS: Final = 8
 METHOD: Final = "envoy.service.ext_proc.v3.ExternalProcessor/Process"
@@ -75,7 +70,7 @@ class Processor:
         found: list[Identity] = []
 
         def read() -> TrimCall:
-            found.append(self._identities.of(headers, body, peer))
+            found.append(self._identities.of(path.format, headers, body, peer))
             return TrimCall(
                 caller=found[0].caller,
                 run_id=found[0].run_id,
@@ -83,7 +78,7 @@ class Processor:
                 body=body,
                 model=path.model,
                 context_window=_window(headers),
-                recall_unavailable=headers.get(RECALL_HEADER, "").strip().lower() not in _RECALL,
+                recall_unavailable=headers.get(names.RECALL, "").strip().lower() not in _RECALL,
                 accept_bytes=self._accept_bytes,
             )
 
@@ -93,7 +88,7 @@ class Processor:
                 messages.request_body(answer.body),
                 found[0],
                 answer.revision,
-                facts_headers(found[0].run_id, answer),
+                {names.RUN: found[0].run_id, **names.facts(answer)},
             )
 
         try:
@@ -119,27 +114,16 @@ class Processor:
             self._refusals.log(METHOD, error, code, "envoy")
         if outcome is EnvoyOutcome.REFUSED:
             assert isinstance(error, SidecarError)
-            body = error_body(path.format, error)
-            reply = messages.immediate(STATUS, error_headers(path.format), body, error.reason.lower())
+            status = http_status(error)
+            body = error_body(path.format, status, error.message, error.reason)
+            reply = messages.immediate(status, error_headers(path.format, status), body, error.reason.lower())
             return Processed(outcome, reply)
         return Processed(outcome, messages.request_body(None))
 
 
-def facts_headers(run_id: str, answer: TrimAnswer) -> dict[str, str]:
-    """Return the headers that tell an agent what was done to its prompt."""
-    return {
-        RUN_HEADER: run_id,
-        OWN_PREFIX + "tokens-before": str(answer.tokens.before),
-        OWN_PREFIX + "tokens-after": str(answer.tokens.after),
-        OWN_PREFIX + "limit": str(answer.tokens.limit),
-        OWN_PREFIX + "trims": str(len(answer.trims)),
-        OWN_PREFIX + "fits": "true" if answer.fits else "false",
-    }
-
-
 def _window(headers: Mapping[str, str]) -> int:
     """Return the window that the agent states; 0: none, or no plausible one."""
-    text = headers.get(WINDOW_HEADER, "")
+    text = headers.get(names.WINDOW, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _WINDOW_DIGITS else 0
 
 

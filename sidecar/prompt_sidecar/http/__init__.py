@@ -6,8 +6,8 @@ agent ── POST /v1/messages ──► lifecycle.py   the aiohttp server, in a
                                  ├─ passthrough.py   as it came, both ways
                                  ▼
                                exchange.py    one request of the agent and the model's answer to it:
-                                 │  prompting.py     in a worker thread: which run (conversations.py), hidden turns
-                                 │                   put back (hidden.py), the sidecar's tools added, trimmed
+                                 │  prompting.py     in a worker thread: which run, hidden turns put back
+                                 │                   (hidden.py), the sidecar's tools added, trimmed
                                  │  upstream.py      sent on, and what the provider refused
                                  │  dialects/        what of the answer is the agent's; calls of the sidecar's
                                  │                   tools are answered here, and the model asked again

@@ -9,40 +9,38 @@ Everything that takes processor time runs in a worker thread; here is only what 
 
 from __future__ import annotations
 
-import asyncio
-import base64
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import aiohttp
 import orjson
 from aiohttp import web
 
-from prompt_sidecar.errors import CallCancelled, SidecarError
-from prompt_sidecar.http.dialects.base import Filter, Shown, Turn
-from prompt_sidecar.http.members import loads
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.http.dialects.base import Dialect, Filter, RecallDialect, Shown, Turn
 from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.restoring import Restore, restored
 from prompt_sidecar.http.routes import Route
 from prompt_sidecar.http.sse import Event, Splitter, TooLongEvent, written
-from prompt_sidecar.http.upstream import OURS, Upstreams, forwarded, refuses_thinking, too_long
-from prompt_sidecar.serving.pool import InFlight, Pool
-from prompt_sidecar.serving.provider_usage import UsageReader
+from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
+from prompt_sidecar.http.work import Work
+from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.members import loads
+from prompt_sidecar.serving.provider_errors import error_body, http_status
+from prompt_sidecar.serving.provider_usage import UsageReader, too_long
 
 MOST_HIDDEN: Final = 6
 """Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
 tools, so that the agent hears from it before its patience ends."""
 MOST_REFUSALS: Final = 8
 """How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
-_LONGEST_HEADER: Final = 4_000
-"""Characters of a revision in a header: clients take some 8,000 for all headers together."""
 _EVENTS: Final = "text/event-stream"
-
-T = TypeVar("T")
+_JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -57,43 +55,22 @@ class Outcome:
     failed_open: str = ""
 
 
-@dataclass(slots=True)
-class Work:
-    """Runs functions in the worker threads, for one request."""
-
-    pool: Pool
-    in_flight: InFlight
-    cancelled: bool = False
-    later: set[asyncio.Task[None]] = field(default_factory=set)
-
-    def check(self) -> None:
-        """End a call whose agent has gone. Raises CallCancelled."""
-        if self.cancelled:
-            raise CallCancelled("the agent has gone")
-
-    async def run(self, function: Callable[..., T], *args: Any, **more: Any) -> T:
-        """Run a function in a worker thread."""
-
-        def counted() -> T:
-            self.in_flight.add()
-            try:
-                return function(*args, **more)
-            finally:
-                self.in_flight.remove()
-
-        try:
-            return await asyncio.wrap_future(self.pool.submit(counted))
-        except asyncio.CancelledError:
-            self.cancelled = True
-            raise
-
-    def soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Run a function whose result nobody waits for."""
-        self.pool.submit(function, *args)
+class TooLongAnswer(Exception):
+    """An upstream's answer has more bytes than any can need."""
 
 
 class Exchange:
-    """See the module."""
+    """See the module.
+
+    Args:
+        request: the agent's.
+        route: of the request; it has a dialect.
+        prompter: makes the prompts.
+        upstreams: the providers.
+        outcome: told what becomes of the request.
+        work: runs what takes processor time.
+        most_bytes: of an answer that is read, and of one event of a stream.
+    """
 
     def __init__(
         self,
@@ -102,18 +79,19 @@ class Exchange:
         prompter: Prompter,
         upstreams: Upstreams,
         *,
+        outcome: Outcome,
         work: Work,
         most_bytes: int,
     ) -> None:
         assert route.dialect is not None
         self._request = request
         self._route = route
-        self._dialect = route.dialect
+        self._dialect: Dialect = route.dialect
         self._prompter = prompter
         self._upstreams = upstreams
         self._work = work
         self._most_bytes = most_bytes
-        self.outcome = Outcome()
+        self._outcome = outcome
         self._shown = Shown()
         self._input = 0
         self._refusals = 0
@@ -126,17 +104,31 @@ class Exchange:
         """Answer the agent.
 
         Raises:
-            SidecarError: the guard refuses the prompt, or a header is wrong.
+            SidecarError: the guard or a ceiling refuses the prompt, or a header is wrong; nothing was sent.
             aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
+            TooLongAnswer: its answer is too long; nothing was sent.
         """
         prompt = await self._work.run(self._prompter.prepare, asked, self._work.check)
-        self.outcome.failed_open = prompt.failed_open
+        self._outcome.failed_open = prompt.failed_open
         while True:
-            step = await self._step(prompt)
-            if isinstance(step, Prompt):
-                prompt = step
-                continue
-            return step
+            try:
+                step = await self._step(prompt)
+            except SidecarError as error:
+                if self._response is None:
+                    raise
+                _log.warning("a hidden turn was refused: %s", error.reason)
+                status = http_status(error)
+                body = error_body(self._dialect.format, status, error.message, error.reason)
+                return await self._end_with_error(status, body)
+            except Exception as error:
+                if self._response is None:
+                    raise
+                _log.error("a stream was cut off: %s", frames(error))
+                cut_off(self._request)
+                return self._response
+            if not isinstance(step, Prompt):
+                return step
+            prompt = step
 
     async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
@@ -146,31 +138,27 @@ class Exchange:
             async with self._upstreams.send(
                 self._route.provider, "POST", self._request.rel_url, headers, prompt.body
             ) as answer:
-                self.outcome.status = answer.status
+                self._outcome.status = answer.status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
                 return await self._answered(prompt, answer)
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, TooLongAnswer) as error:
             if self._response is None:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
             return await self._end_with_error(502, b"")
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        kind = answer.content_type
-        if answer.headers.get("content-encoding", "identity") != "identity" or prompt.asked.counting:
-            return await self._relayed(prompt, answer)
-        if not self._dialect.recalls and (self._route.streams or kind != "application/json"):
-            return await self._read_in_passing(prompt, answer)
-        if kind == _EVENTS:
-            return await self._streamed(prompt, answer)
-        if self._response is not None:
-            return await self._end_with_error(502, b"")
-        if kind != "application/json":
-            return await self._relayed(prompt, answer)
-        return await self._whole(prompt, answer)
-
-    async def _relayed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        dialect, kind = self._dialect, answer.content_type
+        readable = answer.headers.get("content-encoding", "identity") == "identity" and not prompt.asked.counting
+        if readable and not isinstance(dialect, RecallDialect):
+            whole = kind == _JSON and not self._route.streams
+            return await (self._whole(prompt, answer) if whole else self._read_in_passing(prompt, answer))
+        if readable and isinstance(dialect, RecallDialect):
+            if kind == _EVENTS:
+                return await self._streamed(dialect, prompt, answer)
+            if kind == _JSON and self._response is None:
+                return await self._whole_turn(dialect, prompt, answer)
         if self._response is not None:
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
@@ -215,33 +203,53 @@ class Exchange:
         return True
 
     def _report_read(self, prompt: Prompt, reader: UsageReader) -> None:
-        self._work.soon(self._prompter.report_read, prompt, reader.end())
+        self._work.soon(self._prompter.report, prompt, reader.end())
 
     # -- a whole answer --------------------------------------------------------------------------------------------
 
-    async def _whole(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        body = await answer.read()
-        if not self._dialect.recalls:
-            reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
-            reader.feed(body)
-            self._report_read(prompt, reader)
+    async def _whole(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Read an answer of a model that has no tools of the sidecar's."""
+        body = await self._read(answer)
+        reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
+        reader.feed(body)
+        self._report_read(prompt, reader)
+        restore = self._prompter.restore(prompt)
+        if restore is not None and isinstance(found := loads(body), dict):
+            body = await self._work.run(self._restored, found, restore) or body
+        return await self._sent(prompt, answer, body)
+
+    async def _whole_turn(
+        self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
+    ) -> Prompt | web.StreamResponse:
+        body = await self._read(answer)
         found = loads(body)
         if isinstance(found, dict):
-            turn = self._dialect.read(found, prompt.own)
-            if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
-                self._dialect.show(self._shown, turn)
+            turn = dialect.read(found, prompt.own)
+            if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
+                dialect.show(self._shown, turn)
                 return await self._next(prompt, turn)
             self._count(turn)
             visible: Sequence[Any] = ()
             if prompt.added or turn.own:
-                visible = self._dialect.written(found, self._shown, prompt.own)
+                visible = dialect.written(found, self._shown, prompt.own)
                 body = orjson.dumps(found)
             if (restore := self._prompter.restore(prompt)) is not None:
                 body = await self._work.run(self._restored, found, restore) or body
             if prompt.added or turn.own or turn.id:
                 await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
-            if self._dialect.recalls:
-                self._work.soon(self._prompter.report, prompt, turn)
+            self._work.soon(self._prompter.report, prompt, turn.usage)
+        return await self._sent(prompt, answer, body)
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return an answer's body. Raises TooLongAnswer."""
+        found = bytearray()
+        async for chunk in answer.content.iter_any():
+            found += chunk
+            if len(found) > self._most_bytes:
+                raise TooLongAnswer
+        return bytes(found)
+
+    async def _sent(self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
         response = web.Response(
             status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer), body=body
         )
@@ -256,20 +264,26 @@ class Exchange:
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
-    async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+    async def _streamed(
+        self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
+    ) -> Prompt | web.StreamResponse:
         response = self._response
         if response is None:
             response = self._response = self._begun(prompt, answer)
-            self._filter = self._dialect.filter(prompt.own, prompt.members)
+            self._filter = dialect.filter(prompt.own, prompt.members)
             self._filter.restore = self._prompter.restore(prompt)
             await response.prepare(self._request)
         events = self._filter
         assert events is not None
         events.output_before = self._shown.output_tokens
         events.begin()
-        splitter, kept = Splitter(self._most_bytes), False
+        splitter, kept, taken = Splitter(self._most_bytes), False, 0
         try:
             async for chunk in answer.content.iter_any():
+                taken += len(chunk)
+                if taken > self._most_bytes:  # a turn is kept until its end
+                    cut_off(self._request)
+                    return response
                 out = b"".join([events.feed(event) for event in splitter.feed(chunk)])
                 if not kept and (kept := events.ended):
                     await self._keep(prompt, events)
@@ -281,9 +295,9 @@ class Exchange:
             cut_off(self._request)
             return response
         turn = events.turn()
-        if turn.hidden and self.outcome.hidden < MOST_HIDDEN:
+        if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
             return await self._next(prompt, turn)
-        self._work.soon(self._prompter.report, prompt, turn)
+        self._work.soon(self._prompter.report, prompt, turn.usage)
         await response.write_eof()
         return response
 
@@ -299,11 +313,11 @@ class Exchange:
     async def _next(self, prompt: Prompt, turn: Turn) -> Prompt:
         """Answer a hidden turn."""
         self._count(turn)
-        self._shown.turns = self.outcome.hidden = self.outcome.hidden + 1
+        self._outcome.hidden += 1
         if turn.usage is not None:
             self._shown.output_tokens += turn.usage.output_tokens or 0
-        await self._work.run(self._prompter.report, prompt, turn)
-        last = self.outcome.hidden == MOST_HIDDEN
+        await self._work.run(self._prompter.report, prompt, turn.usage)
+        last = self._outcome.hidden == MOST_HIDDEN
         return await self._work.run(self._prompter.answered, prompt, turn, self._work.check, last=last)
 
     def _count(self, turn: Turn) -> None:
@@ -312,7 +326,7 @@ class Exchange:
 
     async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
-        body = await answer.read()
+        body = await self._read(answer)
         if prompt.answer is not None and not prompt.asked.counting:
             if refuses_thinking(answer.status, body) and not self._thinking_refused:
                 self._thinking_refused = True
@@ -325,16 +339,12 @@ class Exchange:
                     return shorter
         if self._response is not None:
             return await self._end_with_error(answer.status, body)
-        response = web.Response(
-            status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer), body=body
-        )
-        await response.prepare(self._request)
-        await response.write_eof()
-        return response
+        return await self._sent(prompt, answer, body)
 
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
+        assert isinstance(self._dialect, RecallDialect)
         await self._response.write(self._dialect.stream_error(status, body))
         await self._response.write_eof()
         return self._response
@@ -346,53 +356,26 @@ class Exchange:
 
     def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length")
-        headers.update(facts(prompt))
-        if self.outcome.hidden:
-            headers[f"{OURS}hidden-turns"] = str(self.outcome.hidden)
-            headers[f"{OURS}total-input-tokens"] = str(self._input)
+        headers.update(_facts(prompt))
+        if self._outcome.hidden:
+            headers[names.PREFIX + "hidden-turns"] = str(self._outcome.hidden)
+            headers[names.PREFIX + "total-input-tokens"] = str(self._input)
         return headers
 
 
-def facts(prompt: Prompt) -> dict[str, str]:
-    """Return the headers that tell what was done to a prompt."""
+def _facts(prompt: Prompt) -> dict[str, str]:
+    """The headers that tell what was done to a prompt."""
     told: dict[str, str] = {}
     if prompt.conversation is not None:
-        told["run"] = prompt.conversation.run_id
-    answer = prompt.answer
-    if answer is not None:
-        told |= {
-            "tokens-before": str(answer.tokens.before),
-            "tokens-after": str(answer.tokens.after),
-            "limit": str(answer.tokens.limit),
-            "trims": str(len(answer.trims)),
-            "fits": "true" if answer.fits else "false",
-        }
-        revision = base64.b64encode(answer.revision).decode()
-        if len(revision) <= _LONGEST_HEADER:
-            told["revision"] = revision
+        told[names.RUN] = prompt.conversation.run_id
+    if prompt.answer is not None:
+        told |= names.facts(prompt.answer) | names.revision(prompt.answer)
     if prompt.failed_open:
-        told["untrimmed"] = prompt.failed_open
-    return {OURS + name: value for name, value in told.items()}
+        told[names.PREFIX + "untrimmed"] = prompt.failed_open
+    return told
 
 
 def _is_shorter(one: Prompt, other: Prompt) -> bool:
     if one.answer is None or other.answer is None:
         return False
     return one.answer.tokens.after < other.answer.tokens.after
-
-
-STATUS_OF: Final[Mapping[str, int]] = {
-    "INVALID_ARGUMENT": 400,
-    "UNAUTHENTICATED": 401,
-    "FAILED_PRECONDITION": 400,
-    "RESOURCE_EXHAUSTED": 503,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-    "CANCELLED": 499,
-}
-"""The HTTP status of an error's gRPC status. A guard's refusal is 400: SDKs try others again."""
-
-
-def status_of(error: SidecarError) -> int:
-    """Return the HTTP status of an error."""
-    return STATUS_OF.get(error.status, 500)

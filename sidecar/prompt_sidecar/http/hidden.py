@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import Dialect
-from prompt_sidecar.http.members import loads
+from prompt_sidecar.http.dialects.base import RecallDialect
+from prompt_sidecar.serving.members import loads
 
 _FRAME: Final = 200
 """Bytes of a splice's own objects."""
@@ -59,11 +59,6 @@ class HiddenTurns:
         self._runs: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
         self._bytes = 0
 
-    @property
-    def kept_bytes(self) -> int:
-        """What all splices take, estimated."""
-        return self._bytes
-
     def keep(self, run: tuple[str, str], splice: Splice) -> None:
         """Keep a splice of a run, by its caller and id."""
         with self._lock:
@@ -99,7 +94,7 @@ class HiddenTurns:
             return True
 
     def restored(
-        self, run: tuple[str, str], dialect: Dialect, history: Callable[[], list[bytes]]
+        self, run: tuple[str, str], dialect: RecallDialect, history: Callable[[], list[bytes]]
     ) -> list[bytes] | None:
         """Put a run's hidden turns back into a history; None: nothing of it belongs there."""
         with self._lock:
@@ -110,18 +105,26 @@ class HiddenTurns:
         return _restored(splices, dialect, history())
 
 
-def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes]) -> list[bytes] | None:
+def _restored(splices: Sequence[Splice], dialect: RecallDialect, entries: list[bytes]) -> list[bytes] | None:
     """Splices are looked for in their order, so that of two answers with the same words each gets its own."""
     parsed = [loads(entry) for entry in entries]
     gists = [dialect.gist(entry) if dialect.speaker(entry) == "model" else "" for entry in parsed]
+    waiting: dict[str, list[Splice]] = {}
+    """By the first gist of what the agent holds."""
+    for splice in splices:
+        if splice.visible:
+            waiting.setdefault(splice.visible[0], []).append(splice)
     made: list[bytes] = []
-    at, changed = 0, False
-    waiting = list(splices)
+    at, known, changed = 0, 0, False
     while at < len(entries):
-        for splice in waiting:
-            end = _matches(splice.visible, gists, at)
+        known = max(known, at)
+        while known < len(entries) and gists[known] is None:
+            known += 1
+        candidates = waiting.get(gists[known] or "", []) if known < len(entries) else []
+        for splice in candidates:
+            end = _matches(splice.visible, gists, known)
             if end:
-                waiting.remove(splice)
+                candidates.remove(splice)
                 made += splice.entries
                 at, changed = end, True
                 if splice.answers:
@@ -135,7 +138,7 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
 
 
 def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> int:
-    """Return where an answer that begins at `at` ends, reasoning in it or before it included; 0: it is another."""
+    """Return where an answer that begins at `at` ends, reasoning in it included; 0: it is another."""
     wanted = 0
     while at < len(gists) and wanted < len(visible):
         gist = gists[at]
@@ -145,4 +148,4 @@ def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> in
             at, wanted = at + 1, wanted + 1
         else:
             return 0
-    return at if wanted == len(visible) and visible else 0
+    return at if wanted == len(visible) else 0

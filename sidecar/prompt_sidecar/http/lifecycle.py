@@ -7,9 +7,8 @@ import logging
 import socket
 import ssl
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import aiohttp
@@ -17,8 +16,7 @@ from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.http.callers import Callers
-from prompt_sidecar.http.conversations import Conversations
-from prompt_sidecar.http.exchange import Exchange, Outcome, Work, status_of
+from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
 from prompt_sidecar.http.gateways import Gateways
 from prompt_sidecar.http.hidden import HiddenTurns
 from prompt_sidecar.http.options import HttpOptions
@@ -26,7 +24,11 @@ from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
 from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
 from prompt_sidecar.http.upstream import Upstreams
+from prompt_sidecar.http.work import Work
+from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.pool import InFlight
+from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.values import split_address
@@ -105,6 +107,7 @@ class HttpDoor:
             handler_cancellation=True,
             auto_decompress=False,
             keepalive_timeout=_KEEPALIVE_SECONDS,
+            shutdown_timeout=_CUT_SECONDS,
             max_line_size=_LINE_BYTES,
             max_field_size=_LINE_BYTES,
         )
@@ -117,13 +120,11 @@ class HttpDoor:
             self._socket.close()
             return True
         self._handler.closing = True
-        until = time.monotonic() + grace
-        while self._handler.active and time.monotonic() < until:
-            time.sleep(0.02)
-        clean = not self._handler.active
+        clean = self._handler.in_progress.wait_for_none(grace)
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(_END_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_SECONDS)
+        self._thread = None
         return clean
 
     async def _close(self) -> None:
@@ -131,11 +132,12 @@ class HttpDoor:
         assert self._handler is not None
         for site in list(self._runner.sites):
             await site.stop()
-        self._runner._shutdown_timeout = 0.1 if self._handler.active else 1.0  # noqa: SLF001
         await self._runner.cleanup()
         await self._handler.close()
 
 
+_CUT_SECONDS: Final = 0.1
+"""For a request that is still in progress when the grace of a stop is over."""
 _KEEPALIVE_SECONDS: Final = 900.0
 """How long a connection without requests stays open: as server.connection_idle, for the same reason."""
 _LINE_BYTES: Final = 65_536
@@ -149,21 +151,24 @@ class _Handler:
         self._options = options
         self._shared = shared
         self._observer = shared.use_cases.observer
-        reached: Callable[[str], None] = self._observer.reached
         self._callers = Callers(shared.tokens, key, by_credential=options.caller_by == "credential")
+        reached = self._observer.reached
+        conversations = partial(
+            Conversations, key, options.max_conversations, "http-", partial(reached, "http.max_conversations")
+        )
         self._prompter = Prompter(
             shared.use_cases,
             options,
-            Conversations(key, options.max_conversations, reached),
+            conversations(),
             HiddenTurns(options.run_hidden_bytes, options.hidden_bytes, reached),
             modes=modes,
         )
         self._upstreams = Upstreams(options)
-        self._gateways = Gateways(options, key, shared)
+        self._gateways = Gateways(options, shared, conversations())
         self._signed_reported = False
         self.closing = False
-        self.active = 0
-        """Requests in progress."""
+        self.in_progress = InFlight()
+        """Requests."""
 
     async def close(self) -> None:
         """Close the connections to providers."""
@@ -172,19 +177,24 @@ class _Handler:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle a request."""
         found = route(request.method, request.rel_url.raw_path, request.headers)
+        gateway = self._gateways.of(request.method, request.rel_url.raw_path)
+        name = found.name if gateway is None else gateway.name
         outcome, word = Outcome(), "failed"
-        self.active += 1
+        self.in_progress.add()
         try:
             if self.closing:
                 return _error(found, 503, "this sidecar is stopping; call it when it is back", "STOPPING")
-            if self.active > self._options.max_requests:
+            if self.in_progress.count > self._options.max_requests:
                 self._observer.reached("http.max_requests")
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
-            response, outcome = await self._served(request, found)
+            if gateway is not None:
+                response: web.StreamResponse = await gateway.answer(request, self._caller(request))
+            else:
+                response = await self._served(request, found, outcome)
         except SidecarError as error:
             word = "refused"
-            self._shared.refusals.log(f"http {found.name}", error, error.status, str(request.remote or ""))
-            return _error(found, status_of(error), error.message, error.reason)
+            self._shared.refusals.log(f"http {name}", error, error.status, str(request.remote or ""))
+            return _error(found, http_status(error), error.message, error.reason)
         except web.HTTPRequestEntityTooLarge:
             word = "refused"
             self._observer.reached("http.max_body_bytes")
@@ -194,6 +204,11 @@ class _Handler:
             word = "upstream_failed"
             _log.warning("the %s upstream cannot be reached: %s", found.provider, type(error).__name__)
             return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
+        except TooLongAnswer:
+            word = "upstream_failed"
+            self._observer.reached("http.max_body_bytes")
+            most = f"{self._options.max_body_bytes:,}"
+            return _error(found, 502, f"the answer has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
         except (asyncio.CancelledError, ConnectionError):
             word = "cancelled"
             raise
@@ -204,19 +219,19 @@ class _Handler:
             word = "failed_open" if outcome.failed_open else "answered"
             return response
         finally:
-            self.active -= 1
-            self._observer.requested(found.name, word, outcome.status, outcome.hidden)
+            self.in_progress.remove()
+            self._observer.requested(name, word, outcome.status, outcome.hidden)
 
-    async def _served(self, request: web.Request, found: Route) -> tuple[web.StreamResponse, Outcome]:
-        caller = self._callers.of(request.headers, _certificate(request))
-        gateway = self._gateways.of(request.method, request.rel_url.raw_path)
-        if gateway is not None:
-            return await gateway(request, caller), Outcome()
+    def _caller(self, request: web.Request) -> str:
+        return self._callers.of(request.headers, _certificate(request))
+
+    async def _served(self, request: web.Request, found: Route, outcome: Outcome) -> web.StreamResponse:
+        caller = self._caller(request)
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
-            response, status = await passed(request, found.provider, self._upstreams)
-            return response, Outcome(status)
+            response, outcome.status = await passed(request, found.provider, self._upstreams)
+            return response
         body = await request.read()
         asked = Asked(found.dialect, caller, request.headers, body, found.model, found.counting)
         exchange = Exchange(
@@ -224,10 +239,11 @@ class _Handler:
             found,
             self._prompter,
             self._upstreams,
+            outcome=outcome,
             work=Work(self._shared.workers, self._shared.in_flight),
             most_bytes=self._options.max_body_bytes,
         )
-        return await exchange.run(asked), exchange.outcome
+        return await exchange.run(asked)
 
     def _report_signed(self, request: web.Request) -> None:
         if SIGNED in request.headers.get("authorization", "") and not self._signed_reported:
@@ -238,16 +254,13 @@ class _Handler:
             )
 
 
-def _error(found: Route, status: int, message: str, kind: str) -> web.Response:
+def _error(found: Route, status: int, message: str, reason: str) -> web.Response:
     """An error of the sidecar's, in the provider's shape."""
-    dialect = found.dialect
-    if dialect is None:
-        return web.json_response({"error": {"message": message, "code": kind}}, status=status)
+    format_name = "" if found.dialect is None else found.dialect.format
     return web.Response(
         status=status,
-        body=dialect.error(status, message, kind),
-        content_type="application/json",
-        headers=dialect.error_headers(status),
+        body=error_body(format_name, status, message, reason),
+        headers=error_headers(format_name, status),
     )
 
 

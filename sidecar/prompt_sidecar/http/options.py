@@ -47,7 +47,8 @@ class HttpOptions:
     max_body_bytes: int = setting(
         67_108_864,
         byte_count(KIB, 2 * GIB - 1),
-        "Bytes of one request that is trimmed. Requests that pass through have no limit.",
+        "Bytes of one request that is trimmed, and of one turn of the model that is read. What passes through has no "
+        "limit.",
         "As server.max_message_bytes.",
         advanced=True,
     )

@@ -10,7 +10,6 @@ import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
@@ -20,25 +19,24 @@ from prompt_sidecar.facts.guard_calls import RestoreCall, ToolArguments
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
-from prompt_sidecar.http.conversations import Conversation, Conversations, Opening
 from prompt_sidecar.http.dialects import openai_responses
-from prompt_sidecar.http.dialects.base import Call, Dialect, Turn
+from prompt_sidecar.http.dialects.base import Call, Dialect, RecallDialect, Turn
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
-from prompt_sidecar.http.members import Members, appended, array, each_element, loads
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.restoring import Restore
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
+from prompt_sidecar.serving.conversations import Conversation, Conversations, opening_of, session_of
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.members import Members, NotJson, appended, array
+from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.untyped import MOST_TOKENS
 from prompt_sidecar.serving.use_cases import UseCases
 
-RUN_HEADER: Final = "x-prompt-sidecar-run"
-WINDOW_HEADER: Final = "x-prompt-sidecar-context-window"
-REVISION_HEADER: Final = "x-prompt-sidecar-revision"
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
 """The answer to a call of the sidecar's tools that failed."""
-_MOST_TOKENS: Final = 100_000_000
 
 _log = logging.getLogger("prompt_sidecar.http")
 
@@ -125,7 +123,7 @@ class Prompter:
         dialect = asked.dialect
         try:
             members = Members(asked.body)
-        except Exception:  # noqa: BLE001 - the provider says what is wrong with it
+        except NotJson:  # the provider says what is wrong with it
             return self._open(Prompt(asked, asked.body), "INVALID_JSON")
         if isinstance(dialect, openai_responses.OpenAIResponses):
             if members.get("previous_response_id") or members.get("conversation"):
@@ -135,9 +133,10 @@ class Prompter:
         with conversation.lock:
             run = asked.caller, conversation.run_id
             lost = not conversation.seen or self.hidden.lost(run)
-            restored = self.hidden.restored(run, dialect, lambda: dialect.history(members))
-            if restored is not None:
-                members.set(dialect.messages, array(restored))
+            if isinstance(dialect, RecallDialect):
+                restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
+                if restored is not None:
+                    members.set(dialect.messages, array(restored))
             own = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
@@ -155,7 +154,7 @@ class Prompter:
 
     def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
         """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
-        members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
+        members, conversation, dialect = prompt.members, prompt.conversation, _recalling(prompt)
         assert members is not None
         assert conversation is not None
         added = [orjson.dumps(each) for each in self._sendable(prompt, turn)]
@@ -205,7 +204,7 @@ class Prompter:
         """
         if prompt.conversation is None:
             return
-        dialect = prompt.asked.dialect
+        dialect = _recalling(prompt)
         answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
         if turn.id:
             self._stored.keep(
@@ -229,26 +228,9 @@ class Prompter:
 
         return filled
 
-    def report(self, prompt: Prompt, turn: Turn) -> None:
+    def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""
-        usage = turn.usage
-        if usage is None or prompt.answer is None or prompt.asked.counting:
-            return
-        caller, run_id = prompt.run
-        call = UsageCall(
-            caller,
-            run_id,
-            input_tokens=usage.input_tokens,
-            cached_tokens=usage.cached_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            output_tokens=usage.output_tokens,
-            revision=prompt.answer.revision,
-        )
-        self._reported(call)
-
-    def report_read(self, prompt: Prompt, usage: ProviderUsage) -> None:
-        """Report what was read of an answer in passing."""
-        if usage.reported and prompt.answer is not None:
+        if usage is not None and usage.reported and prompt.answer is not None and not prompt.asked.counting:
             self._reported(usage.call(*prompt.run, prompt.answer.revision))
 
     def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
@@ -279,7 +261,8 @@ class Prompter:
             members.set("previous_response_id", orjson.dumps(stored.id))
         openai_responses.as_items(members)
         if stored.answers:
-            members.set("input", array(asked.dialect.joined(stored.answers, asked.dialect.history(members))))
+            dialect = _recalling(Prompt(asked, asked.body))
+            members.set("input", array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         own = self._offered(asked, members, stored.conversation)
         return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own), "PROVIDER_HISTORY")
 
@@ -290,40 +273,16 @@ class Prompter:
         return replace(prompt, answer=None, failed_open=reason)
 
     def _conversation(self, asked: Asked, members: Members) -> Conversation:
-        opening = self._opening(asked, members)
-        named = asked.headers.get(RUN_HEADER, "")
+        opening = opening_of(asked.dialect, members, asked.caller, session_of(asked.headers, members))
+        named = asked.headers.get(names.RUN, "")
         if named:
             return self._conversations.named(opening, checked_run_id(named))
         return self._conversations.of(opening)
 
-    def _opening(self, asked: Asked, members: Members) -> Opening:
-        dialect = asked.dialect
-        user, answer, system = "", "", blake2b(digest_size=16)
-        for name in dialect.system:
-            system.update(members.raw(name))
-        for raw in each_element(members.raw(dialect.messages)):
-            entry = loads(raw)
-            speaker = dialect.speaker(entry)
-            if speaker == "user" and not user:
-                user = dialect.gist(entry) or ""
-            elif speaker == "model" and (gist := dialect.gist(entry)):
-                answer = gist
-                break
-            elif speaker == "other" and not user:
-                system.update(raw)
-        return Opening(
-            caller=asked.caller,
-            session=session_of(asked.headers, members),
-            system=system.digest(),
-            tools=bool(dialect.agent_tools(members)),
-            user=_digest(user),
-            answer=_digest(answer) if answer else b"",
-        )
-
     def _offered(self, asked: Asked, members: Members, conversation: Conversation) -> frozenset[str]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's."""
         dialect = asked.dialect
-        if self._modes.observes or not dialect.agent_tools(members):
+        if not isinstance(dialect, RecallDialect) or self._modes.observes or not dialect.agent_tools(members):
             return frozenset()
         if conversation.offered is None:
             conversation.offered = dialect.free(members)
@@ -361,7 +320,7 @@ class Prompter:
         try:
             answer = self._use_cases.trim(body, lambda: call, check, lambda _, answer: answer)
         except SidecarError as error:
-            if error.status == "FAILED_PRECONDITION" or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+            if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
             _log.warning("a prompt goes on untrimmed: %s%s", error.reason, f", {error.bound}" if error.bound else "")
             return self._open(replace(prompt, body=body), error.reason)
@@ -372,51 +331,25 @@ class Prompter:
         return replace(prompt, body=trimmed, answer=answer, failed_open="")
 
 
-def session_of(headers: Mapping[str, str], members: Members) -> str:
-    """Return the session and agent that a known agent names, of those that send one; empty: none.
-
-    Claude Code sends `x-claude-code-session-id`, newer versions an agent id for subagents, and in `metadata.user_id` a
-    part `_session_`; Codex sends `session_id` (or `session-id`), older ones `conversation_id`, and the same as
-    `prompt_cache_key`.
-    """
-    parts = [value for name in _SESSION_HEADERS if (value := headers.get(name, ""))]
-    if not parts:
-        metadata = members.get("metadata")
-        user = metadata.get("user_id") if isinstance(metadata, dict) else None
-        if isinstance(user, str) and "session" in user:
-            parts.append(user)
-        key = members.get("prompt_cache_key")
-        if isinstance(key, str) and key:
-            parts.append(key)
-    return "\x1f".join(parts)
-
-
-_SESSION_HEADERS: Final = (
-    "x-claude-code-session-id",
-    "x-claude-code-agent-id",
-    "session_id",
-    "session-id",
-    "conversation_id",
-    "thread-id",
-)
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _recalling(prompt: Prompt) -> RecallDialect:
+    """The dialect of a prompt whose model was offered the sidecar's tools."""
+    dialect = prompt.asked.dialect
+    assert isinstance(dialect, RecallDialect)
+    return dialect
 
 
 def _window(headers: Mapping[str, str]) -> int:
-    text = headers.get(WINDOW_HEADER, "")
+    text = headers.get(names.WINDOW, "")
     if not text:
         return 0
-    if not text.isdecimal() or not 0 < int(text) <= _MOST_TOKENS:
-        raise InvalidRequest(f"{WINDOW_HEADER} must be a number of tokens", field=WINDOW_HEADER)
+    if not text.isdecimal() or not 0 < int(text) <= MOST_TOKENS:
+        raise InvalidRequest(f"{names.WINDOW} must be a number of tokens", field=names.WINDOW)
     return int(text)
 
 
 def _revision(headers: Mapping[str, str]) -> bytes:
-    text = headers.get(REVISION_HEADER, "")
+    text = headers.get(names.REVISION, "")
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise InvalidRequest(f"{REVISION_HEADER} is not Base64", field=REVISION_HEADER) from None
+        raise InvalidRequest(f"{names.REVISION} is not Base64", field=names.REVISION) from None

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.members import loads
+from prompt_sidecar.serving.members import loads
 
 Restore = Callable[[str, str], str]
 """Takes a tool's name and a call's arguments, JSON text; returns them with values."""

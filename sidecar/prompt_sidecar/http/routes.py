@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
@@ -19,6 +19,7 @@ from prompt_sidecar.http.dialects.bedrock_converse import BedrockConverse
 from prompt_sidecar.http.dialects.gemini_contents import GeminiContents
 from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
 from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
+from prompt_sidecar.serving.provider_paths import provider_path
 
 SIGNED: Final = "AWS4-HMAC-SHA256"
 """How a credential begins that signs the body too, so that the body cannot be changed."""
@@ -52,10 +53,20 @@ class Route:
 
 PASSED: Final = "passed_through"
 
-_CHAT, _RESPONSES, _MESSAGES = OpenAIChat(), OpenAIResponses(), AnthropicMessages()
-_GEMINI, _CONVERSE = GeminiContents(), BedrockConverse()
-_GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/([^/:]+):(\w+)")
-_BEDROCK_PATH: Final = re.compile(r"/model/([^/]+)/(converse|converse-stream)")
+_MESSAGES, _GEMINI = AnthropicMessages(), GeminiContents()
+_BY_FORMAT: Final[Mapping[str, Route]] = {
+    route.dialect.format: route
+    for route in (
+        Route("chat_completions", Provider.OPENAI, OpenAIChat()),
+        Route("responses", Provider.OPENAI, OpenAIResponses()),
+        Route("messages", Provider.ANTHROPIC, _MESSAGES),
+        Route("generate_content", Provider.GEMINI, _GEMINI),
+        Route("converse", Provider.BEDROCK, BedrockConverse()),
+    )
+    if route.dialect is not None
+}
+_COUNTING: Final = re.compile(r"/(?:models|tunedModels)/([^/:]+)(?::|%3[Aa])countTokens$")
+_GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/")
 
 
 def route(method: str, path: str, headers: Mapping[str, str]) -> Route:
@@ -73,35 +84,18 @@ def route(method: str, path: str, headers: Mapping[str, str]) -> Route:
 
 
 def _known(path: str) -> Route | None:
-    if path.endswith("/chat/completions"):
-        return Route("chat_completions", Provider.OPENAI, _CHAT)
-    if path.endswith("/responses"):
-        return Route("responses", Provider.OPENAI, _RESPONSES)
-    if path.endswith("/v1/messages"):
-        return Route("messages", Provider.ANTHROPIC, _MESSAGES)
     if path.endswith("/v1/messages/count_tokens"):
         return Route("count_tokens", Provider.ANTHROPIC, _MESSAGES, counting=True)
-    return _with_the_model(path)
-
-
-def _with_the_model(path: str) -> Route | None:
-    """A route of the providers that name the model in the path."""
-    if (found := _GEMINI_PATH.fullmatch(unquote(path))) is not None:
-        model, method = found.groups()
-        if method == "countTokens":
-            return Route("count_tokens", Provider.GEMINI, _GEMINI, model, counting=True)
-        if method in ("generateContent", "streamGenerateContent"):
-            return Route("generate_content", Provider.GEMINI, _GEMINI, model, streams=method != "generateContent")
-    elif (found := _BEDROCK_PATH.fullmatch(path)) is not None:
-        streams = found[2] == "converse-stream"
-        return Route("converse", Provider.BEDROCK, _CONVERSE, unquote(found[1]), streams=streams)
-    return None
+    if (found := _COUNTING.search(path)) is not None:
+        return Route("count_tokens", Provider.GEMINI, _GEMINI, unquote(found[1]), counting=True)
+    of = provider_path("POST", path)
+    return None if of is None else replace(_BY_FORMAT[of.format], model=of.model, streams=of.streams)
 
 
 def _provider(path: str, headers: Mapping[str, str]) -> Provider:
     if path.startswith("/model/"):
         return Provider.BEDROCK
-    if path.startswith("/v1beta/") or "x-goog-api-key" in headers or _GEMINI_PATH.fullmatch(unquote(path)):
+    if path.startswith("/v1beta/") or "x-goog-api-key" in headers or _GEMINI_PATH.match(path):
         return Provider.GEMINI
     if "anthropic-version" in headers or path.startswith("/v1/messages"):
         return Provider.ANTHROPIC

@@ -7,13 +7,13 @@ An event that is not the sidecar's business goes on as those bytes, whatever the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r|\r\n\n|\n\r\n")
+_LONGEST_END: Final = 4
 _LINES: Final = re.compile(rb"\r\n|\n|\r")
 DONE: Final = b"[DONE]"
 """The data of OpenAI's last event, which is no JSON."""
@@ -50,24 +50,26 @@ class Splitter:
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` of one event."""
         self._most = most_bytes
-        self._rest = b""
+        self._rest = bytearray()
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
-        """Yield the events that `chunk` completes. Raises TooLongEvent."""
-        buffer = self._rest + chunk if self._rest else chunk
-        at = 0
-        for end in _END.finditer(buffer):
-            yield _event(buffer[at : end.end()])
-            at = end.end()
-        self._rest = buffer[at:]
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes; only it is searched. Raises TooLongEvent."""
+        searched = max(0, len(self._rest) - _LONGEST_END + 1)
+        self._rest += chunk
+        events, at = [], 0
+        for found in _END.finditer(bytes(self._rest[searched:])):
+            end = searched + found.end()
+            events.append(_event(bytes(self._rest[at:end])))
+            at = end
+        del self._rest[:at]
         if len(self._rest) > self._most:
             raise TooLongEvent
+        return events
 
-    def last(self) -> Iterator[Event]:
-        """Yield what the stream ended with, though no empty line follows it."""
-        if self._rest:
-            yield _event(self._rest)
-            self._rest = b""
+    def last(self) -> list[Event]:
+        """Return what the stream ended with, though no empty line follows it."""
+        rest, self._rest = bytes(self._rest), bytearray()
+        return [_event(rest)] if rest else []
 
 
 def _event(raw: bytes) -> Event:

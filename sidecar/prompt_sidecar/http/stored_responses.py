@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from prompt_sidecar.http.conversations import Conversation
+from prompt_sidecar.serving.conversations import Conversation
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ verified TLS unless that is on loopback. Nothing is tried again here: an SDK has
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from yarl import URL
 
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.routes import Provider
+from prompt_sidecar.serving.headers import PREFIX
 
 _HOP_BY_HOP: Final = frozenset(
     {
@@ -32,26 +32,8 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 """RFC 9110, section 7.6.1, and those that are sent in spite of it."""
-OURS: Final = "x-prompt-sidecar-"
-"""What headers between agent and sidecar begin with; no provider sees one."""
-_TOO_LONG: Final = re.compile(
-    r"context_length_exceeded|context (?:length|window|limit|size)|maximum prompt length|(?:prompt|input) is too long"
-    r"|input tokens exceed|input token count|request[ _]too[ _]large|too many tokens|token limit"
-)
-"""Parts of the errors by which providers refuse a prompt as too long; `tokens.refusals` reads the numbers."""
-_TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
 _REFUSES_THINKING: Final = b"bound to a different conversation"
 """platform.claude.com, "Prefix checks on thinking blocks", read in November 2026."""
-MOST_REFUSAL: Final = 4_096
-"""Characters of a refusal that are read; the core reads no more."""
-
-
-def too_long(status: int, body: bytes) -> str:
-    """Return the text with which a provider refused a prompt as too long; empty: it did not."""
-    if status not in _TOO_LONG_STATUS:
-        return ""
-    text = body[: 4 * MOST_REFUSAL].decode("utf-8", "replace")[:MOST_REFUSAL]
-    return text if _TOO_LONG.search(text.lower()) else ""
 
 
 def refuses_thinking(status: int, body: bytes) -> bool:
@@ -66,7 +48,7 @@ def forwarded(headers: Mapping[str, str], *without: str) -> CIMultiDict[str]:
     kept: Iterable[tuple[str, str]] = (
         (name, value)
         for name, value in headers.items()
-        if name.lower() not in dropped and not name.lower().startswith(OURS)
+        if name.lower() not in dropped and not name.lower().startswith(PREFIX)
     )
     return CIMultiDict(kept)
 

@@ -24,14 +24,19 @@ class ProviderPath:
     """A key of `prompt_sidecar.prompt.formats.FORMATS`."""
     model: str = ""
     """The model that the path names; empty: the body does."""
+    streams: bool = False
+    """Whether the path asks for a stream; where it cannot, the body does."""
 
 
 _ENDS: Final = (
     (re.compile(r"/chat/completions/?$"), "openai_chat"),
     (re.compile(r"/v\d+/messages/?$"), "anthropic_messages"),
     (re.compile(r"/responses/?$"), "openai_responses"),
-    (re.compile(r"/models/([^/:]+):(?:generateContent|streamGenerateContent)$"), "gemini_contents"),
-    (re.compile(r"/model/([^/]+)/converse(?:-stream)?$"), "bedrock_converse"),
+    (
+        re.compile(r"/(?:models|tunedModels)/([^/:]+)(?::|%3[Aa])(generateContent|streamGenerateContent)$"),
+        "gemini_contents",
+    ),
+    (re.compile(r"/model/([^/]+)/(converse|converse-stream)$"), "bedrock_converse"),
 )
 
 
@@ -48,5 +53,7 @@ def provider_path(method: str, path: str) -> ProviderPath | None:
     for end, format_ in _ENDS:
         found = end.search(path)
         if found is not None:
-            return ProviderPath(format_, unquote(found[1]) if end.groups else "")
+            if not end.groups:
+                return ProviderPath(format_)
+            return ProviderPath(format_, unquote(found[1]), streams="stream" in found[2])
     return None

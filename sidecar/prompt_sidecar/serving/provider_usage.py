@@ -18,12 +18,11 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall
+from prompt_sidecar.serving.untyped import token_count
 from prompt_sidecar.tokens.refusals import MOST_CHARACTERS
 
 MOST_BYTES: Final = 8_388_608
 """Bytes of one JSON answer, or of one event, that are kept until it is whole: a long answer with images has some."""
-MOST_TOKENS: Final = 100_000_000
-"""The largest number that is believed; no prompt has more."""
 
 _TOO_LONG_STATUS: Final = frozenset({400, 413, 422})
 _TOO_LONG: Final = (
@@ -184,10 +183,7 @@ class UsageReader:
     def _object(self, answer: Any) -> None:
         if not isinstance(answer, dict):
             return
-        read = _READERS.get(self._format)
-        if read is None:
-            return
-        new = read(answer)
+        new = read_usage(self._format, answer)
         old = self._usage
         self._usage = replace(
             old,
@@ -199,8 +195,8 @@ class UsageReader:
         )
 
     def _error(self, body: bytes) -> None:
-        if any(words in body.lower() for words in _TOO_LONG):
-            self._usage = ProviderUsage(refusal=body.decode("utf-8", "replace")[:MOST_CHARACTERS])
+        if _names_length(body):
+            self._usage = ProviderUsage(refusal=_refusal(body))
 
 
 def _kind(status: int, content_type: str, *, encoded: bool) -> _Kind:
@@ -218,14 +214,21 @@ def _kind(status: int, content_type: str, *, encoded: bool) -> _Kind:
     return _Kind.JSON if kind == "application/json" else _Kind.UNREAD
 
 
+def too_long(status: int, body: bytes) -> str:
+    """Return the text with which a provider refused a prompt as too long; empty: it did not."""
+    return _refusal(body) if status in _TOO_LONG_STATUS and _names_length(body) else ""
+
+
+def _names_length(body: bytes) -> bool:
+    return any(words in body[:_MOST_ERROR].lower() for words in _TOO_LONG)
+
+
+def _refusal(body: bytes) -> str:
+    return body[: 4 * MOST_CHARACTERS].decode("utf-8", "replace")[:MOST_CHARACTERS]
+
+
 def _newer(new: int | None, old: int | None) -> int | None:
     return old if new is None else new
-
-
-def _number(usage: Any, *path: str) -> int | None:
-    for name in path:
-        usage = usage.get(name) if isinstance(usage, dict) else None
-    return usage if isinstance(usage, int) and not isinstance(usage, bool) and 0 <= usage <= MOST_TOKENS else None
 
 
 def _model(answer: Mapping[str, Any], name: str = "model") -> str:
@@ -236,10 +239,10 @@ def _model(answer: Mapping[str, Any], name: str = "model") -> str:
 def _chat(answer: Mapping[str, Any]) -> ProviderUsage:
     usage = answer.get("usage")
     return ProviderUsage(
-        _number(usage, "prompt_tokens"),
-        _number(usage, "prompt_tokens_details", "cached_tokens"),
+        token_count(usage, "prompt_tokens"),
+        token_count(usage, "prompt_tokens_details", "cached_tokens"),
         None,
-        _number(usage, "completion_tokens"),
+        token_count(usage, "completion_tokens"),
         _model(answer),
     )
 
@@ -250,10 +253,10 @@ def _responses(answer: Mapping[str, Any]) -> ProviderUsage:
         return ProviderUsage()
     usage = whole.get("usage")
     return ProviderUsage(
-        _number(usage, "input_tokens"),
-        _number(usage, "input_tokens_details", "cached_tokens"),
+        token_count(usage, "input_tokens"),
+        token_count(usage, "input_tokens_details", "cached_tokens"),
         None,
-        _number(usage, "output_tokens"),
+        token_count(usage, "output_tokens"),
         _model(whole),
     )
 
@@ -264,20 +267,20 @@ def _anthropic(answer: Mapping[str, Any]) -> ProviderUsage:
         return ProviderUsage()
     usage = whole.get("usage")
     return ProviderUsage(
-        _number(usage, "input_tokens"),
-        _number(usage, "cache_read_input_tokens"),
-        _number(usage, "cache_creation_input_tokens"),
-        _number(usage, "output_tokens"),
+        token_count(usage, "input_tokens"),
+        token_count(usage, "cache_read_input_tokens"),
+        token_count(usage, "cache_creation_input_tokens"),
+        token_count(usage, "output_tokens"),
         _model(whole),
     )
 
 
 def _gemini(answer: Mapping[str, Any]) -> ProviderUsage:
     usage = answer.get("usageMetadata")
-    thoughts, shown = _number(usage, "thoughtsTokenCount"), _number(usage, "candidatesTokenCount")
+    thoughts, shown = token_count(usage, "thoughtsTokenCount"), token_count(usage, "candidatesTokenCount")
     return ProviderUsage(
-        _number(usage, "promptTokenCount"),
-        _number(usage, "cachedContentTokenCount"),
+        token_count(usage, "promptTokenCount"),
+        token_count(usage, "cachedContentTokenCount"),
         None,
         None if shown is None and thoughts is None else (shown or 0) + (thoughts or 0),
         _model(answer, "modelVersion"),
@@ -287,10 +290,10 @@ def _gemini(answer: Mapping[str, Any]) -> ProviderUsage:
 def _bedrock(answer: Mapping[str, Any]) -> ProviderUsage:
     usage = answer.get("usage")
     return ProviderUsage(
-        _number(usage, "inputTokens"),
-        _number(usage, "cacheReadInputTokens"),
-        _number(usage, "cacheWriteInputTokens"),
-        _number(usage, "outputTokens"),
+        token_count(usage, "inputTokens"),
+        token_count(usage, "cacheReadInputTokens"),
+        token_count(usage, "cacheWriteInputTokens"),
+        token_count(usage, "outputTokens"),
     )
 
 
@@ -301,3 +304,9 @@ _READERS: Final = {
     "gemini_contents": _gemini,
     "bedrock_converse": _bedrock,
 }
+
+
+def read_usage(format_name: str, answer: Mapping[str, Any]) -> ProviderUsage:
+    """Return what one answer, or one event of it, says."""
+    read = _READERS.get(format_name)
+    return ProviderUsage() if read is None else read(answer)

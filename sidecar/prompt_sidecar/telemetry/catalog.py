@@ -104,6 +104,7 @@ BOUNDS: Final = (
     "http.run_hidden_bytes",
     "http.hidden_bytes",
     "envoy.max_exchanges",
+    "envoy.max_conversations",
     "envoy.max_prompts",
     "envoy.waiting_bytes",
     "telemetry.scrapes",
@@ -189,9 +190,11 @@ HTTP_ROUTES: Final = (
     "count_tokens",
     "generate_content",
     "converse",
+    "compress",
+    "guardrail",
     "passed_through",
 )
-"""Kinds of requests through the HTTP door, by the API that their path names."""
+"""Kinds of requests through the HTTP door, by the API that their path names; compress and guardrail are gateways'."""
 HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
     Kind.COUNTER,

@@ -8,48 +8,26 @@ must come back as it was, before the calls that it led to. platform.claude.com, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import (
-    Call,
-    Dialect,
-    Filter,
-    Shown,
-    Turn,
-    Usage,
-    error_text,
-    gist_of,
-    member,
-    number,
-    objects,
-    text_of,
-)
-from prompt_sidecar.http.members import Members, array, elements, loads
+from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import Event, written
+from prompt_sidecar.serving.histories import AnthropicHistory
+from prompt_sidecar.serving.members import Members, array, elements, loads
+from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
+from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.untyped import member, objects, token_count
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-_KINDS: Final = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
 _WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
 
 
-class AnthropicMessages(Dialect):
+class AnthropicMessages(AnthropicHistory, RecallDialect):
     """See the module."""
-
-    format: ClassVar[str] = "anthropic_messages"
-    messages: ClassVar[str] = "messages"
-    system: ClassVar[tuple[str, ...]] = ("system",)
 
     def free(self, members: Members) -> bool:
         """Whether the model may choose among the tools."""
@@ -59,17 +37,6 @@ class AnthropicMessages(Dialect):
     def forbid_tools(self, members: Members) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'{"type":"none"}')
-
-    def speaker(self, entry: Any) -> str:
-        """Who a message is from."""
-        role = member(entry, "role")
-        return "model" if role == "assistant" else "user" if role == "user" else "other"
-
-    def gist(self, entry: Any) -> str | None:
-        """What a message is known by."""
-        content = member(entry, "content")
-        calls = [(each.get("id"), each.get("name")) for each in objects(content) if each.get("type") == "tool_use"]
-        return gist_of(text_of(content, "text"), calls)
 
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """One message of the user's: the provider wants all results of a turn in one."""
@@ -95,7 +62,7 @@ class AnthropicMessages(Dialect):
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
-        return _turn(objects(answer.get("content")), answer.get("stop_reason"), own, read_usage(answer.get("usage")))
+        return _turn(objects(answer.get("content")), answer.get("stop_reason"), own, read_usage(self.format, answer))
 
     def show(self, shown: Shown, turn: Turn) -> None:
         """Remember a hidden turn's text."""
@@ -107,7 +74,7 @@ class AnthropicMessages(Dialect):
         blocks = [block for block in objects(answer.get("content")) if not _is_own(block, own)]
         answer["content"] = [*shown.texts, *blocks]
         usage = answer.get("usage")
-        if shown.output_tokens and isinstance(usage, dict) and number(usage.get("output_tokens")) is not None:
+        if shown.output_tokens and isinstance(usage, dict) and token_count(usage, "output_tokens") is not None:
             usage["output_tokens"] += shown.output_tokens
         return [{"role": "assistant", "content": answer["content"]}]
 
@@ -121,15 +88,10 @@ class AnthropicMessages(Dialect):
         """Make a filter."""
         return _Blocks(own)
 
-    def error(self, status: int, message: str, kind: str) -> bytes:
-        """Write an error as Anthropic does, with the sidecar's reason in front of the message."""
-        of = _KINDS.get(status, "invalid_request_error" if status < 500 else "api_error")
-        return orjson.dumps({"type": "error", "error": {"type": of, "message": f"{kind}: {message}"}})
-
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
         found = member(loads(body), "error")
-        fallback = {"type": _KINDS.get(status, "api_error"), "message": error_text(body, status)}
+        fallback = {"type": ANTHROPIC_TYPES.get(status, "api_error"), "message": error_text(body, status)}
         return written({"type": "error", "error": found if isinstance(found, dict) else fallback}, "error")
 
 
@@ -137,7 +99,7 @@ def _is_own(block: Mapping[str, Any], own: Collection[str]) -> bool:
     return block.get("type") == "tool_use" and block.get("name") in own
 
 
-def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: Usage | None) -> Turn:
+def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
     ours = [block for block in blocks if _is_own(block, own)]
     theirs = any(block.get("type") == "tool_use" and not _is_own(block, own) for block in blocks)
     return Turn(
@@ -149,18 +111,6 @@ def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: 
         waits=theirs or stop == "pause_turn",
         whole=stop in _WHOLE,
         usage=usage,
-    )
-
-
-def read_usage(usage: Any) -> Usage | None:
-    """Read what the provider counted."""
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        input_tokens=number(usage.get("input_tokens")),
-        cached_tokens=number(usage.get("cache_read_input_tokens")),
-        cache_write_tokens=number(usage.get("cache_creation_input_tokens")),
-        output_tokens=number(usage.get("output_tokens")),
     )
 
 
@@ -184,6 +134,7 @@ class _Blocks(Filter):
         self._held: list[tuple[Event, dict[str, Any], int]] = []
         """Events of thinking, until the turn shows something."""
         self._usage: dict[str, Any] = {}
+        self._model: Any = None
         self._stop: Any = None
         self._hidden = False
 
@@ -195,6 +146,7 @@ class _Blocks(Filter):
             return event.raw
         if kind == "message_start":
             self._counted(member(data, "message", "usage"))
+            self._model = member(data, "message", "model")
             return event.raw if self.turns == 1 else b""
         if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
             return self._block(event, data)
@@ -277,14 +229,15 @@ class _Blocks(Filter):
         if isinstance(usage, dict):
             # message_start told the first turn's input; the agent's counts are those of the last one.
             usage |= {name: self._usage[name] for name in _INPUTS if name in self._usage}
-            if number(usage.get("output_tokens")) is not None:
+            if token_count(usage, "output_tokens") is not None:
                 usage["output_tokens"] += self.output_before
         return written(data, event.name)
 
     def turn(self) -> Turn:
         """Return the turn."""
         blocks = [block for _, block in sorted(self._blocks.items())]
-        return _turn(blocks, self._stop, self.own, read_usage(self._usage) if self._usage else None)
+        usage = read_usage(AnthropicMessages.format, {"usage": self._usage, "model": self._model})
+        return _turn(blocks, self._stop, self.own, usage if self._usage else None)
 
     def visible(self) -> Sequence[Any]:
         """Return the message that the agent holds."""

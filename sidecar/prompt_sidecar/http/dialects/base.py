@@ -20,13 +20,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.members import Members, array, elements, loads
 from prompt_sidecar.http.restoring import Restore
 from prompt_sidecar.http.sse import Event
+from prompt_sidecar.serving.histories import History
+from prompt_sidecar.serving.members import Members, array, loads
+from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.untyped import member
 
 BETWEEN: Final = "\n\n"
 """Between the texts of two turns, where an answer has one text."""
@@ -43,16 +46,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one model call, as the provider counts; None: not reported."""
-
-    input_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Turn:
     """One answer of the model."""
 
@@ -64,7 +57,8 @@ class Turn:
     """Whether the agent has to answer something in it."""
     whole: bool = True
     """Whether it ended by itself. One that was cut off may hold half a call."""
-    usage: Usage | None = None
+    usage: ProviderUsage | None = None
+    """What the provider counted; None: it did not say."""
     id: str = ""
     """What the provider stores it under; empty: it does not."""
 
@@ -86,7 +80,6 @@ class Shown:
     texts: list[Any] = field(default_factory=list)
     """Their text: blocks, items or strings, as the format has them."""
     output_tokens: int = 0
-    turns: int = 0
 
 
 class Filter(ABC):
@@ -124,32 +117,18 @@ class Filter(ABC):
         """Return what the agent holds of the answer, as entries of the history."""
 
 
-class Dialect(ABC):
-    """One provider's API."""
+class Dialect(History):
+    """One provider's API: as much of it as trimming takes. Answers are the agent's, whole or streamed."""
 
-    format: ClassVar[str]
-    """Its name in `prompt_sidecar.prompt.formats`."""
-    messages: ClassVar[str]
-    """The member that holds the history."""
-    system: ClassVar[tuple[str, ...]] = ()
-    """The members that hold the system prompt, where it is not in the history."""
-    recalls: ClassVar[bool] = True
-    """Whether the model is offered the sidecar's tools; else streams are relayed and usage is read as they pass."""
+    @abstractmethod
+    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
+        """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
+
+
+class RecallDialect(Dialect):
+    """An API whose model is offered the sidecar's tools."""
 
     # -- requests --------------------------------------------------------------------------------------------------
-
-    def streams(self, members: Members) -> bool:
-        """Whether the request asks for a stream."""
-        return members.raw("stream") == b"true"
-
-    def model(self, members: Members) -> str:
-        """The model that the body names; empty: none."""
-        found = members.get("model")
-        return found if isinstance(found, str) else ""
-
-    def agent_tools(self, members: Members) -> list[bytes]:
-        """The definitions of the agent's tools."""
-        return elements(members.raw("tools")) if "tools" in members else []
 
     @abstractmethod
     def free(self, members: Members) -> bool:
@@ -157,7 +136,7 @@ class Dialect(ABC):
 
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition; empty: it has none."""
-        found = definition.get("name") if isinstance(definition, dict) else None
+        found = member(definition, "name")
         return found if isinstance(found, str) else ""
 
     def tool_names(self, members: Members) -> frozenset[str]:
@@ -171,18 +150,6 @@ class Dialect(ABC):
     @abstractmethod
     def forbid_tools(self, members: Members) -> None:
         """Have the model answer without tools."""
-
-    def history(self, members: Members) -> list[bytes]:
-        """The history's entries."""
-        return elements(members.raw(self.messages))
-
-    @abstractmethod
-    def speaker(self, entry: Any) -> str:
-        """Who an entry is from: `user`, `model`, or something else."""
-
-    @abstractmethod
-    def gist(self, entry: Any) -> str | None:
-        """What an entry is known by when an agent sends it back; None: it may be missing then, as reasoning."""
 
     @abstractmethod
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
@@ -207,59 +174,12 @@ class Dialect(ABC):
         """Turn the last answer into the agent's, in place; return what the agent then holds, as entries."""
 
     @abstractmethod
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
-
-    @abstractmethod
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter for one stream to the agent, by its request."""
 
     @abstractmethod
-    def error(self, status: int, message: str, kind: str) -> bytes:
-        """Write an error of the sidecar's as the provider would."""
-
-    def error_headers(self, status: int) -> Mapping[str, str]:  # noqa: ARG002 - for those that need it
-        """Headers by which the provider's SDKs know such an error."""
-        return {}
-
-    @abstractmethod
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream that has begun with a provider's error, as the provider would."""
-
-
-def number(value: Any) -> int | None:
-    """Return a count that a provider reports; None: it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
-
-
-MOST_TOKENS: Final = 100_000_000
-"""As `tokens.refusals` accepts."""
-
-
-def member(value: Any, *path: str) -> Any:
-    """Return what stands at a path of members; None: it is absent."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects in an array; none if it is none."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def text_of(content: Any, *kinds: str) -> str:
-    """Return the text of content that is a string, or an array of parts of these types."""
-    if isinstance(content, str):
-        return content
-    return "".join(
-        each["text"] for each in objects(content) if each.get("type") in kinds and isinstance(each.get("text"), str)
-    )
-
-
-def gist_of(text: str, calls: Sequence[tuple[Any, Any]]) -> str:
-    """Return the gist of a text with calls, each an id and a name."""
-    return "\x1f".join([text.strip(), *(f"{call_id}\x1e{name}" for call_id, name in calls)])
 
 
 def error_text(body: bytes, status: int) -> str:

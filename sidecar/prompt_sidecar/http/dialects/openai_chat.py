@@ -8,28 +8,17 @@ it. platform.openai.com/docs/api-reference/chat-streaming.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import (
-    BETWEEN,
-    Call,
-    Dialect,
-    Filter,
-    Shown,
-    Turn,
-    Usage,
-    error_text,
-    gist_of,
-    member,
-    number,
-    objects,
-    text_of,
-)
-from prompt_sidecar.http.members import Members
+from prompt_sidecar.http.dialects.base import BETWEEN, Call, Filter, RecallDialect, Shown, Turn, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import DONE, Event, written
+from prompt_sidecar.serving.histories import ChatHistory
+from prompt_sidecar.serving.members import Members, loads
+from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.untyped import member, objects, text_of, token_count
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members of a message in which servers of this API give what the model thought."""
@@ -37,11 +26,8 @@ _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
 """Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
 
 
-class OpenAIChat(Dialect):
+class OpenAIChat(ChatHistory, RecallDialect):
     """See the module."""
-
-    format: ClassVar[str] = "openai_chat"
-    messages: ClassVar[str] = "messages"
 
     def free(self, members: Members) -> bool:
         """Whether the model may choose among the tools, and gives one answer."""
@@ -56,17 +42,6 @@ class OpenAIChat(Dialect):
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
 
-    def speaker(self, entry: Any) -> str:
-        """Who a message is from."""
-        role = member(entry, "role")
-        return "model" if role == "assistant" else "user" if role == "user" else "other"
-
-    def gist(self, entry: Any) -> str | None:
-        """What a message is known by."""
-        calls = objects(member(entry, "tool_calls"))
-        named = [(each.get("id"), member(each, "function", "name")) for each in calls]
-        return gist_of(text_of(member(entry, "content"), "text"), named)
-
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Messages that answer calls; the format has no flag for an error."""
         return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text, _ in results]
@@ -75,7 +50,7 @@ class OpenAIChat(Dialect):
         """Read a whole answer."""
         choices = objects(answer.get("choices"))
         message = member(choices[0], "message") if choices else None
-        usage = read_usage(answer.get("usage"))
+        usage = read_usage(self.format, answer)
         if not isinstance(message, dict):
             return Turn(usage=usage)
         return _turn(message, member(choices[0], "finish_reason"), own, usage)
@@ -117,26 +92,14 @@ class OpenAIChat(Dialect):
         """Make a filter."""
         return _Chunks(own)
 
-    def error(self, status: int, message: str, kind: str) -> bytes:
-        """Write an error as OpenAI does."""
-        of = "invalid_request_error" if status < 500 else "server_error"
-        return orjson.dumps({"error": {"message": message, "type": of, "param": None, "code": kind}})
-
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
         fallback = {"message": error_text(body, status), "type": "server_error", "code": str(status)}
-        found = member(_object(body), "error")
+        found = member(loads(body), "error")
         return written({"error": found if isinstance(found, dict) else fallback})
 
 
-def _object(body: bytes) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: Usage | None) -> Turn:
+def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
     calls = objects(message.get("tool_calls"))
     ours = [each for each in calls if member(each, "function", "name") in own]
     return Turn(
@@ -157,22 +120,11 @@ def _call(call: dict[str, Any]) -> Call:
     )
 
 
-def read_usage(usage: Any) -> Usage | None:
-    """Read what the provider counted."""
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        input_tokens=number(usage.get("prompt_tokens")),
-        cached_tokens=number(member(usage, "prompt_tokens_details", "cached_tokens")),
-        output_tokens=number(usage.get("completion_tokens")),
-    )
-
-
 def _sum(usage: Any, before: int) -> None:
     """Add the output of the turns before to a usage, which is then that of one answer."""
-    if before and isinstance(usage, dict) and number(usage.get("completion_tokens")) is not None:
+    if before and isinstance(usage, dict) and token_count(usage, "completion_tokens") is not None:
         usage["completion_tokens"] += before
-        if number(usage.get("total_tokens")) is not None:
+        if token_count(usage, "total_tokens") is not None:
             usage["total_tokens"] += before
 
 
@@ -188,7 +140,10 @@ class _Chunks(Filter):
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
+        self._texts: dict[str, list[str]] = {}
+        """Pieces of the message's members that are texts."""
         self._message: dict[str, Any] = {"role": "assistant"}
+        """Its other members."""
         self._calls: dict[int, dict[str, Any]] = {}
         self._places: dict[int, int] = {}
         """The agent's calls: index in the turn → index in the answer."""
@@ -197,7 +152,7 @@ class _Chunks(Filter):
         self._held: list[bytes] = []
         self._finish: Any = None
         self._hidden = False
-        self._usage: Usage | None = None
+        self._usage: ProviderUsage | None = None
         self._said = False
 
     def feed(self, event: Event) -> bytes:
@@ -207,7 +162,7 @@ class _Chunks(Filter):
             return b"" if event.data == DONE and self._hidden else event.raw
         usage, before = chunk.get("usage"), self.turns > 1
         if isinstance(usage, dict):
-            self._usage = read_usage(usage)
+            self._usage = read_usage(OpenAIChat.format, chunk)
         choices = objects(chunk.get("choices"))
         if not choices or choices[0].get("index", 0) != 0:
             if self._hidden or (before and self._usage is None):
@@ -244,9 +199,11 @@ class _Chunks(Filter):
                 for piece in objects(value):
                     self._gather_call(piece)
             elif isinstance(value, str) and name != "role":
-                self._message[name] = self._message.get(name, "") + value
+                self._texts.setdefault(name, []).append(value)
             elif isinstance(value, list) and value:
-                self._message[name] = [*self._message.get(name, []), *value]
+                held = self._message.setdefault(name, [])
+                if isinstance(held, list):
+                    held.extend(value)
             elif value is not None and name != "role":
                 self._message[name] = value
 
@@ -333,7 +290,7 @@ class _Chunks(Filter):
 
     def turn(self) -> Turn:
         """Return the turn."""
-        message = dict(self._message)
+        message = self._message | {name: "".join(pieces) for name, pieces in self._texts.items()}
         message.setdefault("content", None)
         if self._calls:
             message["tool_calls"] = [call for _, call in sorted(self._calls.items())]

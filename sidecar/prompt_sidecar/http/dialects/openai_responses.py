@@ -9,27 +9,15 @@ platform.openai.com/docs/api-reference/responses-streaming.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-import orjson
-
-from prompt_sidecar.http.dialects.base import (
-    Call,
-    Dialect,
-    Filter,
-    Shown,
-    Turn,
-    Usage,
-    error_text,
-    gist_of,
-    member,
-    number,
-    objects,
-    text_of,
-)
-from prompt_sidecar.http.members import Members, array, elements, loads
+from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, error_text
 from prompt_sidecar.http.restoring import Arguments, restored
 from prompt_sidecar.http.sse import Event, written
+from prompt_sidecar.serving.histories import ResponsesHistory
+from prompt_sidecar.serving.members import Members, array, loads
+from prompt_sidecar.serving.provider_usage import read_usage
+from prompt_sidecar.serving.untyped import member, objects, token_count
 
 _AGENT_ANSWERS: Final = frozenset(
     {
@@ -45,15 +33,10 @@ _AGENT_ANSWERS: Final = frozenset(
 """Items, besides calls of functions, that wait for the agent."""
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
-_TEXTS: Final = ("input_text", "output_text", "text")
 
 
-class OpenAIResponses(Dialect):
+class OpenAIResponses(ResponsesHistory, RecallDialect):
     """See the module."""
-
-    format: ClassVar[str] = "openai_responses"
-    messages: ClassVar[str] = "input"
-    system: ClassVar[tuple[str, ...]] = ("instructions",)
 
     def free(self, members: Members) -> bool:
         """Whether the model may choose among the tools, and answers at once."""
@@ -62,29 +45,6 @@ class OpenAIResponses(Dialect):
     def forbid_tools(self, members: Members) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
-
-    def history(self, members: Members) -> list[bytes]:
-        """The history's items; a string is a message of the user's."""
-        raw = members.raw("input")
-        if raw.lstrip()[:1] == b'"':
-            return [b'{"role":"user","content":' + raw + b"}"]
-        return elements(raw)
-
-    def speaker(self, entry: Any) -> str:
-        """Who an item is from."""
-        role, kind = member(entry, "role"), member(entry, "type")
-        if role is not None:
-            return "model" if role == "assistant" else "user" if role == "user" else "other"
-        return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
-
-    def gist(self, entry: Any) -> str | None:
-        """What an item is known by."""
-        kind = member(entry, "type")
-        if kind == "reasoning":
-            return None
-        if member(entry, "role") is not None:
-            return gist_of(text_of(member(entry, "content"), *_TEXTS), [])
-        return gist_of("", [(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind)])
 
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Items that answer calls."""
@@ -114,11 +74,6 @@ class OpenAIResponses(Dialect):
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter."""
         return _Items(own, stored=members is None or members.raw("store") != b"false")
-
-    def error(self, status: int, message: str, kind: str) -> bytes:
-        """Write an error as OpenAI does."""
-        of = "invalid_request_error" if status < 500 else "server_error"
-        return orjson.dumps({"error": {"message": message, "type": of, "param": None, "code": kind}})
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
@@ -162,26 +117,15 @@ def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collect
         own=[Call(str(each.get("call_id")), str(each["name"]), str(each.get("arguments") or "")) for each in ours],
         waits=theirs,
         whole=response.get("status") == "completed",
-        usage=read_usage(response.get("usage")),
+        usage=read_usage(OpenAIResponses.format, response),
         id="" if response.get("store") is False else str(response.get("id") or ""),
     )
 
 
-def read_usage(usage: Any) -> Usage | None:
-    """Read what the provider counted."""
-    if not isinstance(usage, dict):
-        return None
-    return Usage(
-        input_tokens=number(usage.get("input_tokens")),
-        cached_tokens=number(member(usage, "input_tokens_details", "cached_tokens")),
-        output_tokens=number(usage.get("output_tokens")),
-    )
-
-
 def _sum(usage: Any, before: int) -> None:
-    if before and isinstance(usage, dict) and number(usage.get("output_tokens")) is not None:
+    if before and isinstance(usage, dict) and token_count(usage, "output_tokens") is not None:
         usage["output_tokens"] += before
-        if number(usage.get("total_tokens")) is not None:
+        if token_count(usage, "total_tokens") is not None:
             usage["total_tokens"] += before
 
 
@@ -316,7 +260,7 @@ class _Items(Filter):
         response = data.get("response")
         response = response if isinstance(response, dict) else {}
         self.ended = True
-        self._response = {name: response.get(name) for name in ("id", "status", "store")}
+        self._response = {name: response.get(name) for name in ("id", "status", "store", "model")}
         self._response["usage"] = dict(response.get("usage") or {}) or None
         for index, item in enumerate(objects(response.get("output"))):
             self._items.setdefault(index, item)

@@ -12,6 +12,8 @@ _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _WRITE: Final = msgspec.json.Encoder()
 _SPACE: Final = b" \t\r\n"
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises; the last one where arrays are nested too deep."""
 
 
 class NotJson(Exception):
@@ -25,7 +27,7 @@ class Members:
         """Raises NotJson."""
         try:
             self._values: dict[str, msgspec.Raw] = _OBJECT.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             raise NotJson from None
         self._body: bytes | None = body
 
@@ -71,7 +73,7 @@ def each_element(raw: bytes) -> Iterator[bytes]:
     """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied."""
     try:
         found = _ARRAY.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         return
     for each in found:
         yield bytes(each)

@@ -1,0 +1,47 @@
+"""The worker threads, as one request uses them: everything that takes processor time runs there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from prompt_sidecar.errors import CallCancelled
+from prompt_sidecar.serving.pool import InFlight, Pool
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Work:
+    """Runs functions in the worker threads, for one request."""
+
+    pool: Pool
+    in_flight: InFlight
+    cancelled: bool = False
+
+    def check(self) -> None:
+        """End a call whose agent has gone. Raises CallCancelled."""
+        if self.cancelled:
+            raise CallCancelled("the agent has gone")
+
+    async def run(self, function: Callable[..., T], *args: Any, **more: Any) -> T:
+        """Run a function in a worker thread."""
+
+        def counted() -> T:
+            self.in_flight.add()
+            try:
+                return function(*args, **more)
+            finally:
+                self.in_flight.remove()
+
+        try:
+            return await asyncio.wrap_future(self.pool.submit(counted))
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+    def soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Run a function whose result nobody waits for."""
+        self.pool.submit(function, *args)

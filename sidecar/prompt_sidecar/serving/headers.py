@@ -1,0 +1,39 @@
+"""The headers between an agent and a door: what the agent says of its prompt, and what the sidecar did to it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from prompt_sidecar.facts.trim_calls import TrimAnswer
+
+PREFIX: Final = "x-prompt-sidecar-"
+"""What they begin with; no provider sees one."""
+RUN: Final = PREFIX + "run"
+WINDOW: Final = PREFIX + "context-window"
+"""Tokens of the model's window, where the agent knows better."""
+REVISION: Final = PREFIX + "revision"
+"""A run's decisions, in Base64."""
+TOKEN: Final = PREFIX + "token"
+"""The sidecar's own token, where the usual header carries the provider's."""
+RECALL: Final = PREFIX + "recall"
+"""Says that the model has tools for recall."""
+_LONGEST_REVISION: Final = 4_000
+"""Characters of a revision in a header: clients take some 8,000 for all headers together."""
+
+
+def facts(answer: TrimAnswer) -> dict[str, str]:
+    """Return the headers that tell an agent what was done to its prompt."""
+    return {
+        PREFIX + "tokens-before": str(answer.tokens.before),
+        PREFIX + "tokens-after": str(answer.tokens.after),
+        PREFIX + "limit": str(answer.tokens.limit),
+        PREFIX + "trims": str(len(answer.trims)),
+        PREFIX + "fits": "true" if answer.fits else "false",
+    }
+
+
+def revision(answer: TrimAnswer) -> dict[str, str]:
+    """Return the header with the run's decisions; none where it would be too long."""
+    text = base64.b64encode(answer.revision).decode()
+    return {REVISION: text} if len(text) <= _LONGEST_REVISION else {}

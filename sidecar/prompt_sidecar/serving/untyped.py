@@ -1,0 +1,35 @@
+"""Reads JSON of unknown shape: whatever is not as expected counts as absent."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+MOST_TOKENS: Final = 100_000_000
+"""The largest number of tokens that is believed: no prompt has more, and `tokens.refusals` accepts no more."""
+
+
+def member(value: Any, *path: str) -> Any:
+    """Return what stands at a path of members; None: it is absent."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in an array; none if it is none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def text_of(content: Any, *kinds: str) -> str:
+    """Return the text of content that is a string, or an array of parts of these types."""
+    if isinstance(content, str):
+        return content
+    return "".join(
+        each["text"] for each in objects(content) if each.get("type") in kinds and isinstance(each.get("text"), str)
+    )
+
+
+def token_count(value: Any, *path: str) -> int | None:
+    """Return a count of tokens at a path of members; None: it is none."""
+    found = member(value, *path)
+    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_TOKENS else None
