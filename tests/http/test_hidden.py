@@ -1,0 +1,78 @@
+"""Hidden turns are put back where they were, and no more of them is kept than the settings say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
+from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
+from prompt_sidecar.http.hidden import HiddenTurns, Splice
+
+RUN = ("local", "run")
+
+
+def _written(*entries: Any) -> list[bytes]:
+    return [json.dumps(each).encode() for each in entries]
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def test_answers_with_the_same_words_get_their_own() -> None:
+    """In their order; what the agent has no more, or never had, changes nothing."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIChat()
+    for number in range(3):
+        kept.keep(RUN, Splice(("Gone",), (b"gone",)))
+        kept.keep(RUN, Splice(("OK",), (b"hidden %d" % number, b"OK")))
+    history = _written(_asked("a"), _said("OK"), _asked("OK"), _said("OK "), _asked("c"))
+
+    restored = kept.restored(RUN, dialect, lambda: history)
+    assert [history[0], b"hidden 0", b"OK", history[2], b"hidden 1", b"OK", history[4]] == restored
+    assert kept.restored(RUN, dialect, lambda: _written(_asked("OK"), _said("No"))) is None
+    assert kept.restored(("other", "run"), dialect, lambda: history) is None
+
+
+def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
+    """An agent may send it back or leave it out."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    call = {"type": "function_call", "call_id": "1", "name": "t"}
+    gists = tuple(str(dialect.gist(each)) for each in (_said("One"), call))
+    kept.keep(RUN, Splice(gists, (b"all",)))
+    reasoning = {"type": "reasoning"}
+
+    for sent in ([_said("One"), call], [reasoning, reasoning, _said("One"), reasoning, call]):
+        history = _written(_asked("a"), *sent, _asked("b"))
+        assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, history.copy)
+    cut = _written(_asked("a"), reasoning, _said("One"), reasoning)
+    assert kept.restored(RUN, dialect, lambda: cut) is None
+
+
+def test_many_of_both_take_no_time_together() -> None:
+    """A history that holds none of ten thousand splices is gone through once."""
+    kept = HiddenTurns(1 << 30, 1 << 30)
+    for number in range(10_000):
+        kept.keep(RUN, Splice((f"splice {number}",), (b"x",)))
+    history = _written(*(_said(f"said {number}") for number in range(20_000)))
+
+    assert kept.restored(RUN, OpenAIChat(), lambda: history) is None
+
+
+def test_the_oldest_go_first_and_their_run_says_so_once() -> None:
+    """Within the bounds of one run and of all."""
+    reached: list[str] = []
+    kept = HiddenTurns(2_000, 3_000, reached.append)
+    for number in range(3):
+        kept.keep(RUN, Splice((str(number),), (b"x" * 600,)))
+    assert ["http.run_hidden_bytes"] == reached
+    assert [True, False] == [kept.lost(RUN), kept.lost(RUN)]
+
+    kept.keep(("local", "other"), Splice(("0",), (b"x" * 1_700,)))
+    assert "http.hidden_bytes" == reached[-1]
+    assert kept.lost(RUN)
+    assert not kept.lost(("local", "other"))

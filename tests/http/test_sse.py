@@ -1,0 +1,43 @@
+"""Server-sent events come out as they went in, however the stream is cut."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from prompt_sidecar.http.sse import Splitter, TooLongEvent
+
+STREAM = (
+    b'data: {"a":1}\n\nevent: x\r\ndata: one\r\ndata: two\r\n\r\n: comment\n\ndata: three\r\rdata: [DONE]\n\ndata: cut'
+)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 1_000])
+def test_events_of_pieces(step: int) -> None:
+    """The bytes together are the stream's, and data and names are what the format says."""
+    splitter = Splitter(100)
+    pieces = [STREAM[at : at + step] for at in range(0, len(STREAM), step)]
+    events = [*itertools.chain.from_iterable(map(splitter.feed, pieces)), *splitter.last()]
+
+    assert STREAM == b"".join(event.raw for event in events)
+    assert [b'{"a":1}', b"one\ntwo", None, b"three", b"[DONE]", b"cut"] == [event.data for event in events]
+    assert ["", "x", "", "", "", ""] == [event.name for event in events]
+    assert {"a": 1} == events[0].json()
+
+
+def test_a_long_event_in_small_pieces_is_searched_once() -> None:
+    """Sixteen megabytes, a kilobyte at a time: searched again from its beginning it would never end."""
+    splitter, piece = Splitter(1 << 25), b"x" * 1_024
+    events = [event for _ in range(16_384) for event in splitter.feed(piece)]
+    events += splitter.feed(b"\n\n")
+
+    assert [(1 << 24) + 2] == [len(event.raw) for event in events]
+
+
+def test_an_event_without_an_end_is_an_error() -> None:
+    """It may take so many bytes, and no more."""
+    splitter = Splitter(100)
+    splitter.feed(b"x" * 100)
+    with pytest.raises(TooLongEvent):
+        splitter.feed(b"x")
