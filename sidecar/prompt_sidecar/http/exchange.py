@@ -9,6 +9,7 @@ Everything that takes processor time runs in a worker thread; here is only what 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ MOST_HIDDEN: Final = 6
 tools, so that the agent hears from it before its patience ends."""
 MOST_REFUSALS: Final = 8
 """How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
+_SENDING_SECONDS: Final = 0.02
+"""By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two."""
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
@@ -108,6 +111,13 @@ class Exchange:
             aiohttp.ClientError: the upstream cannot be reached; nothing was sent.
             TooLongAnswer: its answer is too long; nothing was sent.
         """
+        self._work.begin()
+        try:
+            return await self._turns(asked)
+        finally:
+            self._work.rest()
+
+    async def _turns(self, asked: Asked) -> web.StreamResponse:
         prompt = await self._work.run(self._prompter.prepare, asked, self._work.check)
         self._outcome.failed_open = prompt.failed_open
         while True:
@@ -134,10 +144,13 @@ class Exchange:
         """Ask the model once; return the next prompt, or the answer that was sent."""
         headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding")
         headers["Accept-Encoding"] = "identity"
+        self._work.begin()
+        sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self._work.rest)
         try:
             async with self._upstreams.send(
                 self._route.provider, "POST", self._request.rel_url, headers, prompt.body
             ) as answer:
+                sent.cancel()
                 self._outcome.status = answer.status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
@@ -147,6 +160,8 @@ class Exchange:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
             return await self._end_with_error(502, b"")
+        finally:
+            sent.cancel()
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         dialect, kind = self._dialect, answer.content_type
@@ -162,11 +177,13 @@ class Exchange:
         if self._response is not None:
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
+        self._work.rest()
         await relay(self._request, answer, response)
         return response
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Relay a stream; its usage is read as it passes."""
+        self._work.rest()
         reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
         response = self._begun(prompt, answer)
         whole = partial(self._report_read, prompt, reader)
@@ -212,16 +229,18 @@ class Exchange:
         body = await self._read(answer)
         reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
         reader.feed(body)
-        self._report_read(prompt, reader)
         restore = self._prompter.restore(prompt)
         if restore is not None and isinstance(found := loads(body), dict):
             body = await self._work.run(self._restored, found, restore) or body
-        return await self._sent(prompt, answer, body)
+        try:
+            return await self._sent(prompt, answer, body)
+        finally:
+            self._report_read(prompt, reader)
 
     async def _whole_turn(
         self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
     ) -> Prompt | web.StreamResponse:
-        body = await self._read(answer)
+        body, usage = await self._read(answer), None
         found = loads(body)
         if isinstance(found, dict):
             turn = dialect.read(found, prompt.own)
@@ -237,8 +256,11 @@ class Exchange:
                 body = await self._work.run(self._restored, found, restore) or body
             if prompt.added or turn.own or turn.id:
                 await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
-            self._work.soon(self._prompter.report, prompt, turn.usage)
-        return await self._sent(prompt, answer, body)
+            usage = turn.usage
+        try:
+            return await self._sent(prompt, answer, body)
+        finally:  # the agent may close the connection as soon as it has all
+            self._work.soon(self._prompter.report, prompt, usage)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         """Return an answer's body. Raises TooLongAnswer."""
@@ -247,6 +269,7 @@ class Exchange:
             found += chunk
             if len(found) > self._most_bytes:
                 raise TooLongAnswer
+        self._work.begin()
         return bytes(found)
 
     async def _sent(self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
@@ -267,6 +290,7 @@ class Exchange:
     async def _streamed(
         self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
     ) -> Prompt | web.StreamResponse:
+        self._work.rest()
         response = self._response
         if response is None:
             response = self._response = self._begun(prompt, answer)
@@ -297,8 +321,10 @@ class Exchange:
         turn = events.turn()
         if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
             return await self._next(prompt, turn)
-        self._work.soon(self._prompter.report, prompt, turn.usage)
-        await response.write_eof()
+        try:
+            await response.write_eof()
+        finally:
+            self._work.soon(self._prompter.report, prompt, turn.usage)
         return response
 
     async def _keep(self, prompt: Prompt, events: Filter) -> None:

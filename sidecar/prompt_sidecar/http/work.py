@@ -1,4 +1,8 @@
-"""The worker threads, as one request uses them: everything that takes processor time runs there."""
+"""The worker threads, as one request uses them: everything that takes processor time runs there.
+
+A request counts as in flight from when its body is there until the prompt has been sent on, and where an answer is
+made. Background work waits meanwhile, as it would keep the event loop from sending. While the model works it goes on.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,19 @@ class Work:
     pool: Pool
     in_flight: InFlight
     cancelled: bool = False
+    _counts: bool = False
+
+    def begin(self) -> None:
+        """Count as in flight from now on."""
+        if not self._counts:
+            self._counts = True
+            self.in_flight.add()
+
+    def rest(self) -> None:
+        """Count as in flight no more."""
+        if self._counts:
+            self._counts = False
+            self.in_flight.remove()
 
     def check(self) -> None:
         """End a call whose agent has gone. Raises CallCancelled."""
