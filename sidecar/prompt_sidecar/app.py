@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.envoy.door import EnvoyDoor
-from prompt_sidecar.envoy.identity import PREFIX, Identities
+from prompt_sidecar.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.runs.archive import Archive
@@ -200,7 +200,7 @@ def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
 
 def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
     """What names the callers and runs of requests through Envoy."""
-    reached = partial(server.observer.reached, "envoy.max_conversations")
+    reached = partial(server.observer.reached, CONVERSATIONS_BOUND)
     conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
     return Identities(key, settings.envoy.caller_by == "credential", conversations)
 

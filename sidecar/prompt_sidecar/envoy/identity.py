@@ -20,6 +20,7 @@ from prompt_sidecar.serving.members import Members, NotJson
 
 PREFIX = "envoy-"
 """What ids of runs that are derived begin with."""
+CONVERSATIONS_BOUND = "envoy.max_conversations"
 
 
 @dataclass(frozen=True, slots=True)
