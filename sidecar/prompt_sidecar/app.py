@@ -64,6 +64,7 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
         policy=settings.policy,
         limits=limits,
         key=settings.key or key or secrets.token_bytes(_KEY_BYTES),
+        previous_keys=settings.previous_keys,
         key_lasts=bool(settings.key),
         clock=steady,
         wall=time.time,

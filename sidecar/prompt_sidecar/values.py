@@ -325,6 +325,21 @@ def secret(least_characters: int) -> Kind:
     return Kind(accepted, check, show=lambda value: '"…"' if value else '""', secret=True)
 
 
+def secrets(most: int, least_characters: int) -> Kind:
+    """A list of keys, which is never shown. It is read as a list of texts."""
+    one, several = secret(least_characters), texts(most, 1_000_000)
+
+    def check(value: object) -> tuple[str, ...]:
+        return tuple(one.check(each) for each in several.check(value))
+
+    def parse(value: object) -> object:
+        return several.parse(value) if value else ()
+
+    accepted = f"at most {most} texts of at least {least_characters} characters each"
+    spelling = ', as an array such as ["One", "Two"], or one text alone; [] for none'
+    return Kind(accepted, check, parse, lambda value: '["…"]' if value else "[]", spelling, secret=True)
+
+
 def split_address(value: str) -> tuple[str, int]:
     """Split `host:port`; an IPv6 host is in brackets.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_every_field_is_a_setting() -> None:
     expected = {f"{prefix}.{entry.name}" for prefix, struct in structs.items() for entry in fields(struct)} - set(
         TABLES
     )
-    assert expected | {"key", "mode", "policy.preset"} == set(SETTINGS)
+    assert expected | {"key", "previous_keys", "mode", "policy.preset"} == set(SETTINGS)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -353,3 +354,19 @@ def test_faulty_tables_that_come_several_times(tmp_path: Path, text: str, words:
     (problem,) = _problems(config=_file(tmp_path, text))
     for word in words:
         assert word in problem
+
+
+def test_previous_keys_are_a_list_that_is_never_shown() -> None:
+    """Read as one text or several, digested as the key is, and of use only with one."""
+    old, older = "a key before, long enough", "a key before that one"
+    given = {"PROMPT_SIDECAR_KEY": "the key now, long enough", "PROMPT_SIDECAR_PREVIOUS_KEYS": old}
+    one = load(given)
+    several = load(given | {"PROMPT_SIDECAR_PREVIOUS_KEYS": json.dumps([old, older])})
+    assert (load({"PROMPT_SIDECAR_KEY": old}).key,) == one.previous_keys
+    assert one.previous_keys == several.previous_keys[:1]
+    assert 2 == len(several.previous_keys)
+    assert old not in str(table(several))
+    assert () == load(given | {"PROMPT_SIDECAR_PREVIOUS_KEYS": ""}).previous_keys
+    assert ["previous_keys" in problem for problem in _problems({"PROMPT_SIDECAR_PREVIOUS_KEYS": old})] == [True]
+    (problem,) = _problems(given | {"PROMPT_SIDECAR_PREVIOUS_KEYS": "s3cr3t"})
+    assert "s3cr3t" not in problem

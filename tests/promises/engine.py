@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -62,6 +62,7 @@ class Engine:
     """Empty: the body's own."""
     run_id: str = RUN_ID
     key: bytes = KEY
+    previous_keys: Sequence[bytes] = ()
     limits: Limits = field(default_factory=Limits)
     clock: Clock = field(default_factory=Clock)
     search_limits: SearchLimits = field(default_factory=SearchLimits)
@@ -78,6 +79,7 @@ class Engine:
             policy=preset("cache_first"),
             limits=self.limits,
             key=self.key,
+            previous_keys=self.previous_keys,
             clock=self.clock,
             search=self.search_limits,
             recall=self.recall_limits,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, cast, get_type_hints
 from urllib.parse import urlsplit
 
 from prompt_sidecar.envoy.options import EnvoyOptions
@@ -46,6 +46,7 @@ from prompt_sidecar.values import (
     declared_tables,
     is_loopback,
     secret,
+    secrets,
     setting,
     tables,
     whole,
@@ -105,6 +106,13 @@ class Settings:
         secret(16),  # a shorter one can be guessed from one id
         "Secret from which stash ids and revisions are made, the same for all replicas. Empty: random for the process, "
         "so that ids change over a restart.",
+    )
+    previous_keys: tuple[bytes, ...] = setting(
+        (),
+        secrets(8, 16),
+        "Keys that were `key` before, the newest first. Runs that began with one keep it; ids, answers of tools, "
+        "revisions, masks and what the store holds are still accepted that were made with one.",
+        "A key is replaced once in months, and its predecessor is needed for as long as runs last.",
     )
     mode: str = setting(
         "active",
@@ -174,6 +182,7 @@ _TABLES: Final[Mapping[str, type[Any]]] = {
 
 SETTINGS: Final[Mapping[str, Setting]] = {
     "key": declared(Settings)["key"],
+    "previous_keys": declared(Settings)["previous_keys"],
     "mode": declared(Settings)["mode"],
     **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared(struct).items()},
     "policy.preset": declared(Settings)["preset"],
@@ -402,7 +411,8 @@ def _build(
     policy = _within(values, "policy.")
     plain = {name: values[name] for name in ("mode",) if name in values}
     settings = Settings(
-        key=hashlib.sha256(str(values["key"]).encode()).digest() if values.get("key") else b"",
+        key=_key(values["key"]) if values.get("key") else b"",
+        previous_keys=tuple(map(_key, cast("Sequence[object]", values.get("previous_keys", ())))),
         preset=str(policy.pop("preset", DEFAULT_PRESET)),
         policy_overrides=policy,
         sources=sources,
@@ -415,6 +425,10 @@ def _build(
     )
     problems.extend(_conflicts(settings))
     return settings
+
+
+def _key(text: object) -> bytes:
+    return hashlib.sha256(str(text).encode()).digest()
 
 
 def _conflicts(settings: Settings) -> Iterator[str]:
@@ -438,6 +452,8 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             f"envoy.listen is {envoy}, which other machines can reach, and nobody is authenticated; "
             "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1"
         )
+    if settings.previous_keys and not settings.key:
+        yield "previous_keys is set and key is not; set key: its predecessors are of use only with a key that lasts"
     if settings.store.url and not settings.key:
         yield (
             "store.url is set and key is not; set key, the same for all replicas: what is stored is encrypted with it, "

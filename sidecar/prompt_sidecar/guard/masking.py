@@ -135,6 +135,8 @@ class Progress:
 class RunGuard:
     """What the guard remembers of a run besides its values. A run is used under its lock."""
 
+    other_keys: Sequence[bytes] = ()
+    """What the run's key would be by the sidecar's other keys."""
     masks: bool = False
     """Whether its prompts are masked: from then on for good."""
     lost: int = 0
@@ -417,7 +419,7 @@ class Masker:
         forged = [
             (start, end)
             for start, end in masks
-            if self._knows and self._vault.get(self._run, text[end - ID_CHARACTERS - 1 : end - 1]) is None
+            if self._knows and not self._is_known(text[end - ID_CHARACTERS - 1 : end - 1])
         ]
 
         return [
@@ -425,6 +427,9 @@ class Masker:
             for find in finds
             if not _in(find, masks) or (find.rule.group is Group.LOOKALIKES and _in(find, forged))
         ]
+
+    def _is_known(self, mask_id: str) -> bool:
+        return self._vault.get(self._run, mask_id, self._state.other_keys) is not None
 
     # -- one message or member ---------------------------------------------------------------------------------------
 
@@ -496,7 +501,7 @@ class Masker:
 
     def _is_ours(self, part: Part, leaf: Leaf) -> bool:
         """Whether what looks like text of the sidecar may be that: in the system prompt, or an answer of its tools."""
-        return part.message < 0 or recognise(self._key, leaf.text) is not None
+        return part.message < 0 or recognise(self._key, leaf.text, self._state.other_keys) is not None
 
     def _take(self, rule: Rule, text: str, part: Part) -> Value:
         """A value in the vault. Raises GuardRefused if there is no room."""

@@ -127,11 +127,14 @@ class Vault:
             self._values += 1
             return value, True
 
-    def get(self, run: str, mask_id: str) -> Value | None:
-        """The value of a mask; None if it is not known."""
+    def get(self, run: str, mask_id: str, other_keys: Sequence[bytes] = ()) -> Value | None:
+        """The value of a mask, also of one that another of the run's keys made; None if it is not known."""
         with self._lock:
             of_run = self._runs.get(run)
-            return None if of_run is None else of_run.by_id.get(mask_id)
+            if of_run is None or mask_id in of_run.by_id:
+                return None if of_run is None else of_run.by_id[mask_id]
+            values = of_run.by_id.values() if other_keys else ()
+            return next((each for each in values for key in other_keys if mint(key, each.text) == mask_id), None)
 
     def values(self, run: str) -> Sequence[Value]:
         """All values of a run, in the order in which they were found."""

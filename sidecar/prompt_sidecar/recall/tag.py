@@ -14,6 +14,7 @@ answer ordinary text.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
@@ -82,8 +83,10 @@ def tagged(key: bytes, kind: AnswerKind, stash_id: str, headline: str, body: str
     return f"{signed}; tag={_tag(key, signed, rest)}]{rest}"
 
 
-def recognise(key: bytes, text: str) -> Recognised | None:
+def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> Recognised | None:
     """Tell whether a tool's result is an answer of ours in this run, as it was made; None if not. Linear time.
+
+    `key` is the run's; the answer may also be made with one of `other_keys`.
 
     Use it only for results of calls of our own tools: the tag proves the author of a text, not its position.
     """
@@ -95,7 +98,8 @@ def recognise(key: bytes, text: str) -> Recognised | None:
     kind, stash_id = AnswerKind(found["kind"]), found["id"] or ""
     if (kind is AnswerKind.RECALLED) != bool(stash_id):
         return None
-    if not compare_digest(_tag(key, found["signed"], text[found.end() :]), found["tag"]):
+    signed, rest = found["signed"], text[found.end() :]
+    if not any(compare_digest(_tag(key, signed, rest), found["tag"]) for key in (key, *other_keys)):
         return None
     return Recognised(kind, stash_id)
 

@@ -13,13 +13,14 @@ from threading import Lock
 from typing import Final
 
 from prompt_sidecar.errors import StoreUnavailable
-from prompt_sidecar.facts.archived import Batch, Original, RevisionState
+from prompt_sidecar.facts.archived import Batch, Original, Restored, RevisionState
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.trim_calls import TrimAnswer
-from prompt_sidecar.runs.archive import Archive
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.runs.archive import Archive, Place
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.table import RunTable
-from prompt_sidecar.trim.ids import run_key
+from prompt_sidecar.trim.ids import Keys
+from prompt_sidecar.trim.revision import run_digest, unseal
 
 FETCH: Final = 64
 """Originals that one read fetches for a search."""
@@ -32,20 +33,20 @@ class Archiving:
     """Runs between this process and the archive."""
 
     def __init__(
-        self, table: RunTable, archive: Archive | None, key: bytes, first_wait: float, ahead: Callable[[], float]
+        self, table: RunTable, archive: Archive | None, keys: Keys, first_wait: float, ahead: Callable[[], float]
     ) -> None:
         """Take what a prompt may wait for, and how the wall's clock differs from the table's.
 
         Args:
             table: the runs of this process.
             archive: keeps them; None: nothing does.
-            key: the sidecar's key.
+            keys: the sidecar's keys.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
             ahead: seconds since the epoch less the table's clock.
         """
         self._table = table
         self._archive = archive
-        self._key = key
+        self._keys = keys
         self._first_wait = first_wait
         self._ahead = ahead
 
@@ -54,7 +55,35 @@ class Archiving:
         """Whether anything is kept at all."""
         return self._archive is not None
 
+    def _found(self, caller: str, run_id: str, wait: float | None) -> tuple[bytes, Place, Restored | None]:
+        """What another process left of a run that this one has not seen: by the newest key that has any of it."""
+        assert self._archive is not None
+        places = [(key, self._archive.find(key)) for key in self._keys.of_run(caller, run_id)]
+        for key, place in places:
+            found = place.restored(wait)
+            if found is not None:
+                return key, place, found
+        return *places[0], None
+
     # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def key_of(self, call: TrimCall) -> bytes | None:
+        """The key of the run that a prompt is of, if it began with a previous one and this process has not seen it.
+
+        The revision shows it, or the archive, which is asked for at most `first_wait` for each key. None: the run has
+        been seen, or nothing shows that it began elsewhere.
+        """
+        if not self._keys.previous or self._table.known(call.caller, call.run_id) is not None:
+            return None
+        sealed = call.revision or call.base_revision
+        if sealed:
+            began = {run_digest(key): key for key in self._keys.of_run(call.caller, call.run_id)}
+            opened = (unseal(key, sealed) for key in self._keys.all)
+            return next((began[each.run] for each in opened if each is not None and each.run in began), None)
+        if self._archive is None:
+            return None
+        key, _, found = self._found(call.caller, call.run_id, self._first_wait)
+        return None if found is None else key
 
     def begin(self, run: Run) -> None:
         """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
@@ -107,13 +136,16 @@ class Archiving:
         if self._archive is None:
             return
         known = self._table.known(caller, run_id)
-        key = run_key(self._key, caller, run_id)
-        place = (known.archived.place if known is not None else None) or self._archive.find(key)
-        found = place.restored(None) if known is None or not known.archived.adopted else None
-        newer = self._archive.find(key).restored(None) if tasks and known is not None else None
+        if known is None:
+            key, place, found = self._found(caller, run_id, None)
+            newer = None
+        else:
+            key, place = known.key, known.archived.place or self._archive.find(known.key)
+            found = None if known.archived.adopted else place.restored(None)
+            newer = self._archive.find(key).restored(None) if tasks else None
         if found is None and newer is None:
             return
-        run = self._table.begun(caller, run_id)
+        run = self._table.begun(caller, run_id, key)
         try:
             with holding(run.lock):
                 if run.ended:

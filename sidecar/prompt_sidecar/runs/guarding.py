@@ -104,7 +104,7 @@ class Guarding:
         pairs = self._of_caller(call.caller).restore
 
         def value(mask_id: str) -> Value | None:
-            return None if run is None else self.vault.get(run.stash_key, mask_id)
+            return None if run is None else self.vault.get(run.stash_key, mask_id, run.guard.other_keys)
 
         done: list[RestoredArguments] = []
         for each in call.calls:

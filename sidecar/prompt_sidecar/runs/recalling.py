@@ -78,6 +78,9 @@ class Recalling:
     ) -> RetrieveAnswer:
         """A page of an original of a run that was seen."""
         stash = self._table.stash
+        if run.other_keys:
+            with check.holding(run.lock):
+                stash_id = run.memory.id_now(stash_id)
         self._archiving.fetch(run, stash_id)
         with check.reserve(stash.size_of(run.stash_key, stash_id)):
             held = stash.get(run.stash_key, stash_id)

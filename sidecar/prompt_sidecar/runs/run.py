@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from threading import Lock
@@ -41,6 +42,7 @@ class Run:
         hold_bytes: int,
         stash: Stash,
         *,
+        other_keys: Sequence[bytes] = (),
         search: SearchLimits,
         recall: RecallLimits,
         bounds: Counts[str],
@@ -54,6 +56,7 @@ class Run:
             now: the time, by the clock that never steps.
             hold_bytes: bytes of the largest original that can be kept.
             stash: keeps its originals.
+            other_keys: what `key` would be by the sidecar's other keys.
             search: bounds of a search.
             recall: bounds of recall by the model.
             bounds: counts bounds that were reached.
@@ -64,9 +67,10 @@ class Run:
         """Held while one of the model's tool calls runs: it may take long, and prompts must not wait for it."""
         self.name = name
         self.key = key
+        self.other_keys = other_keys
         self.stash_key = key.hex()
         self._stash = stash
-        self.memory = Memory(Recorder(key, hold_bytes))
+        self.memory = Memory(Recorder(key, hold_bytes, other_keys))
         self.history = History(
             search, partial(stash.peek, self.stash_key), partial(stash.alive, self.stash_key), bounds
         )
@@ -78,7 +82,7 @@ class Run:
         """The factors of token counts that the last prompt was counted with, and its model; of a revision no model is
         known. None: neither has come."""
         self.shown_before = ShownBefore(recall, bounds.add)
-        self.guard = RunGuard()
+        self.guard = RunGuard(other_keys)
         self.draft: Draft | None = None
         """What a call has read of a prompt before it had to end."""
         self.started = self.last_seen = now

@@ -41,6 +41,7 @@ from prompt_sidecar.runs.trimming import Trimming
 from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tokens.calibration import Calibration
 from prompt_sidecar.tools.definitions import definitions
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
 
@@ -70,6 +71,7 @@ class Runs:
         recall: RecallLimits | None = None,
         nonce: Callable[[], str] | None = None,
         key_lasts: bool = True,
+        previous_keys: Sequence[bytes] = (),
         wall: Callable[[], float] | None = None,
         guard: GuardOptions | None = None,
         guard_of: Callable[[str], GuardOptions] | None = None,
@@ -89,6 +91,7 @@ class Runs:
             search: bounds of a search.
             recall: bounds of recall by the model.
             nonce: gives the random part of a fence; None: the system's randomness.
+            previous_keys: keys that were `key` before, the newest first: what was made with them is accepted.
             key_lasts: whether another process may have had the key, as one that is configured; not a random one.
             wall: seconds since the epoch, only for the figures of runs; None: `clock` gives them.
             guard: what is looked for in new text, and what is done about it.
@@ -105,19 +108,20 @@ class Runs:
         search, recall = search or SearchLimits(), recall or RecallLimits()
         guard = guard or GuardOptions()
         vault_bytes = guard.vault_bytes, guard.run_vault_bytes
-        self._table = RunTable(key, clock, limits, search=search, recall=recall, vault_bytes=vault_bytes)
+        keys = Keys(key, tuple(previous_keys))
+        self._table = RunTable(keys, clock, limits, search=search, recall=recall, vault_bytes=vault_bytes)
         self._guarding = Guarding(guard, self._table.vault, self._table.bounds, guard_of)
         self._calibration = Calibration(reached=self._table.bounds.add)
         self._meter = Meter(self._rules, self._table.bounds.add)
         self._archive = archive
-        self._archiving = Archiving(self._table, self._archive, key, first_wait, self._ahead)
+        self._archiving = Archiving(self._table, self._archive, keys, first_wait, self._ahead)
         self._trimming = Trimming(
             self._table,
             counter,
             self._calibration,
             self._guarding,
             self._archiving,
-            key=key,
+            keys=keys,
             key_lasts=key_lasts,
             limits=limits,
             meter=self._meter,
@@ -156,7 +160,8 @@ class Runs:
         if format_ is None:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
-        with Pace(check, self._lane) as pace, self._table.entered(call.caller, call.run_id, pace.holding) as run:
+        key = self._archiving.key_of(call)
+        with Pace(check, self._lane) as pace, self._table.entered(call.caller, call.run_id, pace.holding, key) as run:
             self._archiving.begin(run)
             if run.torn:
                 run.memory = run.memory.fresh()  # it caches a fold: this prompt makes it again

@@ -21,7 +21,7 @@ from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.budget import MemoryBudget, Over
 from prompt_sidecar.runs.run import Run
-from prompt_sidecar.trim.ids import run_key
+from prompt_sidecar.trim.ids import Keys
 
 UNKNOWN_RUN: Final = "this process has not seen the run; send its prompt first"
 INDEX_SLICE: Final = 8_192
@@ -40,7 +40,7 @@ class RunTable:
 
     def __init__(
         self,
-        key: bytes,
+        keys: Keys,
         clock: Callable[[], float],
         limits: Limits,
         *,
@@ -48,11 +48,11 @@ class RunTable:
         recall: RecallLimits,
         vault_bytes: tuple[int, int],
     ) -> None:
-        """`key` mints ids; `clock` gives seconds that never step, as times to live are counted by it.
+        """`keys` mint ids; `clock` gives seconds that never step, as times to live are counted by it.
 
         `vault_bytes` bound the values of all runs, and of one.
         """
-        self._key = key
+        self._keys = keys
         self._clock = clock
         self._limits = limits
         self._search = search
@@ -107,15 +107,19 @@ class RunTable:
 
     @contextmanager
     def entered(
-        self, caller: str, run_id: str, holding: Callable[[Lock], AbstractContextManager[object]] = _held
+        self,
+        caller: str,
+        run_id: str,
+        holding: Callable[[Lock], AbstractContextManager[object]] = _held,
+        key: bytes | None = None,
     ) -> Iterator[Run]:
-        """A run with its lock held, as `holding` holds it; it begins now if it has not been seen.
+        """A run with its lock held, as `holding` holds it; it begins now, as in `begun`, if it has not been seen.
 
         A call that had waited for the lock while the run was ended gets a new run: what it stored in the old one
         nobody would ever forget. A run that has come to nothing in here has not been seen.
         """
         while True:
-            run = self.begun(caller, run_id)
+            run = self.begun(caller, run_id, key)
             try:
                 with holding(run.lock):
                     if not run.ended:
@@ -124,19 +128,25 @@ class RunTable:
             finally:
                 self.leave(run)
 
-    def begun(self, caller: str, run_id: str) -> Run:
-        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten."""
+    def begun(self, caller: str, run_id: str, key: bytes | None = None) -> Run:
+        """A run, which begins now if it has not been seen. `leave` must follow: until then it is not forgotten.
+
+        `key`: the one that a run that begins has, if another process began it; None: it follows from the first key.
+        """
         name = (caller, run_id)
         now = self._clock()
         with self._lock:
             run = self._runs.get(name)
             if run is None:
+                keys = self._keys.of_run(caller, run_id)
+                own = keys[0] if key is None else key
                 run = self._runs[name] = Run(
                     name,
-                    run_key(self._key, caller, run_id),
+                    own,
                     now,
                     self._limits.original_bytes,
                     self.stash,
+                    other_keys=tuple(other for other in keys if other != own),
                     search=self._search,
                     recall=self._recall,
                     bounds=self.bounds,

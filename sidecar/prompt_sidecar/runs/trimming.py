@@ -31,6 +31,7 @@ from prompt_sidecar.tokens import Counter, encoding_for
 from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.models import first_factor
 from prompt_sidecar.tools.tasks import open_lines
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy
@@ -81,19 +82,19 @@ class Trimming:
         guarding: Guarding,
         archiving: Archiving,
         *,
-        key: bytes,
+        keys: Keys,
         key_lasts: bool,
         limits: Limits,
         meter: Meter,
     ) -> None:
-        """Take what opens prompts, what counts and what meters them; see `Runs` for the key."""
+        """Take what opens prompts, what counts and what meters them; see `Runs` for the keys."""
         self._meter = meter
         self._table = table
         self._counter = counter
         self._calibration = calibration
         self._guarding = guarding
         self._archiving = archiving
-        self._opener = Opener(key, limits)
+        self._opener = Opener(keys, limits)
         self._key_lasts = key_lasts
         self._limits = limits
         self.drafts = Drafts(table.bounds)
@@ -307,7 +308,7 @@ class Trimming:
             self._table.bounds.add("limits.revision_bytes")
         ledger, own = memory.ledger, memory.own
         return seal(
-            self._opener.key,
+            self._opener.keys.first,
             Revision(
                 run=run_digest(run.key),
                 length=len(ledger),

@@ -7,6 +7,7 @@ id of another run, or one that was guessed or made up, matches nothing.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final
 
@@ -21,6 +22,23 @@ def run_key(key: bytes, caller: str, run_id: str) -> bytes:
     """A key for one run, so that runs share an id only by chance."""
     name = b"%d:%b%b" % (len(caller.encode()), caller.encode(), run_id.encode())
     return blake2b(name, key=_short(key), digest_size=32, person=b"run").digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The sidecar's keys. What is made is made with the first, but for runs that began with a previous one."""
+
+    first: bytes
+    previous: tuple[bytes, ...] = ()
+
+    @property
+    def all(self) -> tuple[bytes, ...]:
+        """All that are accepted."""
+        return (self.first, *self.previous)
+
+    def of_run(self, caller: str, run_id: str) -> tuple[bytes, ...]:
+        """The keys that a run can have, one of each key, in their order."""
+        return tuple(run_key(key, caller, run_id) for key in self.all)
 
 
 def mint(of_run: bytes, message: int, item: int, identity: bytes) -> str:

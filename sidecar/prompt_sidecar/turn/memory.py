@@ -14,6 +14,7 @@ from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
 from prompt_sidecar.trim.policy import Policy
@@ -98,7 +99,8 @@ class Memory:
 
     def fresh(self) -> Memory:
         """An empty memory of the same run, which the next prompt fills again."""
-        recorder = Recorder(self.recorder.of_run, self.recorder.hold_bytes, ids=self.recorder.ids)
+        known = self.recorder
+        recorder = Recorder(known.of_run, known.hold_bytes, known.other_keys, ids=known.ids)
         return Memory(recorder, self.format)
 
     def kept_ids(self) -> list[tuple[int, int, str]]:
@@ -124,6 +126,17 @@ class Memory:
             for entry in record.entries
             if entry.action is None and not entry.recalled
         }
+
+    def id_now(self, stash_id: str) -> str:
+        """The item's id by the run's key, of one by another of the sidecar's keys; of no known item the id itself."""
+        if stash_id in self.ledger.by_id:
+            return stash_id
+        for key in self.recorder.other_keys:
+            for record in self.ledger.records:
+                for entry in record.entries:
+                    if mint(key, entry.message, entry.item, record.identity) == stash_id:
+                        return entry.stash_id
+        return stash_id
 
     def rewind(self, length: int) -> None:
         """Forget the records from `length` on: the agent has rewritten its history from there."""

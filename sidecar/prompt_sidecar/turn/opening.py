@@ -29,6 +29,7 @@ from prompt_sidecar.prompt.thinking import binds_thinking
 from prompt_sidecar.tokens import encoding_for, known_window
 from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
+from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
 from prompt_sidecar.trim.own_text import Room, Told
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
@@ -150,8 +151,8 @@ class Pass:
 class Opener:
     """Opens the prompts of all runs."""
 
-    key: bytes
-    """Signs revisions."""
+    keys: Keys
+    """Sign revisions."""
     limits: Limits
 
     def open(self, call: TrimCall, memory: Memory, policy: Policy, by: Pass) -> Opened:
@@ -306,8 +307,11 @@ class Opener:
 
     def revision(self, sealed: bytes, memory: Memory) -> Revision | None:
         """A revision of the memory's run; None if there is none, or it is of another run, key or version."""
-        revision = unseal(self.key, sealed) if sealed else None
-        return revision if revision is not None and revision.run == run_digest(memory.recorder.of_run) else None
+        for key in self.keys.all if sealed else ():
+            revision = unseal(key, sealed)
+            if revision is not None and revision.run == run_digest(memory.recorder.of_run):
+                return revision
+        return None
 
     def _split(self, call: TrimCall, format_: Format, memory: Memory) -> Split:
         received = memory.received

@@ -8,6 +8,7 @@ the original that it was cut from; it is elided and clipped like any result, and
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -83,6 +84,8 @@ class Recorder:
     """The run's key: mints its ids and signs what its tools answer."""
     hold_bytes: int
     """Bytes of the largest original that the stash can hold."""
+    other_keys: Sequence[bytes] = ()
+    """What the run's key would be by the sidecar's other keys; what was signed with one is known, too."""
     calls: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each call id the tool's name and the start of its arguments, of the newest call: for results that answer no
     open one."""
@@ -154,7 +157,7 @@ class Recorder:
                 call, (item.tool[: own_text.NAME_CHARACTERS + 1], "")
             )
             if item.kind is ItemKind.RESULT and is_own_tool(tool):
-                ours = recognise(self.of_run, item.text)
+                ours = recognise(self.of_run, item.text, self.other_keys)
         else:
             tool = arguments = ""
         size = len(item.text) if item.text.isascii() else len(item.text.encode())
