@@ -28,6 +28,7 @@ from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.servicer import METHODS, SERVICE
+from prompt_sidecar.serving.caller_names import CallerNames, names_of
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
 from prompt_sidecar.serving.memory import changed, container_limit, fitted, sizing
@@ -162,7 +163,8 @@ def start(settings: Settings) -> Sidecar:
     http = None
     try:
         http = _http_door(settings, key)
-        server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals))
+        names = CallerNames(names_of(settings.identities))
+        server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
     except BaseException:
         if http is not None:
             http.stop(0)
@@ -203,7 +205,7 @@ def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
     """What names the callers and runs of requests through Envoy."""
     reached = partial(server.observer.reached, CONVERSATIONS_BOUND)
     conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
-    return Identities(key, settings.envoy.caller_by == "credential", conversations)
+    return Identities(key, settings.envoy.caller_by == "credential", server.shared.names, conversations)
 
 
 def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:

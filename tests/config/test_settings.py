@@ -339,6 +339,11 @@ def test_a_caller_has_the_general_settings_but_for_its_own(tmp_path: Path) -> No
         ("prices = 1\n", ("prices", 'tables such as [prices."gpt-5"]')),
         ('[callers."token:x"]\nserver.listen = ""\n', ('callers."token:x".server.listen', "not a setting there")),
         ('[callers."token:x"]\nceilings.callers = 2\n', ('callers."token:x".ceilings.callers',)),
+        ('[callers.a]\nidentities = ["sk-team"]\n', ('callers."a".identities', "sha256:DIGEST")),
+        (
+            '[callers.a]\nidentities = ["unix"]\n[callers.b]\nidentities = ["unix"]\n',
+            ('callers."b".identities', 'callers."a" has too'),
+        ),
         ('[callers."token:x"]\nceilings.run_csot = 2\n', ("did you mean ceilings.run_cost?",)),
         (
             '[callers."token:x"]\nceilings.run_cost = 2\n',

@@ -20,6 +20,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.trim.presets import preset
@@ -68,7 +69,10 @@ def door(options: EnvoyOptions | None = None, core: Runs | None = None, tokens_f
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
     made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), 1 << 26, observer)
     server.start(runs() if core is None else core)
-    made.start(server.shared, Identities(KEY, by_credential=False, conversations=Conversations(KEY, 100, "envoy-")))
+    made.start(
+        server.shared,
+        Identities(KEY, by_credential=False, names=CallerNames(), conversations=Conversations(KEY, 100, "envoy-")),
+    )
     try:
         with grpc.insecure_channel(made.address, options=WIDE) as channel:
             yield Asked(channel, observer, made)
@@ -178,7 +182,9 @@ def test_a_token_is_asked_for_where_there_are_some(tmp_path_factory: pytest.Temp
 
 def test_two_conversations_that_begin_alike_are_two_runs() -> None:
     """As behind the HTTP door: the model's first answer tells them apart; the first call's run is adopted."""
-    identities = Identities(KEY, by_credential=False, conversations=Conversations(KEY, 100, "envoy-"))
+    identities = Identities(
+        KEY, by_credential=False, names=CallerNames(), conversations=Conversations(KEY, 100, "envoy-")
+    )
 
     def run_id(*later: str, **named: str) -> str:
         messages = [("user", "Hello"), *(("assistant", text) for text in later)]
@@ -196,7 +202,7 @@ def test_callers_are_told_apart_by_credentials_where_asked() -> None:
     """Each key is a caller of whoever Envoy proved to be; without the setting all are one."""
 
     def caller(value: str, peer: str = "", *, by_credential: bool = True) -> str:
-        identities = Identities(KEY, by_credential, Conversations(KEY, 100, "envoy-"))
+        identities = Identities(KEY, by_credential, CallerNames(), Conversations(KEY, 100, "envoy-"))
         return identities.of("openai_chat", {"authorization": value}, b"{}", peer).caller
 
     assert caller("Bearer one") != caller("Bearer two")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.facts.trim_calls import CacheBreak, TrimAnswer, TrimCall
 from prompt_sidecar.http.callers import Callers
+from prompt_sidecar.serving.caller_names import CallerNames, names_of
 from prompt_sidecar.serving.tokens import Tokens
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
@@ -20,6 +23,9 @@ from tests.http.upstream import scripted
 
 RUN = "x-prompt-sidecar-run"
 SESSION = {"x-claude-code-session-id": "0d5c6a52-6a5c-4b5c-8a52-000000000000"}
+
+
+JWT = {"alg": "RS256"}, {"iss": "https://id.example", "sub": "agent 7"}
 
 
 class Breaks(Observer):
@@ -139,7 +145,7 @@ def test_another_process_with_the_key_gives_the_same_run() -> None:
 
 def test_callers_by_credential() -> None:
     """Where the setting says so, each is one; who sends none is local."""
-    callers = Callers(Tokens({}), b"k" * 32, by_credential=True)
+    callers = Callers(Tokens({}), CallerNames(), b"k" * 32, by_credential=True)
 
     assert callers.of({"x-api-key": "one"}, None) != callers.of({"x-api-key": "two"}, None)
     assert "local" == callers.of({}, None)
@@ -147,15 +153,32 @@ def test_callers_by_credential() -> None:
 
 def test_callers_by_address() -> None:
     """By default all of loopback is one caller; a certificate's subject is one."""
-    callers = Callers(Tokens({}), b"k" * 32, by_credential=False)
+    callers = Callers(Tokens({}), CallerNames(), b"k" * 32, by_credential=False)
 
     assert "local" == callers.of({"x-api-key": "secret"}, None)
-    assert "mtls:commonName=me" == callers.of({}, {"subject": ((("commonName", "me"),),)})
+    assert "mtls:CN=me" == callers.of({}, {"subject": ((("commonName", "me"),),)})
+
+
+def test_callers_by_name() -> None:
+    """What settings name is one caller, by a token, a certificate, an API key or the subject of a JWT."""
+    digest = hashlib.sha256(b"sk-team").hexdigest()
+    token = ".".join(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in JWT) + ".s"
+    identities = ["token:ci", "mtls:CN=me", f"sha256:{digest}", "jwt:https://id.example agent 7"]
+    names = CallerNames(names_of({"team": identities, "others": ["local"]}))
+    callers = Callers(Tokens({}), names, b"k" * 32, by_credential=False)
+
+    assert "team" == callers.of({"authorization": "Bearer sk-team"}, None)
+    assert "team" == callers.of({"x-api-key": "sk-team"}, None)
+    assert "team" == callers.of({"authorization": f"Bearer {token}"}, None)
+    assert "team" == callers.of({}, {"subject": ((("commonName", "me"),),)})
+    assert "others" == callers.of({"x-api-key": "sk-other"}, None)
+    with_tokens = Callers(Tokens({"ci": "t" * 20}), names, b"k" * 32, by_credential=False)
+    assert "team" == with_tokens.of({"x-prompt-sidecar-token": "t" * 20}, None)
 
 
 def test_callers_by_token() -> None:
     """Where the sidecar has tokens, one is required, in a header of its own: the provider's key is in the usual one."""
-    callers = Callers(Tokens({"ci": "t" * 20}), b"k" * 32, by_credential=False)
+    callers = Callers(Tokens({"ci": "t" * 20}), CallerNames(), b"k" * 32, by_credential=False)
 
     assert "token:ci" == callers.of({"x-prompt-sidecar-token": "t" * 20}, None)
     for headers in ({}, {"x-prompt-sidecar-token": "u" * 20}, {"authorization": "Bearer " + "t" * 20}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import ssl
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.subjects import spelled
 from prompt_sidecar.serving.tokens import TokensError, read_tokens
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
 from tests.server.serving import PATIENCE, failure, request, runs, serving
@@ -131,6 +134,38 @@ def test_mutual_tls(certificates: Path) -> None:
             assert "UNAVAILABLE" == failure(lambda: stub.TrimPrompt(request(), timeout=PATIENCE)).code
     finally:
         server.stop(0)
+
+
+def test_doors_spell_a_subject_alike(certificates: Path, tmp_path: Path) -> None:
+    """As text from gRPC, in parts from Python's ssl, which the HTTP door uses; with what has to be escaped in it."""
+    key, wish, out = (str(tmp_path / f"odd.{ending}") for ending in ("key", "csr", "pem"))
+    subject = "/DC=org/O=Ex, \\+Inc;/OU=a+UID=u 1/GN=J\u00f6rg/CN=#1 <x>\\\\"
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    _openssl("req", *curve, "-keyout", key, "-out", wish, "-utf8", "-multivalue-rdn", "-subj", subject)
+    authority = ("-CA", str(certificates / "ca.pem"), "-CAkey", str(certificates / "ca.key"), "-CAcreateserial")
+    _openssl("x509", "-req", "-in", wish, *authority, "-out", out, "-days", "2")
+    text = subprocess.run(
+        ["openssl", "x509", "-in", out, "-noout", "-subject", "-nameopt", "RFC2253"], check=True, capture_output=True
+    ).stdout.decode()
+    options = ServerOptions(
+        listen="127.0.0.1:0",
+        tls_certificate=str(certificates / "server.pem"),
+        tls_key=str(certificates / "server.key"),
+        client_ca=str(certificates / "ca.pem"),
+    )
+    # What getpeercert returns, without a connection: the function that Python's own tests read certificates with.
+    spelling = spelled(ssl._ssl._test_decode_cert(out)["subject"])  # type: ignore[attr-defined]  # noqa: SLF001
+    server, core = Server(options, names=CallerNames({f"mtls:{spelling}": "agent"})), runs()
+    server.start(core)
+    root, chain = (certificates / "ca.pem").read_bytes(), Path(out).read_bytes()
+    credentials = grpc.ssl_channel_credentials(root, Path(key).read_bytes(), chain)
+    try:
+        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+            service_pb2_grpc.SidecarServiceStub(channel).TrimPrompt(request("mine"), timeout=PATIENCE)
+        assert 1 == core.figures("agent", "mine").calls
+    finally:
+        server.stop(0)
+    assert spelling == text.strip().removeprefix("subject=")
 
 
 def test_tls_files_that_are_missing_or_wrong(tmp_path: Path, certificates: Path) -> None:

@@ -33,6 +33,8 @@ from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving import caller_names
+from prompt_sidecar.serving.caller_names import ACCEPTED, IDENTITY_CHARACTERS, MOST_IDENTITIES
 from prompt_sidecar.serving.refusals import LINES
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.telemetry.options import TelemetryOptions
@@ -49,6 +51,7 @@ from prompt_sidecar.values import (
     secrets,
     setting,
     tables,
+    texts,
     whole,
 )
 
@@ -158,6 +161,13 @@ class Settings:
         """The configured policy: the preset with its overrides."""
         return preset(self.preset).override(self.policy_overrides)
 
+    @property
+    def identities(self) -> Mapping[str, Sequence[str]]:
+        """What each caller may be, of those for which the settings say so."""
+        return {
+            name: cast("Sequence[str]", own["identities"]) for name, own in self.callers.items() if "identities" in own
+        }
+
     def of_caller(self, caller: str) -> Settings:
         """The settings that hold for a caller: those of `[callers."…"]` in place of the others.
 
@@ -190,6 +200,13 @@ SETTINGS: Final[Mapping[str, Setting]] = {
 }
 """Every setting by its name. The default of a policy's field is that of the default preset."""
 
+IDENTITIES: Final = Setting(
+    (),
+    texts(MOST_IDENTITIES, IDENTITY_CHARACTERS),
+    f"what the caller may be, through any door: {ACCEPTED}. The digest is that of an API key for the provider.",
+    "",
+    advanced=False,
+)
 OF_CALLERS: Final = ("policy.", "ceilings.", "guard.")
 """Tables whose settings may be other ones for a caller."""
 NOT_OF_CALLERS: Final = frozenset({"ceilings.callers", "guard.vault_bytes", "guard.run_vault_bytes"})
@@ -198,9 +215,13 @@ TABLES: Final[Mapping[str, Tables]] = {
     **declared_tables(Settings),
     **{f"{table}.{name}": each for table, struct in _TABLES.items() for name, each in declared_tables(struct).items()},
     "callers": Tables(
-        {name: each for name, each in SETTINGS.items() if name.startswith(OF_CALLERS) and name not in NOT_OF_CALLERS},
+        {
+            "identities": IDENTITIES,
+            **{n: each for n, each in SETTINGS.items() if n.startswith(OF_CALLERS) and n not in NOT_OF_CALLERS},
+        },
         "Settings of [policy], [ceilings] and [guard] that are other ones for a caller. Its name is the one that the "
-        "sidecar gives it: token:NAME of server.tokens_file, mtls:SUBJECT, unix, or local.",
+        "sidecar gives it: token:NAME of server.tokens_file, mtls:SUBJECT, unix, or local; or any name, with "
+        f"`identities`: {IDENTITIES.what}",
         '[callers."token:nightly"]\nceilings.run_model_calls = 200\nceilings.run_model_calls_action = "refuse"\n'
         'policy.preset = "lean"',
         named=True,
@@ -477,6 +498,12 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         settings.policy  # noqa: B018  # reading it checks it
     except InvalidPolicy as error:
         yield f"{error.field}: {error.message}"
+    yield from _caller_conflicts(settings)
+
+
+def _caller_conflicts(settings: Settings) -> Iterator[str]:
+    for name, wrong in caller_names.faults(settings.identities):
+        yield f"callers.{json.dumps(name, ensure_ascii=False)}.{wrong}"
     for caller in ("", *settings.callers):
         at = f"callers.{json.dumps(caller, ensure_ascii=False)}." if caller else ""
         try:

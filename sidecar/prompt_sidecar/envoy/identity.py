@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of, session_of
 from prompt_sidecar.serving.credentials import credential_caller
@@ -37,6 +38,7 @@ class Identities:
 
     key: bytes
     by_credential: bool
+    names: CallerNames
     conversations: Conversations
 
     def of(self, format_name: str, headers: Mapping[str, str], body: bytes, peer: str) -> Identity:
@@ -62,5 +64,7 @@ class Identities:
         return Identity(caller, self.conversations.of(opening).run_id)
 
     def _caller(self, headers: Mapping[str, str], peer: str) -> str:
+        if name := self.names.of_credential(headers):
+            return name
         credential = credential_caller(headers, self.key) if self.by_credential else ""
-        return "/".join(part for part in (peer, credential) if part) or "local"
+        return "/".join(part for part in (peer and self.names.of(peer), credential) if part) or self.names.of("local")

@@ -1,8 +1,8 @@
 """Whose a request is, by what it carries.
 
 In this order: the name of the sidecar's own token where tokens are configured, the subject of a client's certificate
-where those are asked for, and else `local`, or a keyed digest of the provider's credential where `http.caller_by` says
-so.
+where those are asked for, the name that settings give to the provider's credential, and else `local`, or a keyed digest
+of the credential where `http.caller_by` says so.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from prompt_sidecar.errors import Unauthenticated
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.credentials import credential_caller
 from prompt_sidecar.serving.headers import TOKEN
+from prompt_sidecar.serving.subjects import spelled
 from prompt_sidecar.serving.tokens import Tokens
 
 
 class Callers:
-    """Names callers. `key` makes digests of credentials; `by_credential` as `http.caller_by`."""
+    """Names callers, by `names` where they have one. `key` makes digests; `by_credential` as `http.caller_by`."""
 
-    def __init__(self, tokens: Tokens, key: bytes, *, by_credential: bool) -> None:
+    def __init__(self, tokens: Tokens, names: CallerNames, key: bytes, *, by_credential: bool) -> None:
         self._tokens = tokens
+        self._names = names
         self._key = key
         self._by_credential = by_credential
 
@@ -38,11 +41,11 @@ class Callers:
             caller = self._tokens.caller(headers.get(TOKEN, "").strip())
             if caller is None:
                 raise Unauthenticated(f"send the header {TOKEN} with a token of this sidecar")
-            return caller
-        if certificate:
-            subject = [f"{name}={value}" for part in certificate.get("subject", ()) for name, value in part]
-            if subject:
-                return "mtls:" + ",".join(subject)
+            return self._names.of(caller)
+        if subject := spelled(certificate.get("subject", ()) if certificate else ()):
+            return self._names.of("mtls:" + subject)
+        if name := self._names.of_credential(headers):
+            return name
         if self._by_credential:
-            return credential_caller(headers, self._key) or "local"
-        return "local"
+            return credential_caller(headers, self._key) or self._names.of("local")
+        return self._names.of("local")

@@ -151,7 +151,7 @@ class _Handler:
         self._options = options
         self._shared = shared
         self._observer = shared.use_cases.observer
-        self._callers = Callers(shared.tokens, key, by_credential=options.caller_by == "credential")
+        self._callers = Callers(shared.tokens, shared.names, key, by_credential=options.caller_by == "credential")
         reached = self._observer.reached
         conversations = partial(
             Conversations, key, options.max_conversations, "http-", partial(reached, "http.max_conversations")

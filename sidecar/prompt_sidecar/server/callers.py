@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from prompt_sidecar.errors import Unauthenticated
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.tokens import Tokens
 
 CALLER: ContextVar[str] = ContextVar("caller")
@@ -24,15 +25,19 @@ CALLER: ContextVar[str] = ContextVar("caller")
 class Callers:
     """Authenticates calls; where there are `tokens`, one is required."""
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: Tokens, names: CallerNames) -> None:
         self._tokens = tokens
+        self._names = names
 
     def of(self, context: grpc.ServicerContext) -> str:
-        """Return the caller's identity.
+        """Return the caller: the name that settings give it, else what it is.
 
         Raises:
             Unauthenticated: a token is needed and none, or an unknown one, was sent.
         """
+        return self._names.of(self._identity(context))
+
+    def _identity(self, context: grpc.ServicerContext) -> str:
         if context.peer().startswith("unix"):
             return "unix"
         if self._tokens:

@@ -43,6 +43,7 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.indexing import Indexer
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.memory import MemoryGate
@@ -89,9 +90,13 @@ class Server:
     """
 
     def __init__(
-        self, settings: ServerOptions, observer: Observer | None = None, refusals: Refusals | None = None
+        self,
+        settings: ServerOptions,
+        observer: Observer | None = None,
+        refusals: Refusals | None = None,
+        names: CallerNames | None = None,
     ) -> None:
-        """Bind. `refusals` logs refused calls; None: as by default."""
+        """Bind. `refusals` logs refused calls; None: as by default. `names` are those of callers."""
         self._settings = settings
         self.observer = observer or Observer()
         """Called for each of the server's calls."""
@@ -111,7 +116,9 @@ class Server:
         self._shared: Shared | None = None
         self._refusals = refusals or Refusals(LINES)
         self._tokens = Tokens(read_tokens(settings.tokens_file) if settings.tokens_file else {})
-        self._interceptor = Interceptor(Callers(self._tokens), receptions, self.observer, self._refusals)
+        self._names = names or CallerNames()
+        callers = Callers(self._tokens, self._names)
+        self._interceptor = Interceptor(callers, receptions, self.observer, self._refusals)
         self._identity = Identity(settings) if settings.tls_certificate else None
         self._server = grpc.server(
             self._workers, interceptors=[self._interceptor], options=_channel_arguments(settings)
@@ -157,7 +164,7 @@ class Server:
         self._indexer = Indexer(runs.work_off, self._in_flight)
         memory = MemoryGate(runs.limits.process_bytes)
         use_cases = UseCases(runs, memory, self.observer, self._indexer.wake)
-        self._shared = Shared(use_cases, self._workers, self._in_flight, self._tokens, self._refusals)
+        self._shared = Shared(use_cases, self._workers, self._in_flight, self._tokens, self._names, self._refusals)
         servicer = Servicer(use_cases, self._settings.max_message_bytes)
         methods = servicer.handlers()
         self.observer.watch(

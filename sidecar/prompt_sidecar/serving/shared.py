@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.pool import InFlight, Pool
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.tokens import Tokens
@@ -21,5 +22,7 @@ class Shared:
     """Calls at work: background work waits for them."""
     tokens: Tokens
     """Of the callers that may call; none: no token is needed."""
+    names: CallerNames
+    """Of callers, as settings give them."""
     refusals: Refusals
     """Logs refused calls."""
