@@ -48,7 +48,7 @@ def describe(outcome: Outcome) -> str:
 
 
 class Shown(Protocol):
-    """What is said of a page; `prompt_sidecar.recall.selection.Page` documents the members."""
+    """Describes a page; `prompt_sidecar.recall.selection.Page` documents the members."""
 
     @property
     def total_bytes(self) -> int: ...  # noqa: D102
