@@ -90,6 +90,10 @@ def test_what_it_does() -> None:
             async with client.run("r9") as run:
                 await run.trim([])
             assert not (await client.end_run("r9")).ended
+            await client.trim("r10", [{"role": "user", "content": "look"}])
+            await client.create_tasks("r11", ["a"])
+            assert 2 <= await client.end_runs()
+            assert 0 == await client.end_runs()
 
     with serving() as served:
         asyncio.run(work(served.address))

@@ -121,6 +121,7 @@ def test_other_methods_fail_closed() -> None:
             lambda: client.report_usage("r", input_tokens=1),
             lambda: client.get_run("r"),
             lambda: client.end_run("r"),
+            client.end_runs,
         ]
         for call in calls:
             with pytest.raises(Unreachable):

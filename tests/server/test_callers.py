@@ -86,6 +86,21 @@ def test_a_run_belongs_to_its_caller(tmp_path: Path) -> None:
             assert "RUN_UNKNOWN" == failure(call).reason
 
 
+def test_all_runs_of_a_caller_end_and_no_other_s(tmp_path: Path) -> None:
+    """EndRuns ends the runs of the token that it comes with, also those whose names another caller has, too."""
+    with serving(ServerOptions(listen="127.0.0.1:0", tokens_file=_tokens(tmp_path))) as served:
+        alice, bob = ((("authorization", f"Bearer {token}"),) for token in (ALICE, BOB))
+        for run_id in ("a", "b"):
+            for metadata in (alice, bob):
+                served.stub.TrimPrompt(request(run_id), metadata=metadata)
+        assert 2 == served.stub.EndRuns(run_pb2.EndRunsRequest(), metadata=alice).ended
+        for run_id in ("a", "b"):
+            asked = run_pb2.GetRunRequest(run_id=run_id)
+            assert "RUN_UNKNOWN" == failure(partial(served.stub.GetRun, asked, metadata=alice)).reason
+            assert 1 == served.stub.GetRun(asked, metadata=bob).run.calls
+        assert 0 == served.stub.EndRuns(run_pb2.EndRunsRequest(), metadata=alice).ended
+
+
 def _openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=PATIENCE)
 

@@ -14,7 +14,8 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
-from tests.promises.engine import CALLER, RUN_ID, Engine
+from prompt_sidecar.trim.ids import caller_key
+from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, send
 from tests.store.sharing import LIFE, Stepped, Valkey, free_port, replica, running_valkey
 
@@ -71,7 +72,7 @@ def test_what_waited_is_written_when_the_store_is_back() -> None:
 
 def until_written(valkey: Valkey) -> None:
     """Wait for the figures of a run, which are written with what came before them."""
-    while not any(valkey.client.hexists(name, "si") for name in valkey.client.scan_iter()):
+    while not any(valkey.client.hexists(name, "si") for name in valkey.client.scan_iter("ps:*")):
         pass
 
 
@@ -138,13 +139,13 @@ def test_a_full_queue_is_made_good_from_the_stash(valkey: Valkey) -> None:
 
     for number in range(4):
         assert second.search(f"{number}" * 100).snippets or second.search("module").matching_items
-    assert first.figures().history.items == len(archive.find(run_key_of(first)).items())
+    assert first.figures().history.items == len(archive.find(*keys_of(first)).items())
 
 
-def run_key_of(engine: Engine) -> bytes:
-    """The key of the engine's run."""
+def keys_of(engine: Engine) -> tuple[bytes, bytes]:
+    """The key of the engine's run, and that of its caller's runs."""
     ((_, run),) = engine.runs._table._runs.items()  # noqa: SLF001
-    return run.key
+    return run.key, caller_key(KEY, CALLER)
 
 
 def test_a_large_original_stays_with_its_process(valkey: Valkey) -> None:
@@ -205,8 +206,8 @@ def test_figures_of_another_version_leave_the_run_known(valkey: Valkey) -> None:
     first, writing = replica(valkey)
     ids = elided(first)
     writing.drain()
-    (name,) = valkey.client.keys()
-    sealer = writing.find(run_key_of(first)).run.sealer
+    (name,) = valkey.client.keys("ps:*")
+    sealer = writing.find(*keys_of(first)).run.sealer
     valkey.client.hset(name, "s", sealer.seal(b"s", 0, b"\xc3"))
     second, archive = replica(valkey)
 
@@ -235,7 +236,7 @@ def test_what_waited_too_long_is_not_written(valkey: Valkey) -> None:
     while archive.step():
         pass
 
-    assert [] == valkey.client.keys()
+    assert [] == valkey.client.keys("ps:*")
     assert archive.totals().lost[StoreLoss.TOO_OLD]
 
 

@@ -55,7 +55,7 @@ def test_an_unknown_run_stays_unknown(valkey: Valkey) -> None:
     with pytest.raises(RunUnknown):
         second.figures()
     archive.drain()
-    assert [] == valkey.client.keys()
+    assert [] == valkey.client.keys("ps:*")
 
 
 def test_a_search_finds_the_same_elsewhere(valkey: Valkey) -> None:
@@ -128,14 +128,14 @@ def test_no_other_caller_reads_a_run(valkey: Valkey) -> None:
     """The same run id of another caller is another place with another cipher; the bytes moved there are not opened."""
     first, _ = grown(valkey)
     stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id)
-    (name,) = valkey.client.keys()
+    (name,) = valkey.client.keys("ps:*")
     second, archive = replica(valkey)
     call = RetrieveCall("somebody else", RUN_ID, stash_id)
 
     assert Outcome.RUN_UNKNOWN is second.runs.retrieve(call).outcome
     send(second, OPENAI_CHAT, 0, caller="somebody else")
     archive.drain()
-    (other,) = set(valkey.client.keys()) - {name}
+    (other,) = set(valkey.client.keys("ps:*")) - {name}
     valkey.client.hset(other, f"o{stash_id}", valkey.client.hget(name, f"o{stash_id}"))
     assert Outcome.NOT_FOUND is second.runs.retrieve(call).outcome
     assert 1 == sum(archive.store.lost.values())
@@ -144,8 +144,10 @@ def test_no_other_caller_reads_a_run(valkey: Valkey) -> None:
 def test_the_store_learns_no_text(valkey: Valkey) -> None:
     """Neither keys, fields nor values hold anything of a prompt, of the caller or of the run's name."""
     grown(valkey)
-    (name,) = valkey.client.keys()
-    everything = name + b"".join(key + value for key, value in valkey.client.hgetall(name).items())
+    (name,) = valkey.client.keys("ps:*")
+    (of_caller,) = valkey.client.keys("pc:*")
+    noted = b"".join(valkey.client.zrange(of_caller, 0, -1))
+    everything = name + b"".join(key + value for key, value in valkey.client.hgetall(name).items()) + of_caller + noted
 
     for word in (b"module", b"Find the bug", CALLER.encode(), RUN_ID.encode(), b"read"):
         assert word not in everything
@@ -155,7 +157,7 @@ def test_a_moved_value_is_not_opened(valkey: Valkey) -> None:
     """Each value is bound to its field: one that is put in another's place is not answered in its stead."""
     first, _ = grown(valkey)
     one, other = [trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id][:2]
-    (name,) = valkey.client.keys()
+    (name,) = valkey.client.keys("ps:*")
     valkey.client.hset(name, f"o{one}", valkey.client.hget(name, f"o{other}"))
     second, _ = replica(valkey)
 
@@ -175,7 +177,7 @@ def test_an_ended_run_does_not_come_back(valkey: Valkey) -> None:
     third, _ = replica(valkey)
 
     assert Outcome.RUN_UNKNOWN is third.retrieve("aaaaaaaaaa").outcome
-    (name,) = valkey.client.keys()
+    (name,) = valkey.client.keys("ps:*")
     assert {b"e": b"1", b"x": b"1"} == valkey.client.hgetall(name)
     assert valkey.client.pttl(name) > 0
 
@@ -219,7 +221,7 @@ def test_a_store_that_restarts_empty_is_filled_again(valkey: Valkey) -> None:
 def test_the_time_to_live_slides(valkey: Valkey) -> None:
     """One expiry for all of a run, renewed by a write and by a read at another replica."""
     first, writing = grown(valkey)
-    (name,) = valkey.client.keys()
+    (name,) = valkey.client.keys("ps:*")
     valkey.client.pexpire(name, 60_000)
     send(first, OPENAI_CHAT, ITERATIONS + 1)
     writing.drain()

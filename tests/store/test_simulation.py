@@ -33,6 +33,8 @@ from tests.store.sharing import Valkey
 
 RUN: Final = bytes(32)
 """The key of the run that all processes share."""
+OF_CALLER: Final = bytes(range(32))
+"""The key of its caller's runs."""
 FATES: Final = ("done", "done", "done", "lost", "reply_lost", "delayed", "repeated")
 """What may become of a command. `lost` never arrives, `delayed` arrives later, and `reply_lost` is done unnoticed."""
 WHICH: Final = st.integers(0, 1)
@@ -139,7 +141,7 @@ class Replicas(RuleBasedStateMachine):
         self.fates[:] = fates
         held = process.held
         if held is None:
-            place = process.archive.find(RUN)
+            place = process.archive.find(RUN, OF_CALLER)
             held = process.held = Held(place, self.life)
             place.restored(None)
         brought = {f"id{next(self.ids):08}": b"text %d" % next(self.ids) for _ in range(size)}
@@ -212,7 +214,7 @@ class Replicas(RuleBasedStateMachine):
         """See the file's docstring."""
         kept, self.fates[:] = list(self.fates), []
         archive, life = self.started().archive, self.life
-        place = archive.find(RUN)
+        place = archive.find(RUN, OF_CALLER)
         found = place.originals([*life.written, *self.ended])
         assert not set(self.ended) & set(found)
         assert life.acknowledged <= set(found)

@@ -230,6 +230,13 @@ class Engine:
         self._fallback.forget(run_id)
         return _asked(Ended, "EndRun", run_id=run_id)
 
+    def end_runs(self) -> Steps[int]:
+        """End all runs of the caller: this client and the sidecar forget them."""
+        self._revisions.forget_all()
+        self._fallback.forget_all()
+        answer = yield Rpc("EndRuns", make("EndRunsRequest"))
+        return int(answer.ended)
+
     def refused(self, run_id: str) -> None:
         """Record that the provider refused a run's last prompt as too long."""
         self._fallback.refused(run_id)

@@ -77,6 +77,10 @@ class Fallbacks:
         """Forget a run."""
         self._last.forget(run_id)
 
+    def forget_all(self) -> None:
+        """Forget all runs."""
+        self._last.forget_all()
+
     def fell_back(self, call: Call) -> bool:
         """Whether the run's last prompt was made without the sidecar."""
         last = self._known(call)

@@ -41,3 +41,8 @@ class Revisions:
         """Forget a run."""
         with self._lock:
             self._kept.pop(run_id, None)
+
+    def forget_all(self) -> None:
+        """Forget all runs."""
+        with self._lock:
+            self._kept.clear()

@@ -102,6 +102,12 @@ class LastPrompts:
         with self._lock:
             self._drop(run_id)
 
+    def forget_all(self) -> None:
+        """Forget all runs."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
     def _drop(self, run_id: str) -> None:
         dropped = self._kept.pop(run_id, None)
         if dropped is not None:

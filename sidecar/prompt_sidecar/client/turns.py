@@ -179,7 +179,7 @@ def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Ste
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The outcome of a response of the model."""
+    """The outcome of one response of the model."""
 
     history: Sequence[Any]
     """The history with the response."""

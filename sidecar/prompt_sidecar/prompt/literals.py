@@ -1,7 +1,7 @@
 r"""JSON texts whose strings are changed in place: an edit changes a range of a string's characters, no other byte.
 
 Strings are known by their place: which string literal of the text it is, names of members counted. That is the order in
-which a walk of the decoded value meets them, with any writer's spelling.
+which a walk of the decoded value meets them, in any spelling.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def describe(outcome: Outcome) -> str:
 
 
 class Shown(Protocol):
-    """Describes a page; `prompt_sidecar.recall.selection.Page` documents the members."""
+    """The facts of a page that are described; `prompt_sidecar.recall.selection.Page` documents the members."""
 
     @property
     def total_bytes(self) -> int: ...  # noqa: D102

@@ -7,7 +7,7 @@ revision of its last answer from here, as if the agent had sent it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,10 +58,20 @@ class Place(Protocol):
 
 
 class Archive(Protocol):
-    """Keeps runs outside the process. Thread-safe. No method raises."""
+    """Keeps runs outside the process. Thread-safe. No method raises but those that say so."""
 
-    def find(self, run_key: bytes) -> Place:
-        """Begin to look for a run, and return at once. `run_key`: its key, from which its place and cipher follow."""
+    def find(self, run_key: bytes, caller_key: bytes) -> Place:
+        """Begin to look for a run, and return at once.
+
+        `run_key` is its key, from which its place and cipher follow; `caller_key` is that of all its caller's runs.
+        """
+        ...
+
+    def end_all(self, caller_key: bytes, check: Callable[[], None]) -> int:
+        """Forget all runs of a caller everywhere; how many there were.
+
+        `check` is called now and then; what it raises ends the call, and another one goes on. Raises StoreUnavailable.
+        """
         ...
 
     def totals(self) -> StoreTotals:

@@ -19,7 +19,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.runs.archive import Archive, Place
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.table import RunTable
-from prompt_sidecar.trim.ids import Keys
+from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
 
 FETCH: Final = 64
@@ -58,7 +58,10 @@ class Archiving:
     def _found(self, caller: str, run_id: str, wait: float | None) -> tuple[bytes, Place, Restored | None]:
         """What another process left of a run that this one has not seen: by the newest key that has any of it."""
         assert self._archive is not None
-        places = [(key, self._archive.find(key)) for key in self._keys.of_run(caller, run_id)]
+        places = [
+            (of_run, self._archive.find(of_run, caller_key(key, caller)))
+            for key, of_run in zip(self._keys.all, self._keys.of_run(caller, run_id), strict=True)
+        ]
         for key, place in places:
             found = place.restored(wait)
             if found is not None:
@@ -88,7 +91,7 @@ class Archiving:
     def begin(self, run: Run) -> None:
         """A prompt of the run has come: begin to look for what another process left of it, while the prompt is read."""
         if self._archive is not None and run.archived.place is None:
-            run.archived.place = self._archive.find(run.key)
+            run.archived.place = self._archive.find(run.key, self._caller_key(run))
             run.archived.outbox = []
 
     def first_revision(self, run: Run) -> bytes:
@@ -140,9 +143,10 @@ class Archiving:
             key, place, found = self._found(caller, run_id, None)
             newer = None
         else:
-            key, place = known.key, known.archived.place or self._archive.find(known.key)
+            key, of_caller = known.key, self._caller_key(known)
+            place = known.archived.place or self._archive.find(key, of_caller)
             found = None if known.archived.adopted else place.restored(None)
-            newer = self._archive.find(key).restored(None) if tasks else None
+            newer = self._archive.find(key, of_caller).restored(None) if tasks else None
         if found is None and newer is None:
             return
         run = self._table.begun(caller, run_id, key)
@@ -220,6 +224,18 @@ class Archiving:
         self.begin(run)
         if run.archived.place is not None:
             run.archived.place.end()
+
+    def end_all(self, caller: str, check: Callable[[], None]) -> int:
+        """Forget all runs of a caller that the archive has; how many there were. Raises StoreUnavailable."""
+        if self._archive is None:
+            return 0
+        return sum(self._archive.end_all(caller_key(key, caller), check) for key in self._keys.all)
+
+    def _caller_key(self, run: Run) -> bytes:
+        """The key of the caller's runs, of the key of the sidecar's that the run has."""
+        caller, run_id = run.name
+        of_run = dict(zip(self._keys.of_run(caller, run_id), self._keys.all, strict=True))
+        return caller_key(of_run[run.key], caller)
 
     def _figures(self, run: Run) -> RunFigures:
         ahead = self._ahead()

@@ -303,6 +303,22 @@ class Runs:
             self._archiving.restore(caller, run_id, pace.holding)
             return self._end(caller, run_id, pace)
 
+    def end_all(self, caller: str, check: Callable[[], None] = _never) -> int:
+        """Forget all runs of a caller now, here and in the archive; how many there were.
+
+        What `check` raises ends the call in the middle, and another one forgets the rest. Runs that begin meanwhile may
+        stay.
+
+        Raises:
+            StoreUnavailable: the archive cannot be asked; what is here is forgotten.
+        """
+        ended = 0
+        with Pace(check, self._lane) as pace:
+            for run_id in self._table.run_ids(caller):
+                pace()
+                ended += self._end(caller, run_id, pace) is not None
+            return ended + self._archiving.end_all(caller, pace)
+
     def _end(self, caller: str, run_id: str, pace: Pace) -> RunFigures | None:
         run = self._table.known(caller, run_id)
         if run is None:

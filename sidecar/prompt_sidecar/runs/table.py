@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Final
@@ -87,6 +87,11 @@ class RunTable:
             run.last_seen = self._clock()
             self._runs.move_to_end((caller, run_id))
             return run
+
+    def run_ids(self, caller: str) -> Sequence[str]:
+        """The runs of a caller that have been seen and have not ended."""
+        with self._lock:
+            return [run_id for of, run_id in self._runs if of == caller]
 
     @contextmanager
     def seen(

@@ -66,6 +66,7 @@ class Servicer:
             "RestoreSecrets": self.restore_secrets,
             "GetRun": self.get_run,
             "EndRun": self.end_run,
+            "EndRuns": self.end_runs,
         }
         return {name: grpc.unary_unary_rpc_method_handler(method) for name, method in methods.items()}
 
@@ -147,6 +148,13 @@ class Servicer:
         self._answers.forget(CALLER.get(), run_id)
         last = None if figures is None else run_figures(figures)
         return run_pb2.EndRunResponse(ended=figures is not None, run=last).SerializeToString()
+
+    def end_runs(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        """EndRuns."""
+        _parsed(run_pb2.EndRunsRequest, raw)
+        ended = self._use_cases.end_all(CALLER.get(), lambda: check(context))
+        self._answers.forget_all(CALLER.get())
+        return run_pb2.EndRunsResponse(ended=ended).SerializeToString()
 
 
 def _parsed(kind: type[Request], raw: bytes) -> Request:

@@ -142,3 +142,7 @@ class UseCases:
     def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
         """Forget a run now; return its last figures, None: it was not known."""
         return self._runs.end(caller, run_id, check)
+
+    def end_all(self, caller: str, check: Check) -> int:
+        """Forget all runs of a caller now; return how many there were."""
+        return self._runs.end_all(caller, check)

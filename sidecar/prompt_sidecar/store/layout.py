@@ -8,6 +8,8 @@
     o<id>   an original
     h<name> the facts of the items that one batch has recorded
 
+The names of a caller's runs are noted in a sorted set, by when they can be forgotten, so that all of them can be ended.
+
 Every write names its epoch, and the scripts compare it: a write of a run that was ended meanwhile changes nothing,
 however late it comes. A write never makes a hash unless it says that it begins the run, so what the store has evicted
 does not come back in part. All writes may be repeated.
@@ -79,6 +81,37 @@ return redis.call('HMGET', KEYS[1], 'e', 'x', unpack(ARGV, 2))
 LIST: Final = """
 return redis.call('HKEYS', KEYS[1])
 """
+
+END_NOW: Final = """
+if redis.call('HEXISTS', KEYS[1], 'x') == 1 then return 'gone' end
+local stored = redis.call('HGET', KEYS[1], 'e')
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], 'e', tonumber(stored or '0') + 1, 'x', 1)
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+if stored then return 'done' else return 'gone' end
+"""
+"""Ends whatever run has the name, and also one whose first write is still on its way. ARGV: the tombstone's time to
+live in ms."""
+
+NOTE: Final = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return 'done'
+"""
+"""ARGV: for how long the name is noted, in ms, and the name of a run."""
+
+NOTED: Final = """
+return redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1)
+"""
+"""ARGV: the most names to return."""
+
+FORGET: Final = """
+return redis.call('ZREM', KEYS[1], unpack(ARGV))
+"""
+"""ARGV: names that need no longer be noted."""
 
 END: Final = """
 local stored = redis.call('HGET', KEYS[1], 'e')

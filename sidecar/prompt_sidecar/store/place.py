@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from prompt_sidecar.facts.archived import Everything, Restored
@@ -23,6 +24,8 @@ class RunPlace:
     """See the file's docstring. The archive's lock guards it."""
 
     sealer: Sealer
+    caller_name: str
+    """Where the run is noted as one of its caller's."""
     floor: int = 0
     """The epoch that this process knows the run to have reached, as it has ended the one before."""
     epoch: int = UNKNOWN
@@ -50,3 +53,5 @@ class RunPlace:
     """The last of them that the store has."""
     renewed: float = 0.0
     """When its time to live last began there."""
+    noted: float = -inf
+    """When it was last noted as one of its caller's."""

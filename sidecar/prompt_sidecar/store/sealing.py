@@ -63,5 +63,10 @@ class Sealer:
         return b"%b\x00%d\x00%b" % (self.name.encode(), epoch, field)
 
 
+def caller_name(caller_key: bytes) -> str:
+    """The key in the store under which the runs of a caller are noted."""
+    return "pc:{%s}" % _derived(caller_key, b"prompt-sidecar store: caller", 16).hex()  # noqa: UP031 - braces
+
+
 def _derived(key: bytes, info: bytes, size: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=size, salt=None, info=info).derive(key)

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -47,7 +48,7 @@ from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breaker
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
-from prompt_sidecar.store.sealing import Sealer, Unreadable
+from prompt_sidecar.store.sealing import Sealer, Unreadable, caller_name
 from prompt_sidecar.store.server import Argument, Backend, Failure
 
 PIECE_BYTES: Final = 262_144
@@ -64,7 +65,8 @@ by them where the store cannot be asked."""
 READERS: Final = 2
 """Threads that look for runs while their first prompts are read."""
 RENEWALS: Final = 8
-"""Parts of the time to live; it is renewed in the store at most once in each, where only reads use a run."""
+"""Parts of the time to live; it is renewed in the store at most once in each, where only reads use a run, and a run is
+noted as its caller's once in each."""
 FAILED_PAUSE: Final = 0.05
 """Seconds before a write is tried again."""
 PATIENCE: Final = 0.005
@@ -143,11 +145,11 @@ class SharedArchive:
 
     # -- the core's side ---------------------------------------------------------------------------------------------
 
-    def find(self, run_key: bytes) -> SharedPlace:
+    def find(self, run_key: bytes, caller_key: bytes) -> SharedPlace:
         """See `Archive.find`."""
         sealer = Sealer(run_key)
         with self._lock:
-            place = RunPlace(sealer, self._ended.get(sealer.name, 0))
+            place = RunPlace(sealer, caller_name(caller_key), self._ended.get(sealer.name, 0))
         if self._pool is None:
             place.look = Future()
             self._look_first(place)
@@ -249,6 +251,20 @@ class SharedArchive:
             with self._lock:
                 self._queue.append(job)
             self._woken.set()
+
+    def end_all(self, caller_key: bytes, check: Callable[[], None]) -> int:
+        """See `Archive.end_all`."""
+        name, ended = caller_name(caller_key), 0
+        tombstone = int(2 * self._life * 1_000)
+        while True:
+            check()
+            runs = self._ask(StoreCommand.READ, partial(self._backend.run, layout.NOTED, name, [READ_ITEMS]))
+            if not runs:
+                return ended
+            for run in runs:
+                end = partial(self._backend.run, layout.END_NOW, run.decode(), [tombstone])
+                ended += self._ask(StoreCommand.END, end) == layout.DONE
+            self._ask(StoreCommand.END, partial(self._backend.run, layout.FORGET, name, runs))
 
     def totals(self) -> StoreTotals:
         """See `Archive.totals`."""
@@ -454,18 +470,27 @@ class SharedArchive:
             job.pieces, job.at = self._cut(every), 0
             job.piece = next(job.pieces, ())
         assert job.piece is not None
+        self._note(run)
         reply = self._send(job)
         if reply == layout.DONE:
             return self._next_piece(job)
         with self._lock:
             run.begun = False
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
-                run.lacking, job.whole = True, False
+                run.lacking, job.whole, run.noted = True, False, -inf
                 return False
             run.detached = True
             if not run.over:
                 self._lose(StoreLoss.ENDED, len(batch.originals))
         return True
+
+    def _note(self, run: RunPlace) -> None:
+        """Have the run noted as one of its caller's, before anything of it is written. Raises Failure."""
+        if self._clock() - run.noted < self._life / RENEWALS:
+            return
+        arguments: list[Argument] = [int(2 * self._life * 1_000), run.sealer.name]
+        self._ask(StoreCommand.WRITE, partial(self._backend.run, layout.NOTE, run.caller_name, arguments), Failure)
+        run.noted = self._clock()
 
     def _next_piece(self, job: _Job) -> bool:
         run = job.place

@@ -41,6 +41,11 @@ class Keys:
         return tuple(run_key(key, caller, run_id) for key in self.all)
 
 
+def caller_key(key: bytes, caller: str) -> bytes:
+    """A key for all runs of one caller."""
+    return blake2b(caller.encode(), key=_short(key), digest_size=32, person=b"caller").digest()
+
+
 def mint(of_run: bytes, message: int, item: int, identity: bytes) -> str:
     """The stash id of an item: its message's place and identity, and its place in the message."""
     place = b"%d.%d." % (message, item)

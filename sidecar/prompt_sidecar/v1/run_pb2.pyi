@@ -120,6 +120,45 @@ class EndRunResponse(_message.Message):
 Global___EndRunResponse: _TypeAlias = EndRunResponse  # noqa: Y015
 
 @_typing.final
+class EndRunsRequest(_message.Message):
+    """All runs of the caller, to forget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRunsRequest: _TypeAlias = EndRunsRequest  # noqa: Y015
+
+@_typing.final
+class EndRunsResponse(_message.Message):
+    """How many runs were forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDED_FIELD_NUMBER: _builtins.int
+    ended: _builtins.int
+    """Runs of the caller that this process or the shared store knew."""
+    def __init__(
+        self,
+        *,
+        ended: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended", b"ended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndRunsResponse: _TypeAlias = EndRunsResponse  # noqa: Y015
+
+@_typing.final
 class RunFigures(_message.Message):
     """A run's figures."""
 

@@ -105,6 +105,11 @@ class SidecarServiceStub:
                 request_serializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunRequest.SerializeToString,
                 response_deserializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunResponse.FromString,
                 _registered_method=True)
+        self.EndRuns = channel.unary_unary(
+                '/prompt_sidecar.v1.SidecarService/EndRuns',
+                request_serializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunsRequest.SerializeToString,
+                response_deserializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunsResponse.FromString,
+                _registered_method=True)
 
 
 class SidecarServiceServicer:
@@ -199,6 +204,14 @@ class SidecarServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndRuns(self, request, context):
+        """Forgets all runs of the caller now, in this process and in the shared store; no other caller's. What another process
+        remembers of them it keeps until it is asked the same, or until they have been idle for their time to live.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SidecarServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -261,6 +274,11 @@ def add_SidecarServiceServicer_to_server(servicer, server):
                     servicer.EndRun,
                     request_deserializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunRequest.FromString,
                     response_serializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunResponse.SerializeToString,
+            ),
+            'EndRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndRuns,
+                    request_deserializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunsRequest.FromString,
+                    response_serializer=prompt__sidecar_dot_v1_dot_run__pb2.EndRunsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -591,6 +609,33 @@ class SidecarService:
             '/prompt_sidecar.v1.SidecarService/EndRun',
             prompt__sidecar_dot_v1_dot_run__pb2.EndRunRequest.SerializeToString,
             prompt__sidecar_dot_v1_dot_run__pb2.EndRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/prompt_sidecar.v1.SidecarService/EndRuns',
+            prompt__sidecar_dot_v1_dot_run__pb2.EndRunsRequest.SerializeToString,
+            prompt__sidecar_dot_v1_dot_run__pb2.EndRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

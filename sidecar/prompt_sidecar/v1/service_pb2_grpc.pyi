@@ -70,6 +70,10 @@ class SidecarServiceStub:
     """Tells a run's figures."""
     EndRun: _grpc.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]
     """Forgets a run now: its ledger and its originals."""
+    EndRuns: _grpc.UnaryUnaryMultiCallable[_run_pb2.EndRunsRequest, _run_pb2.EndRunsResponse]
+    """Forgets all runs of the caller now, in this process and in the shared store; no other caller's. What another process
+    remembers of them it keeps until it is asked the same, or until they have been idle for their time to live.
+    """
 
 @_typing.type_check_only
 class SidecarServiceAsyncStub(SidecarServiceStub):
@@ -106,6 +110,10 @@ class SidecarServiceAsyncStub(SidecarServiceStub):
     """Tells a run's figures."""
     EndRun: _aio.UnaryUnaryMultiCallable[_run_pb2.EndRunRequest, _run_pb2.EndRunResponse]  # type: ignore[assignment]
     """Forgets a run now: its ledger and its originals."""
+    EndRuns: _aio.UnaryUnaryMultiCallable[_run_pb2.EndRunsRequest, _run_pb2.EndRunsResponse]  # type: ignore[assignment]
+    """Forgets all runs of the caller now, in this process and in the shared store; no other caller's. What another process
+    remembers of them it keeps until it is asked the same, or until they have been idle for their time to live.
+    """
 
 class SidecarServiceServicer(metaclass=_abc_1.ABCMeta):
     """Keeps an agent's prompts within their limit and everything that was taken out of them within reach.
@@ -211,5 +219,15 @@ class SidecarServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_run_pb2.EndRunResponse, _abc.Awaitable[_run_pb2.EndRunResponse]]:
         """Forgets a run now: its ledger and its originals."""
+
+    @_abc_1.abstractmethod
+    def EndRuns(
+        self,
+        request: _run_pb2.EndRunsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_run_pb2.EndRunsResponse, _abc.Awaitable[_run_pb2.EndRunsResponse]]:
+        """Forgets all runs of the caller now, in this process and in the shared store; no other caller's. What another process
+        remembers of them it keeps until it is asked the same, or until they have been idle for their time to live.
+        """
 
 def add_SidecarServiceServicer_to_server(servicer: SidecarServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -151,6 +151,10 @@ class AsyncClient(Base):
         """End the run: the sidecar and this client forget it at once."""
         return await self._drive(self._engine.end_run(run_id))
 
+    async def end_runs(self) -> int:
+        """End all runs of this client's caller: the client and the sidecar forget them. Returns how many there were."""
+        return await self._drive(self._engine.end_runs())
+
     async def _drive(self, steps: Steps[Result], create: Create | None = None) -> Result:
         """Perform the steps of a use case, and return its result."""
         try:

@@ -76,6 +76,12 @@ class TrimAnswers:
         with self._lock:
             self._kept.pop((caller, run_id), None)
 
+    def forget_all(self, caller: str) -> None:
+        """Drop the pieces of all runs of a caller."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] == caller]:
+                del self._kept[key]
+
     def _pieces(self, key: tuple[str, str], answer: TrimAnswer) -> _Kept:
         with self._lock:
             kept = self._kept.get(key)
