@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.http.restoring import Arguments
 from tests.client.provider import Says
 from tests.http.agents import FORMATS, TOOL, Agent
 from tests.http.serving import proxied
@@ -88,15 +87,3 @@ def test_a_hidden_turn_that_is_refused_ends_the_answer(*, stream: bool) -> None:
     assert b'"type":"invalid_request_error","message":"GUARD_REFUSED' in answer
     assert stream == (b"event: error" in answer)
     assert KEY.encode() not in answer
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, 5, 8, 13, 1_000])
-@pytest.mark.parametrize("mask", ["⟦k:aaaaaaaaaa⟧", "\\u27e6k:aaaaaaaaaa\\u27e7"])
-def test_pieces_give_what_the_whole_gives(step: int, mask: str) -> None:
-    """However the text is cut; and what is before the first mask does not wait for the end."""
-    text = '{"path": "/x/\\\\y%e2", "token": "' + mask + '", "more": "\\u0027"}'
-    arguments = Arguments("t", lambda _, whole: whole.replace(mask, "VALUE"))
-    pieces = [arguments.feed(text[at : at + step]) for at in range(0, len(text), step)]
-
-    assert text.replace(mask, "VALUE") == "".join(pieces) + arguments.rest()
-    assert text[: text.index(mask)] == "".join(pieces)

@@ -196,10 +196,9 @@ class _Items(Filter):
 
     def _restored(self, event: Event, data: dict[str, Any], index: int) -> bytes:
         """Send an event of a call, with values in place of masks in its arguments."""
-        restore, name = self.restore, str(self._items[index].get("name"))
-        assert restore is not None
         if index not in self._arguments:
-            self._arguments[index] = Arguments(name, restore)
+            assert self.restore is not None
+            self._arguments[index] = Arguments(str(self._items[index].get("name")), self.restore)
         kind, before, changed = str(data["type"]), b"", False
         if kind.endswith("arguments.delta") and isinstance(text := data.get("delta"), str):
             kept = self._arguments[index].feed(text)
@@ -212,15 +211,25 @@ class _Items(Filter):
                 more = {"type": kind.replace(".done", ".delta"), **where, "delta": rest}
                 self._renumbers = True
                 before = self._placed(Event(b"", str(more["type"])), more, index, changed=True)
-            changed = restored(data, "arguments", name, restore)
+            changed = self._repeated(data, index)
         elif isinstance(item := data.get("item"), dict):
             data["item"] = item = dict(item)
-            changed = restored(item, "arguments", name, restore)
+            changed = self._repeated(item, index)
         out = before + self._placed(event, data, index, changed=changed)
         if isinstance(data.get("item"), dict):
             self._visible[self._places[index]] = data["item"]
         self._restores = self._restores or changed
         return out
+
+    def _repeated(self, holder: dict[str, Any], index: int) -> bool:
+        """Restore arguments that an event repeats; return whether they have changed."""
+        given = holder.get("arguments")
+        sent = self._arguments[index].whole(given) if isinstance(given, str) else None
+        if sent is None:
+            assert self.restore is not None
+            return restored(holder, "arguments", str(self._items[index].get("name")), self.restore)
+        holder["arguments"] = sent
+        return sent != given
 
     def _flushed(self) -> bytes:
         begun, self._begun = self._begun, []
