@@ -142,7 +142,8 @@ class Exchange:
 
     async def _step(self, prompt: Prompt) -> Prompt | web.StreamResponse:
         """Ask the model once; return the next prompt, or the answer that was sent."""
-        headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding")
+        encoding = ("content-encoding",) if prompt.asked.decoded else ()
+        headers = forwarded(self._request.headers, "host", "content-length", "accept-encoding", *encoding)
         headers["Accept-Encoding"] = "identity"
         self._work.begin()
         sent = asyncio.get_running_loop().call_later(_SENDING_SECONDS, self._work.rest)

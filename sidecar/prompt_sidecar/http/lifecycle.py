@@ -16,6 +16,7 @@ from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.http.callers import Callers
+from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
 from prompt_sidecar.http.gateways import Gateways
 from prompt_sidecar.http.hidden import HiddenTurns
@@ -232,16 +233,24 @@ class _Handler:
                 self._report_signed(request)
             response, outcome.status = await passed(request, found.provider, self._upstreams)
             return response
-        body = await request.read()
-        asked = Asked(found.dialect, caller, request.headers, body, found.model, found.counting)
+        body, work = await request.read(), Work(self._shared.workers, self._shared.in_flight)
+        plain, most = None, self._options.max_body_bytes
+        if encoding := request.headers.get("content-encoding"):
+            plain = await work.run(decoded, body, encoding, most)
+            if plain is not None and len(plain) > most:
+                raise web.HTTPRequestEntityTooLarge(most, len(plain))
+        sent = body if plain is None else plain
+        asked = Asked(
+            found.dialect, caller, request.headers, sent, found.model, found.counting, decoded=plain is not None
+        )
         exchange = Exchange(
             request,
             found,
             self._prompter,
             self._upstreams,
             outcome=outcome,
-            work=Work(self._shared.workers, self._shared.in_flight),
-            most_bytes=self._options.max_body_bytes,
+            work=work,
+            most_bytes=most,
         )
         return await exchange.run(asked)
 

@@ -65,6 +65,8 @@ class Asked:
     """The model that the path names; empty: see the body."""
     counting: bool = False
     """Whether only tokens are to be counted: nothing is recorded."""
+    decoded: bool = False
+    """Whether the body came compressed."""
 
 
 @dataclass(frozen=True, slots=True)
