@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, search_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import Program, program
+from tests.programs.observe.processes import free_port
 from tests.runs.making import OPENAI_CHAT, body, history
 
 SECRET = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
@@ -36,12 +36,6 @@ def messages(iterations: int) -> list[object]:
             arguments = json.dumps({"path": "x", "env": json.dumps({"T": f"{SECRET} {PASSWORD}"})})
             message["tool_calls"][0]["function"]["arguments"] = arguments
     return made
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Agent:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import threading
 import time
@@ -31,6 +30,7 @@ from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, sidecar, variables
 from tests.integrations.test_httpx import agent, keywords
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
+from tests.programs.observe.processes import free_port
 from tests.server.serving import runs
 
 KEY = "sk-master"
@@ -86,9 +86,7 @@ def proxy(folder: Path, upstream: Upstream, target: str, configuration: str = ""
     if configuration:
         settings = {"model_list": models, **json.loads(configuration)}
     (folder / "config.yaml").write_text(json.dumps(settings))  # YAML takes JSON
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     words = ["--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
     given = variables(folder, LITELLM_MASTER_KEY=KEY, LITELLM_LOCAL_MODEL_COST_MAP="True", **more)
     given["PATH"] = f"{environment.python.parent}{os.pathsep}{given['PATH']}"

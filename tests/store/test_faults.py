@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,9 +17,11 @@ from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
 from prompt_sidecar.store.shared import SharedArchive
 from prompt_sidecar.trim.ids import caller_key
+from tests.cli.running import PATIENCE
+from tests.programs.observe.processes import free_port
 from tests.promises.engine import CALLER, KEY, RUN_ID, Engine
 from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, send
-from tests.store.sharing import LIFE, Stepped, Valkey, free_port, replica, running_valkey
+from tests.store.sharing import LIFE, PATIENT, Stepped, Valkey, replica, running_valkey
 
 ITERATIONS = 12
 
@@ -25,7 +29,7 @@ ITERATIONS = 12
 @contextmanager
 def threaded(url: str, **options: Any) -> Iterator[Engine]:
     """An engine whose archive writes by itself."""
-    settings = StoreOptions(url=url, **({"timeout": 5.0} | options))
+    settings = StoreOptions(url=url, **({"timeout": PATIENT} | options))
     archive = SharedArchive(settings, Server(settings), LIFE)
     try:
         yield Engine(limit=LIMIT, policy=ROOM, archive=archive)
@@ -72,8 +76,10 @@ def test_what_waited_is_written_when_the_store_is_back() -> None:
 
 def until_written(valkey: Valkey) -> None:
     """Wait for the figures of a run, which are written with what came before them."""
+    gives_up, until = threading.Event(), time.monotonic() + PATIENCE
     while not any(valkey.client.hexists(name, "si") for name in valkey.client.scan_iter("ps:*")):
-        pass
+        assert time.monotonic() < until, "what waited was never written"
+        gives_up.wait(0.02)
 
 
 def test_a_taken_over_run_says_that_the_store_is_missing() -> None:
@@ -172,10 +178,12 @@ def test_an_acknowledged_edit_waits_for_the_store() -> None:
             send(engine, OPENAI_CHAT, ITERATIONS)
         assert "store.acknowledge_timeout" == refused.value.bound
         with running_valkey(port) as valkey:
+            until = time.monotonic() + PATIENCE
             while True:  # the breaker lets commands pass again after a while
                 try:
                     answer = send(engine, OPENAI_CHAT, ITERATIONS)
                 except StoreUnavailable:
+                    assert time.monotonic() < until, "the store's acknowledgement never came"
                     continue
                 break
             assert send(alone, OPENAI_CHAT, ITERATIONS).body == answer.body
@@ -229,7 +237,7 @@ def test_another_key_knows_nothing(valkey: Valkey) -> None:
 def test_what_waited_too_long_is_not_written(valkey: Valkey) -> None:
     """A write that is older than its originals' time to live could outlive the tombstone of its run."""
     now = 0.0
-    settings = StoreOptions(url=valkey.url, timeout=5.0)
+    settings = StoreOptions(url=valkey.url, timeout=PATIENT)
     archive = SharedArchive(settings, Server(settings), LIFE, clock=lambda: now, threads=False)
     send(Engine(LIMIT, policy=ROOM, archive=archive), OPENAI_CHAT, ITERATIONS)
     now = LIFE + 1.0

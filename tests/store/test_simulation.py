@@ -29,7 +29,7 @@ from prompt_sidecar.store import shared
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Argument, Failure, Server
 from prompt_sidecar.store.shared import SharedArchive, SharedPlace
-from tests.store.sharing import Valkey
+from tests.store.sharing import PATIENT, Valkey
 
 RUN: Final = bytes(32)
 """The key of the run that all processes share."""
@@ -110,7 +110,11 @@ class Replicas(RuleBasedStateMachine):
         self.fates: list[str] = []
         self.late: list[Callable[[], Any]] = []
         self.options = StoreOptions(
-            url=self.valkey.url, durability="acknowledged", timeout=5.0, acknowledge_timeout=0.001, queue_bytes=1 << 20
+            url=self.valkey.url,
+            durability="acknowledged",
+            timeout=PATIENT,
+            acknowledge_timeout=0.001,
+            queue_bytes=1 << 20,
         )
         self.server = Server(self.options)
         self.ids = count()
