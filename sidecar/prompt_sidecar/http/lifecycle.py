@@ -158,7 +158,7 @@ class _Handler:
             Conversations, key, options.max_conversations, "http-", partial(reached, "http.max_conversations")
         )
         self._prompter = Prompter(
-            shared.use_cases,
+            shared,
             options,
             conversations(),
             HiddenTurns(options.run_hidden_bytes, options.hidden_bytes, reached),
@@ -194,7 +194,7 @@ class _Handler:
                 response = await self._served(request, found, outcome)
         except SidecarError as error:
             word = "refused"
-            self._shared.refusals.log(f"http {name}", error, error.status, str(request.remote or ""))
+            self._shared.refusals.log(f"http {name}", error, error.status, _peer(request))
             return _error(found, http_status(error), error.message, error.reason)
         except web.HTTPRequestEntityTooLarge:
             word = "refused"
@@ -203,7 +203,7 @@ class _Handler:
             return _error(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
         except (aiohttp.ClientError, TimeoutError) as error:
             word = "upstream_failed"
-            _log.warning("the %s upstream cannot be reached: %s", found.provider, type(error).__name__)
+            self._shared.refusals.log(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
         except TooLongAnswer:
             word = "upstream_failed"
@@ -271,6 +271,10 @@ def _error(found: Route, status: int, message: str, reason: str) -> web.Response
         body=error_body(format_name, status, message, reason),
         headers=error_headers(format_name, status),
     )
+
+
+def _peer(request: web.Request) -> str:
+    return str(request.remote or "")
 
 
 def _certificate(request: web.Request) -> Any:

@@ -32,8 +32,8 @@ from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, appended, array
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.untyped import MOST_TOKENS
-from prompt_sidecar.serving.use_cases import UseCases
 
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
 """The answer to a call of the sidecar's tools that failed."""
@@ -99,7 +99,7 @@ class Prompter:
 
     def __init__(
         self,
-        use_cases: UseCases,
+        shared: Shared,
         options: HttpOptions,
         conversations: Conversations,
         hidden: HiddenTurns,
@@ -107,11 +107,12 @@ class Prompter:
         modes: Modes,
     ) -> None:
         self._modes = modes
-        self._use_cases = use_cases
+        self._use_cases = shared.use_cases
+        self._refusals = shared.refusals
         self._options = options
         self._conversations = conversations
         self.hidden = hidden
-        self._stored = StoredResponses(options.max_conversations, use_cases.observer.reached)
+        self._stored = StoredResponses(options.max_conversations, shared.use_cases.observer.reached)
         self._tools: dict[str, list[tuple[str, bytes]]] = {}
 
     # -- before the model is asked ---------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Prompter:
         try:
             return self._use_cases.call_tool(ToolCall(caller, run_id, call.name, call.arguments), check)
         except SidecarError as error:
-            _log.warning("a call of a tool failed: %s", error.reason)
+            self._refusals.log("http tool", error, error.status, caller)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a call of a tool failed: %s", frames(error))
         return ToolAnswer(ToolOutcome.RUN_UNKNOWN, UNREACHABLE)
@@ -248,7 +249,7 @@ class Prompter:
         try:
             return self._use_cases.report_usage(call, lambda: None)
         except SidecarError as error:
-            _log.warning("a report of usage failed: %s", error.reason)
+            self._refusals.log("http report", error, error.status, call.caller)
             return None
 
     # -- the parts -------------------------------------------------------------------------------------------------
@@ -324,7 +325,7 @@ class Prompter:
         except SidecarError as error:
             if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
-            _log.warning("a prompt goes on untrimmed: %s%s", error.reason, f", {error.bound}" if error.bound else "")
+            self._refusals.log(f"http {asked.dialect.format}", error, error.status, caller)
             return self._open(replace(prompt, body=body), error.reason)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a prompt goes on untrimmed: %s", frames(error))

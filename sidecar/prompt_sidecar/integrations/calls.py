@@ -18,6 +18,12 @@ NO_RUN: Final = (
     "no run is named: give the integration a run's id or a function that returns it, or make the call inside in_run"
 )
 
+INLINE_PROVIDERS: Final = frozenset(
+    {"openai", "azure", "deepseek", "groq", "openrouter", "together", "xai", "grok", "fireworks"}
+)
+"""Providers whose models take a system message anywhere in the history. For others the sidecar's own text goes to the
+system prompt, and there is no note, as it would change the prompt's beginning each time."""
+
 
 async def adrive(client: Client, steps: Steps[Result], ask: Callable[..., Any] | None = None) -> Result:
     """Perform the steps of a use case in asyncio: calls of the sidecar in threads, the model's by awaiting `ask`."""
@@ -72,6 +78,13 @@ def run_tool(client: Client, run_id: str, name: str, arguments: str | Mapping[st
         if not client.options.fail_open:
             raise
         return UNREACHABLE
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a message's content, which may be an array of parts."""
+    if isinstance(content, str):
+        return content
+    return "".join(part if isinstance(part, str) else part.get("text", "") for part in content or ())
 
 
 def origins(sent: Sequence[Mapping[str, Any]], made: Sequence[Any]) -> list[int | None]:

@@ -27,12 +27,8 @@ from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
 from prompt_sidecar.client.engine import Steps
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, forward, reported
-from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, origins, run_tool
+from prompt_sidecar.integrations.calls import INLINE_PROVIDERS, NO_RUN, adrive, definitions, origins, run_tool, text_of
 from prompt_sidecar.integrations.naming import RunChoice, chosen
-
-_TRAILING: Final = frozenset({"openai", "azure", "deepseek", "groq", "openrouter", "together", "xai", "fireworks"})
-"""Providers (`ls_provider`) whose models take a system message anywhere in the history. For others the sidecar's own
-text goes to the end of the system prompt, and there is no note, as it would change the prompt's beginning each time."""
 
 
 class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  # typed where it is installed
@@ -138,7 +134,7 @@ class _Prompt:
     @property
     def _inline(self) -> bool:
         """Whether system messages may be placed in the history."""
-        return self.format == "anthropic_messages" or self.provider in _TRAILING
+        return self.format == "anthropic_messages" or self.provider in INLINE_PROVIDERS
 
     def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
         """The options of this prompt."""
@@ -163,14 +159,14 @@ class _Prompt:
                 original = given[place - offset]
                 messages.append(original if made is self.messages[place] else _edited(original, made))
             elif made.get("role") in ("system", "developer") and not self._inline:
-                own.append(_text(made.get("content")))
+                own.append(text_of(made.get("content")))
             else:
                 messages.append(_new(made))
         if self.format == "anthropic_messages" and body.get("system"):
             changed = system is None or body["system"] != system.content
             system = SystemMessage(content=body["system"]) if changed else system
         if own:
-            first = [] if system is None else [_text(system.content)]
+            first = [] if system is None else [text_of(system.content)]
             system = SystemMessage(content="\n\n".join([*first, *own]))
         return self.request.override(messages=messages, system_message=system)
 
@@ -178,12 +174,6 @@ class _Prompt:
 def _is_function(tool: Any) -> bool:
     """Whether a tool is one that the agent runs, rather than one of the provider's."""
     return not isinstance(tool, Mapping) or "function" in tool or "input_schema" in tool or "parameters" in tool
-
-
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part if isinstance(part, str) else part.get("text", "") for part in content or ())
 
 
 _CALL_BLOCKS: Final = frozenset({"function_call", "tool_use", "tool_call"})
@@ -270,7 +260,7 @@ def _edited(message: BaseMessage, made: Mapping[str, Any]) -> BaseMessage:
             if _is_call(part) and part.get("id") not in shown
         ]
         return message.model_copy(update={"content": kept, "tool_calls": calls})
-    said = content if isinstance(content, str) else _text(parts)
+    said = content if isinstance(content, str) else text_of(parts)
     return message.model_copy(update={"content": said, "tool_calls": calls})
 
 

@@ -36,12 +36,11 @@ from prompt_sidecar.client.arguments import Format, TrimOptions
 from prompt_sidecar.client.dialects import refuses_thinking, too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import MOST_REFUSALS, Sending, made_shorter, reported, trim
-from prompt_sidecar.integrations.calls import adrive, definitions, origins, run_tool
+from prompt_sidecar.integrations.calls import INLINE_PROVIDERS, adrive, definitions, origins, run_tool, text_of
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 
-_TRAILING: Final = frozenset({"openai", "azure", "deepseek", "groq", "openrouter", "together", "grok", "fireworks"})
-"""Providers (`Model.system`) whose models take a system message anywhere in the history. For others the sidecar's own
-text goes to the system prompt, and there is no note, as it would change the prompt's beginning each time."""
+MOST_CALLS: Final = 1_000
+"""Calls in flight whose prompts are remembered until they are answered; the usage of older ones is not reported."""
 
 
 class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed where it is installed
@@ -81,6 +80,8 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
         sending = Sending(run_id, prompt.body, prompt.format, options)
         trimmed = await adrive(self._client, trim(self._engine, sending))
         self._sent[run_id] = sending, trimmed
+        if len(self._sent) > MOST_CALLS:  # their calls were cancelled
+            self._sent.pop(next(iter(self._sent)))
         self.last = trimmed
         return replace(request_context, messages=prompt.replaced(trimmed.prompt))
 
@@ -186,7 +187,7 @@ class _Prompt:
     @property
     def _inline(self) -> bool:
         """Whether system messages may be placed in the history."""
-        return self.provider in _TRAILING
+        return self.provider in INLINE_PROVIDERS
 
     def options(self, options: TrimOptions, *, recall: bool) -> TrimOptions:
         """The options of this prompt."""
@@ -213,7 +214,7 @@ class _Prompt:
                 kept[place] = None if made is self.sent[cast("int", origin)] else made
                 last = place
             elif made.get("role") in ("system", "developer") and not self._inline:
-                own.append(_text(made.get("content")))
+                own.append(text_of(made.get("content")))
             else:
                 new.setdefault(last, []).append(_new(made))
         own += [block["text"] for block in body.get("system") or () if block not in self.system]
@@ -263,12 +264,6 @@ def _definition(tool: Any, *, anthropic: bool) -> dict[str, Any]:
     return {"type": "function", "function": {**described, "parameters": tool.parameters_json_schema}}
 
 
-def _text(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "".join(part if isinstance(part, str) else part.get("text", "") for part in content or ())
-
-
 def _asked(part: Any, *, anthropic: bool) -> dict[str, Any] | None:
     """A request's part as JSON; None: it is not a text of a user, a tool or the system."""
     if isinstance(part, SystemPromptPart):
@@ -295,7 +290,7 @@ def _asked_again(part: Any, made: Mapping[str, Any]) -> Any:
     """A part of a request with what was trimmed."""
     content = made.get("content")
     results = [each for each in content or () if isinstance(each, Mapping) and each.get("type") == "tool_result"]
-    text = _text(results[0].get("content") if results else content)
+    text = text_of(results[0].get("content") if results else content)
     if isinstance(part, UserPromptPart | SystemPromptPart):
         return replace(part, content=text)
     return ToolReturnPart(tool_name=part.tool_name, content=text, tool_call_id=part.tool_call_id)
@@ -354,7 +349,7 @@ def _said_again(message: Any, made: Mapping[str, Any], *, anthropic: bool) -> An
 
 def _new(made: Mapping[str, Any]) -> Any:
     """A part that the agent does not have: the sidecar's own text, or a placeholder."""
-    text = _text(made.get("content"))
+    text = text_of(made.get("content"))
     return (
         SystemPromptPart(content=text) if made.get("role") in ("system", "developer") else UserPromptPart(content=text)
     )
