@@ -10,7 +10,7 @@ from typing import Final
 import zstandard
 
 WINDOW: Final = 8_388_608
-"""Bytes of a zstd window: what every decoder should have (RFC 8878, 3.1.1.1.2); a body that needs more stays as it is."""
+"""Bytes of a zstd window: what each decoder should have (RFC 8878, 3.1.1.1.2); a body that needs more stays packed."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
