@@ -7,6 +7,7 @@ from typing import Final
 from dashboards.generate.promql import Like, Place, ratio
 from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
+    COMPARED_TOKENS,
     ESTIMATE_RATIO,
     MEMORY_LIMIT,
     MEMORY_SIZE,
@@ -75,15 +76,18 @@ def removed(place: Place) -> str:
     return f"{sent} - {place.increase(PROMPT_TOKENS, where={'state': 'after'})}"
 
 
-def price(place: Place) -> str:
-    """What a provider with a prompt cache charges a second for what the sidecar answered, in uncached input tokens."""
-    kept = place.rate(PREFIX_TOKENS, where={"state": "kept"})
-    return f"${{read_price}} * {kept} + ${{write_price}} * {place.rate(PREFIX_TOKENS, where={'state': 'rewritten'})}"
+def price(place: Place, prompts: str) -> str:
+    """What a provider with a prompt cache charges a second, in uncached input tokens; `prompts`: returned, untrimmed.
+
+    Of prompts that would fit the model's window untrimmed: for others there is nothing to compare with.
+    """
+    kept, new = (place.rate(COMPARED_TOKENS, where={"prompts": prompts, "state": state}) for state in ("kept", "new"))
+    return f"${{read_price}} * {kept} + ${{write_price}} * {new}"
 
 
 def price_share(place: Place) -> str:
-    """That price for each token that agents sent."""
-    return f"({price(place)}) / ({before(place)} > 0)"
+    """The price with the sidecar, as a part of that of never trimming."""
+    return f"({price(place, 'returned')}) / (({price(place, 'untrimmed')}) > 0)"
 
 
 def kept_share(place: Place) -> str:

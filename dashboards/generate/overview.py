@@ -11,6 +11,7 @@ from dashboards.generate.promql import PANEL, SPAN, or_zero
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
+    COMPARED_PROMPTS,
     RETRIEVALS,
     RPC_DURATION,
     RUNS_ACTIVE,
@@ -64,23 +65,21 @@ SAVES: Final = Row(
             decimals=1,
         ),
         Panel(
-            "Price of a token sent",
+            "Input price next to never trimming",
             Look.STAT,
-            Unit.COUNT,
+            Unit.SHARE,
             (Query(figures.price_share(SPAN), "", instant=True),),
-            "What the provider charges for one token that the agent wanted to send, in uncached input tokens: kept "
-            "tokens at "
-            "the price of cached ones, rewritten tokens at the price of new ones (both prices stand above as "
-            "variables). "
-            "1 is a prompt sent whole with no cache; 0.1 one that is read from the cache whole.",
-            "Above 0.5 little of each prompt is kept. See “Cache breaks” in Trimming and cache: breaks by the agent "
-            "are "
-            "its own edits of its history, breaks at batch points come too often where the limit is small.",
+            "What providers charge for input with the sidecar, as a part of what they would for the same prompts "
+            "untrimmed, with the cache that these would have had (prices are variables above). Calls for recall are "
+            "on the sidecar's side alone. Prompts larger than the model's window would have been refused and are on "
+            "neither side.",
+            "Above 100 % trimming costs more than it saves: cuts come too often for what they take out. Raise the "
+            "limit, or see “Cache breaks” in Trimming and cache. Short runs cost a little more, long ones much less.",
             IDLE,
             width=4,
             height=4,
-            thresholds=((0.5, YELLOW), (1.0, RED)),
-            decimals=2,
+            thresholds=((0.9, YELLOW), (1.0, RED)),
+            decimals=0,
         ),
         Panel(
             "Prompts too large",
@@ -224,26 +223,32 @@ MONEY: Final = Row(
             "Estimated tokens of all prompts, a second, before and after.",
             "Two equal lines mean that nothing is trimmed: prompts fit, or the limit is not the one that you expect.",
             IDLE,
-            width=12,
+            width=8,
         ),
         Panel(
             "Input price, in uncached tokens",
             Look.LINES,
             Unit.TOKENS_PER_SECOND,
             (
-                Query(figures.price(PANEL), "with the sidecar"),
-                Query(figures.before(PANEL), "untrimmed, no cache"),
-                Query(f"${{read_price}} * {figures.before(PANEL)}", "untrimmed, all cached (floor)"),
+                Query(figures.price(PANEL, "returned"), "with the sidecar"),
+                Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
-            "What providers charge for input a second, as a number of uncached input tokens. With the sidecar: kept "
-            "tokens at "
-            "the price of cached ones, rewritten ones at the price of new ones. For comparison what the same prompts "
-            "would cost whole: with no cache, and with a cache that never missed, which no agent reaches, since "
-            "each new token is written once.",
-            "If “with the sidecar” comes near “untrimmed, no cache”, the cache does not stay warm: see the dashboard "
-            "Trimming and cache.",
+            "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and for "
+            "the same prompts untrimmed, with the cache that these would have had.",
+            "If “with the sidecar” is above “never trimming”, see the panel of the same name at the top.",
             IDLE,
-            width=12,
+            width=8,
+        ),
+        Panel(
+            "Prompts compared with never trimming",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(COMPARED_PROMPTS, by=("how",)), "{{how}}"),),
+            "compared: on both sides of the comparison. recall: calls that only the sidecar's own tools caused. "
+            "refused: untrimmed they are larger than the model's window, so without the sidecar the run had ended.",
+            "refused is what no price shows: these prompts were answered thanks to trimming.",
+            IDLE,
+            width=8,
         ),
     ),
 )

@@ -294,13 +294,12 @@ CACHE: Final = Row(
             Look.LINES,
             Unit.TOKENS_PER_SECOND,
             (
-                Query(figures.price(PANEL), "with the sidecar"),
-                Query(figures.before(PANEL), "untrimmed, no cache"),
-                Query(f"${{read_price}} * {figures.before(PANEL)}", "untrimmed, all cached (floor)"),
+                Query(figures.price(PANEL, "returned"), "with the sidecar"),
+                Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
-            "What providers charge for input a second, as a number of uncached input tokens. Prices are variables "
-            "above.",
-            "Near “untrimmed, no cache” the cache does not stay warm: see the panels next to this one.",
+            "What providers charge for input a second, as a number of uncached input tokens, next to the same prompts "
+            "untrimmed with the cache that these would have had. Prices are variables above.",
+            "Above “never trimming” the cache does not stay warm: see the panels next to this one.",
             IDLE,
         ),
         Panel(

@@ -8,6 +8,7 @@ from prompt_sidecar.errors import DeadlinePassed, RunUnknown
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall
 from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.runs import pace
 from tests.guard.test_masks import masked
 from tests.guard.test_refusing import ENFORCE
 from tests.promises.engine import CALLER, RUN_ID, Engine
@@ -55,8 +56,9 @@ def test_a_run_begins_again_under_its_name() -> None:
     assert 1 == engine.figures().calls
 
 
-def test_a_call_that_had_to_end_is_gone_on_with() -> None:
+def test_a_call_that_had_to_end_is_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """The deadline passes in the middle: what was forgotten stays forgotten, and the next call forgets the rest."""
+    monkeypatch.setattr(pace, "ASK_EVERY", 0.0)  # the deadline is looked at before every run
     engine = Engine(limit=LIMIT)
     for number in range(6):
         engine.runs.create_tasks(CreateTasksCall(CALLER, f"planned-{number}", ["look"]))

@@ -419,6 +419,30 @@ class RunFigures:
     cost: float | None
     """None: no model of the run has a price."""
     observed_only: bool
+    comparison: Comparison | None
+    """None: the server is too old to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptBill:
+    """What prompts count for: tokens kept since the prompt before, new tokens, and their cost where it is known."""
+
+    kept_tokens: int
+    new_tokens: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a run's prompts cost, next to what they would have cost untrimmed; see docs/when-to-cut.md."""
+
+    prompts: int
+    refused: int
+    """Larger than the window untrimmed, and on neither side."""
+    recalls: int
+    """For the sake of the sidecar's own tools alone."""
+    returned: PromptBill | None
+    untrimmed: PromptBill | None
 
 
 @dataclass(frozen=True, slots=True)

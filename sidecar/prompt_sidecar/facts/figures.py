@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.task_calls import TaskItem
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures
@@ -57,5 +58,7 @@ class RunFigures:
     """The ceilings that are set for the run and its caller, with what is used of them."""
     cost: float | None = None
     """Of all prompts and answers; None: no model of the run has a price."""
+    comparison: Comparison = field(default_factory=Comparison)
+    """What its prompts cost, next to what they would have cost untrimmed."""
     observed_only: bool = False
     """Whether the sidecar only observes, so that prompts are returned as they were sent."""

@@ -8,6 +8,7 @@ from functools import partial
 from threading import Lock
 
 from prompt_sidecar.facts.archived import Restored
+from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import RecallLimits
@@ -100,6 +101,7 @@ class Run:
         self.cache: CacheFigures | None = None
         self.sent_total = 0
         self.returned_total = 0
+        self.comparison = Comparison()
         self.used = NOTHING
         """By all prompts, as `prompt_sidecar.runs.metering` counts."""
         self.priced = False
@@ -138,6 +140,8 @@ class Run:
         self.answered_iteration = answer.iteration
         self.sent_total += answer.tokens.before
         self.returned_total += answer.tokens.after
+        if answer.compared is not None:
+            self.comparison = self.comparison.plus(answer.compared)
 
     def adopt(self, restored: Restored, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.
@@ -160,6 +164,7 @@ class Run:
         self.size = self.size or was.size
         self.sent_total += was.tokens_sent_total
         self.returned_total += was.tokens_returned_total
+        self.comparison = was.comparison.and_then(self.comparison)
         self.searches += was.history.searches
         self.searches_found += was.history.searches_found
         self.tool_calls += was.history.tool_calls
@@ -212,4 +217,5 @@ class Run:
             repeated=self.memory.recorder.repeated.figures,
             usage=self.usage.figures(),
             cost=self.used.cost if self.priced else None,
+            comparison=self.comparison,
         )

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Final
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
+from prompt_sidecar.facts.comparison import Bill, Comparability, Compared
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
-from prompt_sidecar.guard.ceilings import NOTHING, Use
+from prompt_sidecar.guard.ceilings import NOTHING, Price, Use
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.runs.archiving import Archiving
@@ -29,7 +30,7 @@ from prompt_sidecar.runs.stopwatch import Stopwatch
 from prompt_sidecar.runs.table import RunTable
 from prompt_sidecar.tokens import Counter, encoding_for
 from prompt_sidecar.tokens.calibration import Calibration, Factors, InForce, calibrated_tokens
-from prompt_sidecar.tokens.models import first_factor
+from prompt_sidecar.tokens.models import first_factor, known_window
 from prompt_sidecar.tools.tasks import open_lines
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
@@ -207,6 +208,7 @@ class Trimming:
             answer = as_sent(answer, opened)
         if call.dry_run:
             return answer
+        answer = replace(answer, compared=_compared(answer, result, opened, factors, metered.price))
         if copied:
             check_size(answer, accept)
         store.commit()
@@ -373,6 +375,23 @@ class Trimming:
             self.drafts.keep(run, draft)
         if not run.unused:
             self._table.keep(run)
+
+
+def _compared(answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None) -> Compared:
+    """A prompt next to what it would have been without the sidecar."""
+
+    def bill(kept: int, new: int) -> Bill:
+        return Bill(kept, new, price.of(cached=kept, written=new) if price is not None else 0.0)
+
+    tokens, window = answer.tokens, known_window(opened.model)
+    kept = min(calibrated_tokens(result.untrimmed_kept, factors.text), tokens.before)
+    returned = bill(answer.cache.kept, answer.cache.rewritten)
+    if tokens.before > (tokens.limit if window is None else window - opened.reserve):
+        how = Comparability.REFUSED
+    else:
+        how = Comparability.RECALL if result.recalls else Comparability.COMPARED
+    untrimmed = bill(kept, tokens.before - kept) if how is Comparability.COMPARED else Bill()
+    return Compared(how, returned, untrimmed)
 
 
 def _most(opened: Opened, inputs: Inputs, room: Room, factors: Factors) -> int:

@@ -307,6 +307,23 @@ PREFIX_TOKENS: Final = Metric(
     "Tokens of returned prompts: kept since the prompt before, which a provider reads from its cache, or rewritten.",
     {"state": ("kept", "rewritten")},
 )
+COMPARED_TOKENS: Final = Metric(
+    "prompt_sidecar.comparison.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Tokens of the prompts that untrimmed would fit the model's window, as they were returned and as they were sent: "
+    "what the prompt before began with as well, and what is new to the provider's cache. Calls for recall alone are "
+    "counted as returned, and not as sent.",
+    {"prompts": ("returned", "untrimmed"), "state": ("kept", "new")},
+)
+COMPARED_PROMPTS: Final = Metric(
+    "prompt_sidecar.comparison.prompts",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts by how their cost is compared with never trimming: compared; recall, which only the sidecar causes; or "
+    "refused, as untrimmed they are larger than the model's window and on neither side.",
+    {"how": ("compared", "recall", "refused")},
+)
 CACHE_BREAKS: Final = Metric(
     "prompt_sidecar.cache.breaks",
     Kind.COUNTER,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from prompt_sidecar.facts.comparison import Comparability, Compared
 from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
@@ -65,6 +66,8 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
             if size.tokens_sent or size.tokens_returned:
                 changes.append((catalog.HISTORY_TOKENS, ("before", kind.value), size.tokens_sent))
                 changes.append((catalog.HISTORY_TOKENS, ("after", kind.value), size.tokens_returned))
+    if answer.compared is not None:
+        changes += _comparison(answer.compared)
     changes += [
         (catalog.FINDINGS, (rule_label(finding.rule), finding.action.value), finding.count)
         for finding in answer.findings
@@ -89,6 +92,21 @@ def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change
 def ceiling(scope: str, kind: str, action: str = CeilingAction.REFUSE) -> Change:
     """A ceiling was passed."""
     return catalog.CEILINGS_PASSED, (str(scope), str(kind), str(action)), 1
+
+
+def _comparison(compared: Compared) -> list[Change]:
+    """What a prompt costs, next to never trimming."""
+    how: Change = (catalog.COMPARED_PROMPTS, (compared.how.value,), 1)
+    if compared.how is Comparability.REFUSED:
+        return [how]
+    returned, untrimmed = compared.returned, compared.untrimmed
+    return [
+        how,
+        (catalog.COMPARED_TOKENS, ("returned", "kept"), returned.kept),
+        (catalog.COMPARED_TOKENS, ("returned", "new"), returned.new),
+        (catalog.COMPARED_TOKENS, ("untrimmed", "kept"), untrimmed.kept),
+        (catalog.COMPARED_TOKENS, ("untrimmed", "new"), untrimmed.new),
+    ]
 
 
 def _news(answer: TrimAnswer) -> list[Change]:

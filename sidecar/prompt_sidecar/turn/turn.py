@@ -11,8 +11,10 @@ was opened, which changes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, Protocol
 
 from prompt_sidecar.facts.history_size import HistorySize
@@ -40,7 +42,7 @@ from prompt_sidecar.turn.opening import Served, Work
 from prompt_sidecar.turn.own_state import Lists
 from prompt_sidecar.turn.prefix import Prefix, Shared, Since, compare
 from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
-from prompt_sidecar.turn.recording import Came, Said
+from prompt_sidecar.turn.recording import Came, Said, is_own_tool
 from prompt_sidecar.turn.rendering import Sent, Sources, trims_of
 from prompt_sidecar.turn.size_tracker import Around, around_of
 
@@ -87,6 +89,10 @@ class Result:
     """Of `after`, tokens of encrypted text as they were counted."""
     shared: Shared
     """What the prompt has in common with the one before it."""
+    untrimmed_kept: int
+    """Of `sent_tokens` and what precedes the history, those with which the prompt before began as well."""
+    recalls: bool
+    """Whether all results that are new are answers of the sidecar's own tools."""
     size: HistorySize
     repetitions: Sequence[Repetition]
     batch_point: bool
@@ -140,7 +146,7 @@ class _Turn:
             self._served = Served(iterations=0)
         moved = ledger.moved or not self._bound
         applied = self._extend()
-        changed_from = min(changed_from, known)
+        changed_from = agents_first = min(changed_from, known)
         dirty = ledger.dirty
         relist = ledger.listings != last.listings or last.recall != inputs.recall
         self._put_originals()
@@ -165,13 +171,17 @@ class _Turn:
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if known else None
         end = self._rows[-1] if self._rows else FIRST
+        sent_tokens = end.tokens + weighed(end.opaque, inputs.opaque_factor)
+        memory.prefix = replace(memory.prefix, untrimmed=inputs.overhead + sent_tokens)
         result = Result(
             framed=framed,
             own_tokens=memory.own.tokens,
-            sent_tokens=end.tokens + weighed(end.opaque, inputs.opaque_factor),
+            sent_tokens=sent_tokens,
             after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
             opaque=ledger.opaque,
             shared=shared,
+            untrimmed_kept=self._untrimmed_kept(prefix, agents_first) if known else 0,
+            recalls=self._recalls(known),
             size=memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor),
             repetitions=self._brought.repetitions,
             batch_point=(cut and applied is not True) or moved,
@@ -184,6 +194,22 @@ class _Turn:
         ledger.dirty = set()
         memory.returned_at.append(len(ledger))
         return result
+
+    def _untrimmed_kept(self, last: Prefix, first: int) -> int:
+        """Tokens with which the untrimmed prompt before began as well; `first`: the first record that differs."""
+        now = self._memory.prefix
+        if now.agents != last.agents:
+            return 0
+        end = bisect_right(self._rows, first, key=attrgetter("next"))
+        row = self._rows[end - 1] if end else FIRST
+        return min(now.overhead + row.tokens + weighed(row.opaque, self._work.inputs.opaque_factor), last.untrimmed)
+
+    def _recalls(self, known: int) -> bool:
+        """Whether the model was called for the sake of the sidecar's own tools alone."""
+        results = [
+            entry.tool for record in self._ledger.records[known:] for entry in record.entries if entry.result >= 0
+        ]
+        return bool(results) and all(map(is_own_tool, results))
 
     # -- align -------------------------------------------------------------------------------------------------------
 

@@ -185,6 +185,7 @@ class RunFigures(_message.Message):
     CEILINGS_FIELD_NUMBER: _builtins.int
     COST_FIELD_NUMBER: _builtins.int
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -249,6 +250,10 @@ class RunFigures(_message.Message):
     def ceilings(self) -> _containers.RepeatedCompositeFieldContainer[_guard_pb2.CeilingUse]:
         """The ceilings that hold for the run and its caller, and what is used of them."""
 
+    @_builtins.property
+    def comparison(self) -> Global___Comparison:
+        """What the run's prompts cost, next to what they would have cost as the agent sent them."""
+
     def __init__(
         self,
         *,
@@ -273,16 +278,91 @@ class RunFigures(_message.Message):
         ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
         cost: _builtins.float | None = ...,
         observed_only: _builtins.bool = ...,
+        comparison: Global___Comparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
+
+@_typing.final
+class Comparison(_message.Message):
+    """What prompts cost as they were returned, next to never trimming. Prompts larger than the model's window untrimmed would
+    have been refused and are on neither side.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROMPTS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    RECALLS_FIELD_NUMBER: _builtins.int
+    RETURNED_FIELD_NUMBER: _builtins.int
+    UNTRIMMED_FIELD_NUMBER: _builtins.int
+    prompts: _builtins.int
+    """Prompts that are compared, those for recall included."""
+    refused: _builtins.int
+    """Prompts that would have been refused."""
+    recalls: _builtins.int
+    """Prompts that only bring answers of the sidecar's own tools; without the sidecar they would not have been sent."""
+    @_builtins.property
+    def returned(self) -> Global___PromptBill:
+        """As they were returned."""
+
+    @_builtins.property
+    def untrimmed(self) -> Global___PromptBill:
+        """As the agent sent them, with the provider's cache as it would have been."""
+
+    def __init__(
+        self,
+        *,
+        prompts: _builtins.int = ...,
+        refused: _builtins.int = ...,
+        recalls: _builtins.int = ...,
+        returned: Global___PromptBill | None = ...,
+        untrimmed: Global___PromptBill | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompts", b"prompts", "recalls", b"recalls", "refused", b"refused", "returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
+
+@_typing.final
+class PromptBill(_message.Message):
+    """What prompts count for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEPT_TOKENS_FIELD_NUMBER: _builtins.int
+    NEW_TOKENS_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    kept_tokens: _builtins.int
+    """Tokens that the prompt before began with as well, which a provider reads from its cache."""
+    new_tokens: _builtins.int
+    """Tokens that are new to the provider's cache."""
+    cost: _builtins.float
+    """In the currency of the configured prices, without the model's answers; 0 where the model has none."""
+    def __init__(
+        self,
+        *,
+        kept_tokens: _builtins.int = ...,
+        new_tokens: _builtins.int = ...,
+        cost: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "kept_tokens", b"kept_tokens", "new_tokens", b"new_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PromptBill: _TypeAlias = PromptBill  # noqa: Y015
 
 @_typing.final
 class HistoryFigures(_message.Message):

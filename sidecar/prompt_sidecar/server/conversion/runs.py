@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.usage_calls import UsageFigures
 from prompt_sidecar.server.conversion.tasks import task_items
@@ -44,7 +45,22 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
         usage=_usage(figures.usage),
         ceilings=map(ceiling_use, figures.ceilings),
         cost=figures.cost,
+        comparison=_comparison(figures.comparison),
         observed_only=figures.observed_only,
+    )
+
+
+def _comparison(comparison: Comparison) -> run_pb2.Comparison:
+    returned, untrimmed = (
+        run_pb2.PromptBill(kept_tokens=bill.kept, new_tokens=bill.new, cost=bill.cost)
+        for bill in (comparison.returned, comparison.untrimmed)
+    )
+    return run_pb2.Comparison(
+        prompts=comparison.prompts,
+        refused=comparison.refused,
+        recalls=comparison.recalls,
+        returned=returned,
+        untrimmed=untrimmed,
     )
 
 
