@@ -185,6 +185,21 @@ def test_edits_that_do_not_fit() -> None:
         assert "EDITS_DO_NOT_APPLY" == refused(address).reason
 
 
+@pytest.mark.parametrize(
+    ("run_id", "header"), [("run 1/ä", "run%201/%C3%A4"), ("a run: 1%", "a run: 1%"), ("Lauf ☃", "Lauf%20%E2%98%83")]
+)
+def test_the_run_goes_along_as_metadata(run_id: str, header: str) -> None:
+    """For a load balancer, with every call of a run; escaped where no header could carry it. Other calls have none."""
+    with flaky(0) as (handler, address), Client(address, deadline=PATIENT) as client:
+        client.trim(run_id, MESSAGES)
+        assert header == handler.metadata["x-prompt-sidecar-run"]
+        handler.metadata = {}
+        client.end_run(run_id)
+        assert header == handler.metadata["x-prompt-sidecar-run"]
+        client.list_tools()
+        assert "x-prompt-sidecar-run" not in handler.metadata
+
+
 def test_trace_context_and_token_go_along() -> None:
     """From the agent's own function, W3C's two headers and no others; the token where there is one."""
     headers = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "tracestate": "v=1", "baggage": "secret=1"}

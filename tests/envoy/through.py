@@ -183,7 +183,16 @@ def envoy(folder: Path, settings: dict[str, Any]) -> Iterator[Envoy]:
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
             connection.request("GET", "/listeners?format=json")
             listeners = json.loads(connection.getresponse().read())["listener_statuses"]
-            yield Envoy(listeners[0]["local_address"]["socket_address"]["port_value"], port)
+            started = Envoy(listeners[0]["local_address"]["socket_address"]["port_value"], port)
+            patience = threading.Event()
+            gives_up = threading.Timer(PATIENCE, patience.set)
+            gives_up.start()
+            try:
+                while not started.figure("listener_manager.workers_started"):  # until then it refuses connections
+                    assert not patience.wait(0.01), "Envoy does not listen"
+            finally:
+                gives_up.cancel()
+            yield started
         finally:
             process.kill()
 

@@ -71,6 +71,11 @@ class Rpc:
     method: str
     request: Any
 
+    @property
+    def run_id(self) -> str:
+        """The run that it is of; empty: of none."""
+        return str(getattr(self.request, "run_id", ""))
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:

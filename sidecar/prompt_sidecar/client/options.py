@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import quote
 
 import grpc
 
 from prompt_sidecar.client.errors import ClientError, MustNotBeSent
 
 DEFAULT_TARGET: Final = "127.0.0.1:7717"
+RUN_METADATA: Final = "x-prompt-sidecar-run"
+"""Metadata with the run's id: a load balancer that hashes it keeps a run with one of several sidecars."""
 DEFAULT_DEADLINE: Final = 2.0
 """Seconds, retries included. An ordinary call takes milliseconds and a long unseen prompt some hundred; a model takes
 seconds. So a sidecar that hangs delays an agent by less than the model does."""
@@ -129,11 +132,16 @@ class Options:
             return None
         return grpc.ssl_channel_credentials(tls.root_certificates, tls.private_key, tls.certificate_chain)
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What one call carries in addition to its message."""
+    def metadata(self, run_id: str = "") -> tuple[tuple[str, str], ...]:
+        """What one call carries in addition to its message, its run's id included, if it is of a run."""
         headers = _opentelemetry() if self.trace_context is None else self.trace_context()
-        trace = tuple((name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name))
-        return (("authorization", f"Bearer {self.token}"), *trace) if self.token else trace
+        carried = [(name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name)]
+        if self.token:
+            carried.append(("authorization", f"Bearer {self.token}"))
+        if run_id:
+            plain = run_id.isascii() and run_id.isprintable()
+            carried.append((RUN_METADATA, run_id if plain else quote(run_id, errors="replace")))
+        return tuple(carried)
 
 
 _TYPES: Final[Sequence[tuple[str, Any, str]]] = (

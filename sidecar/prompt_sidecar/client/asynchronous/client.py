@@ -177,8 +177,9 @@ class AsyncClient(Base):
             path, request_serializer=request.SerializeToString, response_deserializer=response.FromString
         )
         with self._breaker.call():
+            metadata = self.options.metadata(rpc.run_id)
             try:
-                return await stub(rpc.request, timeout=self.options.deadline, metadata=self.options.metadata())
+                return await stub(rpc.request, timeout=self.options.deadline, metadata=metadata)
             except grpc.RpcError as error:
                 raise from_rpc(error) from None
 
