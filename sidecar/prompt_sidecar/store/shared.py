@@ -1,4 +1,4 @@
-"""The archive in Valkey or Redis: written behind the answers by one thread, read where this process lacks something.
+"""The archive in Valkey or Redis: written behind the answers by one thread; `reading.py` reads it.
 
 The queue holds what calls have handed over, by reference, as the originals are in the stash anyway. It is bounded; what
 it has no room for is not lost while the stash has it, as the run is then written again from there as a whole. The same
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
@@ -24,7 +24,7 @@ from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cachetools import FIFOCache
@@ -37,26 +37,22 @@ from prompt_sidecar.facts.archived import (
     Restored,
     StoreCommand,
     StoreLoss,
-    StoreReply,
     StoreTotals,
-    TaskState,
 )
-from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.recall.counts import Counts
-from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breaker
+from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
-from prompt_sidecar.store.sealing import Sealer, Unreadable, caller_name
+from prompt_sidecar.store.reading import READ_ITEMS, Reader, original_field
+from prompt_sidecar.store.sealing import Sealer, caller_name
 from prompt_sidecar.store.server import Argument, Backend, Failure
 
 PIECE_BYTES: Final = 262_144
 """Bytes of originals in one command: the store serves nobody else for the millisecond that it takes."""
 PIECE_ITEMS: Final = 256
 """Originals in one command."""
-READ_ITEMS: Final = 64
-"""Values that one command reads."""
 MARK_BYTES: Final = 1_024
 """What a batch takes in the queue in addition to its originals, estimated."""
 ENDS: Final = 10_000
@@ -71,13 +67,10 @@ FAILED_PAUSE: Final = 0.05
 """Seconds before a write is tried again."""
 PATIENCE: Final = 0.005
 """Seconds that the writing waits for calls in flight before each piece, where no answer waits for it."""
-NO_ANSWER: Final = "the store that replicas share gave no answer in time"
 LAST_SECONDS: Final = 2.0
 """Seconds that the end of the process leaves for what is queued."""
 
 _log = logging.getLogger(__name__)
-
-_FOUND: Final = (layout.REVISION, layout.FIGURES, layout.TASKS)
 
 
 @dataclass(slots=True)
@@ -131,8 +124,8 @@ class SharedArchive:
         self._queued = 0
         self._ended: FIFOCache[str, int] = FIFOCache(ENDS)
         """The epoch that follows the one that this process has ended, by the run's name."""
-        self._commands: Counter[tuple[StoreCommand, StoreReply]] = Counter()
-        self._lost: Counter[StoreLoss] = Counter()
+        self._commands = Commands(self._breaker)
+        self.reader: Final = Reader(backend, self._commands, time_to_live, self._lock)
         self._bounds: Counts[str] = Counts()
         self.idle: Callable[[float], object] = lambda _: None
         """Waits for calls in flight, so many seconds at most."""
@@ -163,7 +156,7 @@ class SharedArchive:
         originals = []
         for each in batch.originals:
             if len(each.original) > self._options.item_bytes:
-                self._lose(StoreLoss.TOO_LARGE)
+                self._commands.lose(StoreLoss.TOO_LARGE)
                 self._bounds.add("store.item_bytes")
             else:
                 originals.append(each)
@@ -171,7 +164,7 @@ class SharedArchive:
         with self._lock:
             run.used |= run.epoch == UNKNOWN
             if run.detached:
-                self._lose(StoreLoss.ENDED, len(originals))
+                self._commands.lose(StoreLoss.ENDED, len(originals))
                 return
             run.everything = everything
             run.handed += 1
@@ -179,7 +172,7 @@ class SharedArchive:
                 run.edits = run.handed
             job = _Job(run, self._clock(), replace(batch, originals=originals), run.handed, size)
             if self._queued + size > self._options.queue_bytes:
-                self._lose(StoreLoss.QUEUE_FULL, len(originals))
+                self._commands.lose(StoreLoss.QUEUE_FULL, len(originals))
                 self._bounds.add("store.queue_bytes")
                 if run.lacking:
                     return  # it waits to be written as a whole
@@ -201,29 +194,6 @@ class SharedArchive:
             bound="store.acknowledge_timeout",
         )
 
-    def originals(self, run: RunPlace, stash_ids: Sequence[str]) -> Mapping[str, Original]:
-        """See `Place.originals`."""
-        found: dict[str, Original] = {}
-        for first in range(0, len(stash_ids), READ_ITEMS):
-            some = stash_ids[first : first + READ_ITEMS]
-            for stash_id, value in zip(some, self._values(run, [_original(each) for each in some]), strict=True):
-                if value is not None:
-                    content_type, original = msgspec.msgpack.decode(value, type=tuple[str, bytes])
-                    found[stash_id] = Original(stash_id, original, content_type, None)
-        return found
-
-    def items(self, run: RunPlace) -> Sequence[Original]:
-        """See `Place.items`."""
-        fields = self._ask(StoreCommand.READ, partial(self._backend.run, layout.LIST, run.sealer.name, ()))
-        named = sorted(name for name in fields if name.startswith(layout.ITEMS))
-        by_id: dict[str, HistoryItem] = {}
-        for first in range(0, len(named), READ_ITEMS):
-            for value in self._values(run, named[first : first + READ_ITEMS]):
-                for item in msgspec.msgpack.decode(value, type=list[HistoryItem]) if value is not None else ():
-                    by_id.setdefault(item.stash_id, item)
-        ordered = sorted(by_id.values(), key=lambda item: item.message)
-        return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]
-
     def renew(self, run: RunPlace) -> None:
         """See `Place.renew`."""
         with self._lock:
@@ -241,7 +211,7 @@ class SharedArchive:
         with self._lock:
             run.detached = run.over = True
             if run.epoch == UNKNOWN:
-                self._lose(StoreLoss.UNCERTAIN)
+                self._commands.lose(StoreLoss.UNCERTAIN)
                 return
             self._ended[run.sealer.name] = run.epoch + 1
         job = _Job(run, self._clock(), None)
@@ -258,20 +228,20 @@ class SharedArchive:
         tombstone = int(2 * self._life * 1_000)
         while True:
             check()
-            runs = self._ask(StoreCommand.READ, partial(self._backend.run, layout.NOTED, name, [READ_ITEMS]))
+            runs = self._commands.ask(StoreCommand.READ, partial(self._backend.run, layout.NOTED, name, [READ_ITEMS]))
             if not runs:
                 return ended
             for run in runs:
                 end = partial(self._backend.run, layout.END_NOW, run.decode(), [tombstone])
-                ended += self._ask(StoreCommand.END, end) == layout.DONE
-            self._ask(StoreCommand.END, partial(self._backend.run, layout.FORGET, name, runs))
+                ended += self._commands.ask(StoreCommand.END, end) == layout.DONE
+            self._commands.ask(StoreCommand.END, partial(self._backend.run, layout.FORGET, name, runs))
 
     def totals(self) -> StoreTotals:
         """See `Archive.totals`."""
         with self._lock:
             return StoreTotals(
-                commands=dict(self._commands),
-                lost=dict(self._lost),
+                commands=self._commands.replies,
+                lost=self._commands.lost,
                 queued_bytes=self._queued,
                 queue_limit=self._options.queue_bytes,
                 reachable=self._breaker.closed,
@@ -287,100 +257,9 @@ class SharedArchive:
                 return None
         return run.left
 
-    # -- reading -----------------------------------------------------------------------------------------------------
-
     def _look_first(self, run: RunPlace) -> None:
         with suppress(Failure):  # the writing looks again
-            self._look(run)
-
-    def _look(self, run: RunPlace) -> None:
-        """Find out the run's epoch, and what another process has left of it. Raises Failure."""
-        rows = self._ask(StoreCommand.READ, partial(self._read, run, _FOUND), Failure)
-        stored, tombstone, *values = rows
-        epoch = int(stored) if stored is not None else 0
-        live = stored is not None and tombstone is None
-        with self._lock:
-            if run.epoch != UNKNOWN:
-                return
-            if epoch < run.floor:  # this process has ended that one, and the store has yet to hear of it
-                epoch, live = run.floor, False
-            if run.used and epoch > run.floor:
-                run.detached = True
-                self._lose(StoreLoss.UNCERTAIN)
-            run.epoch, run.begun = epoch, live
-        if live and not run.detached:
-            run.left = self._left(run, dict(zip(_FOUND, values, strict=True)))
-
-    def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
-        plain = {name: self._opened(run, name, value) for name, value in values.items()}
-        return Restored(
-            plain[layout.REVISION] or b"",
-            self._decoded(plain[layout.FIGURES], RunFigures),
-            self._decoded(plain[layout.TASKS], TaskState),
-            seen=values[layout.FIGURES] is not None,
-        )
-
-    def _decoded(self, value: bytes | None, kind: type[Any]) -> Any:
-        """A value; None if there is none, or another version wrote it."""
-        if value is None:
-            return None
-        try:
-            return msgspec.msgpack.decode(value, type=kind)
-        except msgspec.MsgspecError:
-            self._lose(StoreLoss.UNREADABLE)
-            return None
-
-    def _values(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
-        """Values of a run as they were sealed; None for those that are not there. Raises StoreUnavailable."""
-        if run.epoch == UNKNOWN:
-            try:
-                self._look(run)
-            except Failure:
-                raise StoreUnavailable(NO_ANSWER) from None
-        rows = self._ask(StoreCommand.READ, partial(self._read, run, fields))
-        stored, tombstone, *values = rows
-        if stored is None or tombstone is not None or int(stored) != run.epoch:
-            return [None] * len(fields)
-        return [self._opened(run, name, value) for name, value in zip(fields, values, strict=True)]
-
-    def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
-        rows: list[bytes | None] = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
-        return rows
-
-    def _opened(self, run: RunPlace, name: bytes, value: bytes | None) -> bytes | None:
-        if value is None:
-            return None
-        try:
-            return run.sealer.open(name, run.epoch, value)
-        except Unreadable:
-            self._lose(StoreLoss.UNREADABLE)
-            return None
-
-    def _ask(self, command: StoreCommand, ask: Callable[[], Any], error: type[Exception] = StoreUnavailable) -> Any:
-        """Ask the store if the breaker allows. Raises the error, or Failure where that is asked for."""
-        try:
-            if not self._breaker.allows():
-                raise Failure(StoreReply.SKIPPED)  # noqa: TRY301 - counted as the others
-            reply = ask()
-        except Failure as failure:
-            self._count(command, failure.reply)
-            if error is Failure:
-                raise
-            raise StoreUnavailable(NO_ANSWER) from None
-        self._count(command, StoreReply.OUTDATED if reply in (layout.GONE, layout.ENDED) else StoreReply.DONE)
-        return reply
-
-    def _lose(self, why: StoreLoss, times: int = 1) -> None:
-        with self._lock:
-            self._lost[why] += times
-
-    def _count(self, command: StoreCommand, reply: StoreReply) -> None:
-        with self._lock:
-            self._commands[command, reply] += 1
-        if reply is StoreReply.UNREACHABLE:
-            self._breaker.failed()
-        elif reply is not StoreReply.SKIPPED:
-            self._breaker.succeeded()
+            self.reader.look(run)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -443,7 +322,7 @@ class SharedArchive:
             return True
         arguments = [run.epoch, int(2 * self._life * 1_000)]
         ask = partial(self._backend.run, layout.END, run.sealer.name, arguments)
-        self._ask(StoreCommand.END, ask, Failure)
+        self._commands.ask(StoreCommand.END, ask, Failure)
         return True
 
     def _write_piece(self, job: _Job) -> bool:
@@ -452,14 +331,14 @@ class SharedArchive:
         assert batch is not None
         if not run.detached and self._clock() - job.born > self._life:
             with self._lock:
-                self._lose(StoreLoss.TOO_OLD, len(batch.originals))
+                self._commands.lose(StoreLoss.TOO_OLD, len(batch.originals))
                 run.lacking = True
             return True
         if run.epoch == UNKNOWN and not run.detached:
-            self._look(run)
+            self.reader.look(run)
         if run.detached:
             if not run.over:
-                self._lose(StoreLoss.ENDED, len(batch.originals))
+                self._commands.lose(StoreLoss.ENDED, len(batch.originals))
             return True
         with self._lock:
             if run.lacking and not job.whole:
@@ -481,7 +360,7 @@ class SharedArchive:
                 return False
             run.detached = True
             if not run.over:
-                self._lose(StoreLoss.ENDED, len(batch.originals))
+                self._commands.lose(StoreLoss.ENDED, len(batch.originals))
         return True
 
     def _note(self, run: RunPlace) -> None:
@@ -489,7 +368,9 @@ class SharedArchive:
         if self._clock() - run.noted < self._life / RENEWALS:
             return
         arguments: list[Argument] = [int(2 * self._life * 1_000), run.sealer.name]
-        self._ask(StoreCommand.WRITE, partial(self._backend.run, layout.NOTE, run.caller_name, arguments), Failure)
+        self._commands.ask(
+            StoreCommand.WRITE, partial(self._backend.run, layout.NOTE, run.caller_name, arguments), Failure
+        )
         run.noted = self._clock()
 
     def _next_piece(self, job: _Job) -> bool:
@@ -540,7 +421,8 @@ class SharedArchive:
             name = layout.ITEMS + job.name + (b"w" if job.whole else b"") + b"%d" % job.at
             fields.append((name, msgspec.msgpack.encode(facts)))
         fields += [
-            (_original(each.stash_id), msgspec.msgpack.encode((each.content_type, each.original))) for each in piece
+            (original_field(each.stash_id), msgspec.msgpack.encode((each.content_type, each.original)))
+            for each in piece
         ]
         values = [(name, seal(name, epoch, value)) for name, value in fields]
         arguments = [epoch, int(not run.begun), int(self._life * 1_000), *revision, *figures, *tasks]
@@ -548,7 +430,7 @@ class SharedArchive:
         ask = partial(
             self._backend.write, layout.WRITE, run.sealer.name, [*arguments, *chain.from_iterable(values)], replicas
         )
-        reply: bytes = self._ask(StoreCommand.WRITE, ask, Failure)
+        reply: bytes = self._commands.ask(StoreCommand.WRITE, ask, Failure)
         return reply
 
 
@@ -575,11 +457,11 @@ class SharedPlace:
 
     def originals(self, stash_ids: Sequence[str]) -> Mapping[str, Original]:
         """See `Place.originals`."""
-        return self._archive.originals(self.run, stash_ids)
+        return self._archive.reader.originals(self.run, stash_ids)
 
     def items(self) -> Sequence[Original]:
         """See `Place.items`."""
-        return self._archive.items(self.run)
+        return self._archive.reader.items(self.run)
 
     def renew(self) -> None:
         """See `Place.renew`."""
@@ -588,7 +470,3 @@ class SharedPlace:
     def end(self) -> None:
         """See `Place.end`."""
         self._archive.end(self.run)
-
-
-def _original(stash_id: str) -> bytes:
-    return layout.ORIGINAL + stash_id.encode()

@@ -1,0 +1,123 @@
+"""What is read of the store: where a run stands, and what another process left of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from prompt_sidecar.errors import StoreUnavailable
+from prompt_sidecar.facts.archived import Original, Restored, StoreCommand, StoreLoss, TaskState
+from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.recall.item import HistoryItem
+from prompt_sidecar.store import layout
+from prompt_sidecar.store.commands import NO_ANSWER, Commands
+from prompt_sidecar.store.place import UNKNOWN, RunPlace
+from prompt_sidecar.store.sealing import Unreadable
+from prompt_sidecar.store.server import Backend, Failure
+
+READ_ITEMS: Final = 64
+"""Values that one command reads."""
+_FOUND: Final = (layout.REVISION, layout.FIGURES, layout.TASKS)
+
+
+class Reader:
+    """Reads runs. Thread-safe."""
+
+    def __init__(self, backend: Backend, commands: Commands, time_to_live: float, lock: threading.RLock) -> None:
+        """`lock` guards the runs' places; a run stays in the store for `time_to_live` seconds after it was read."""
+        self._backend, self._commands, self._life, self._lock = backend, commands, time_to_live, lock
+
+    def look(self, run: RunPlace) -> None:
+        """Find out the run's epoch, and what another process has left of it. Raises Failure."""
+        rows = self._commands.ask(StoreCommand.READ, partial(self._read, run, _FOUND), Failure)
+        stored, tombstone, *values = rows
+        epoch = int(stored) if stored is not None else 0
+        live = stored is not None and tombstone is None
+        with self._lock:
+            if run.epoch != UNKNOWN:
+                return
+            if epoch < run.floor:  # this process has ended that one, and the store has yet to hear of it
+                epoch, live = run.floor, False
+            if run.used and epoch > run.floor:
+                run.detached = True
+                self._commands.lose(StoreLoss.UNCERTAIN)
+            run.epoch, run.begun = epoch, live
+        if live and not run.detached:
+            run.left = self._left(run, dict(zip(_FOUND, values, strict=True)))
+
+    def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
+        plain = {name: self._opened(run, name, value) for name, value in values.items()}
+        return Restored(
+            plain[layout.REVISION] or b"",
+            self._decoded(plain[layout.FIGURES], RunFigures),
+            self._decoded(plain[layout.TASKS], TaskState),
+            seen=values[layout.FIGURES] is not None,
+        )
+
+    def _decoded(self, value: bytes | None, kind: type[Any]) -> Any:
+        """A value; None if there is none, or another version wrote it."""
+        if value is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(value, type=kind)
+        except msgspec.MsgspecError:
+            self._commands.lose(StoreLoss.UNREADABLE)
+            return None
+
+    def _values(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
+        """Values of a run as they were sealed; None for those that are not there. Raises StoreUnavailable."""
+        if run.epoch == UNKNOWN:
+            try:
+                self.look(run)
+            except Failure:
+                raise StoreUnavailable(NO_ANSWER) from None
+        rows = self._commands.ask(StoreCommand.READ, partial(self._read, run, fields))
+        stored, tombstone, *values = rows
+        if stored is None or tombstone is not None or int(stored) != run.epoch:
+            return [None] * len(fields)
+        return [self._opened(run, name, value) for name, value in zip(fields, values, strict=True)]
+
+    def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
+        rows: list[bytes | None] = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
+        return rows
+
+    def _opened(self, run: RunPlace, name: bytes, value: bytes | None) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return run.sealer.open(name, run.epoch, value)
+        except Unreadable:
+            self._commands.lose(StoreLoss.UNREADABLE)
+            return None
+
+    def originals(self, run: RunPlace, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """See `Place.originals`."""
+        found: dict[str, Original] = {}
+        for first in range(0, len(stash_ids), READ_ITEMS):
+            some = stash_ids[first : first + READ_ITEMS]
+            for stash_id, value in zip(some, self._values(run, [original_field(each) for each in some]), strict=True):
+                if value is not None:
+                    content_type, original = msgspec.msgpack.decode(value, type=tuple[str, bytes])
+                    found[stash_id] = Original(stash_id, original, content_type, None)
+        return found
+
+    def items(self, run: RunPlace) -> Sequence[Original]:
+        """See `Place.items`."""
+        fields = self._commands.ask(StoreCommand.READ, partial(self._backend.run, layout.LIST, run.sealer.name, ()))
+        named = sorted(name for name in fields if name.startswith(layout.ITEMS))
+        by_id: dict[str, HistoryItem] = {}
+        for first in range(0, len(named), READ_ITEMS):
+            for value in self._values(run, named[first : first + READ_ITEMS]):
+                for item in msgspec.msgpack.decode(value, type=list[HistoryItem]) if value is not None else ():
+                    by_id.setdefault(item.stash_id, item)
+        ordered = sorted(by_id.values(), key=lambda item: item.message)
+        return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]
+
+
+def original_field(stash_id: str) -> bytes:
+    """The field of an original."""
+    return layout.ORIGINAL + stash_id.encode()
