@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,35 +15,17 @@ from tests.client.provider import Says
 from tests.http.agents import FORMATS, TOOL
 from tests.http.serving import proxied
 from tests.http.test_sdks import OURS, STREAMED
+from tests.integrations.npm import installed
 from tests.server.serving import PATIENCE
 
 NODE = Path(__file__).parent / "node"
 CALLS = 15
-_NO_REGISTRY = re.compile(r"\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|ETIMEDOUT)\b")
 
 
 @pytest.fixture
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agent, with its packages beside it; the first that asks installs them."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("needs node and npm: .ci/install-clients")
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    folder, output = base / "http-node", base / "http-node.log"
-    with (base / "http-node.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not output.exists():
-            shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"))
-            command = ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-            ended = subprocess.run(
-                command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
-            )  # fmt: skip
-            output.write_text(f"{ended.returncode}\n{ended.stdout}{ended.stderr}")
-    code, _, printed = output.read_text().partition("\n")
-    if code != "0" and not os.environ.get("CI") and _NO_REGISTRY.search(printed):
-        pytest.skip("the npm registry does not answer")
-    assert "0" == code, printed
-    return folder / "agent.mjs"
+    """The agent, with its packages beside it."""
+    return installed(NODE, tmp_path_factory) / "agent.mjs"
 
 
 class _Model:

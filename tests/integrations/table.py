@@ -221,10 +221,11 @@ ROWS: Final = (
     ),
     Row(
         "AI SDK",
-        "base URL, or `prepareStep` with the format `ai_sdk`",
-        "0–10",
-        _NOTHING,
-        "the format is tested (`make conformance`), the package is not",
+        "`prepareStep`, with a module to copy",
+        "3",
+        _framework("test_ai_sdk"),
+        "version 6; version 7 wants Node 22 and is not tried; pictures and files as bytes cannot be sent as JSON; or a "
+        "base URL, as for the SDKs",
     ),
     Row("Kong, Portkey", "the HTTP door as upstream, or `/v1/compress`", "0", _NOTHING, "neither can be run here"),
 )
