@@ -23,9 +23,12 @@ from tests.programs.conformance.table import CASES
 from tests.server.serving import runs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def url() -> Iterator[str]:
-    """A door without providers: no gateway's request reaches one."""
+    """A door without providers: no gateway's request reaches one.
+
+    Each test has its own, as conversations that begin in the same way are one run.
+    """
     with _served() as address:
         yield address
 
