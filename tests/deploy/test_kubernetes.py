@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from prompt_sidecar.config.settings import SETTINGS, variable
+from tests.real.needing import lack
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "deploy" / "kubernetes"
@@ -36,7 +37,7 @@ def built(folder: Path) -> list[dict[str, Any]]:
     """Return what a kustomization makes."""
     kubectl = shutil.which("kubectl", path=str(Path(sys.executable).parent))
     if kubectl is None:
-        pytest.skip("no kubectl: its package is for Linux on x86_64 alone")
+        lack("no kubectl: its package is for Linux on x86_64 alone")
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
     return list(yaml.safe_load_all(done.stdout))

@@ -10,9 +10,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.programs.peers.environments import ROOT, Environment, Unavailable, environment, planned
+from tests.real.needing import lack
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"
 CACHE: Final = ROOT / ".cache" / "integrations"
@@ -20,10 +19,10 @@ CACHE: Final = ROOT / ".cache" / "integrations"
 
 
 def ready(name: str) -> Environment:
-    """Return a framework's environment; without it the test is skipped."""
+    """Return a framework's environment; without it the test is skipped, and fails in CI."""
     made = planned(REQUIREMENTS / f"{name}.txt", CACHE)
     if not made.is_ready:
-        pytest.skip(f"needs the environment {name}: python -m tests.integrations.environments {name}")
+        lack(f"needs the environment {name}: python -m tests.integrations.environments {name}")
     return made
 
 
