@@ -79,6 +79,7 @@ def test_a_budget_of_nothing_still_counts() -> None:
 
 
 SECRET = "text of a prompt"
+# EndRuns has no field that could be wrong.
 WRONG = {
     "TrimPrompt": (trim_pb2.TrimPromptRequest(run_id="r"), "prompt"),
     "RetrieveContent": (retrieve_pb2.RetrieveContentRequest(run_id="r", stash_id="s", page_tokens=-1), "page_tokens"),
@@ -108,7 +109,7 @@ def test_long_requests_are_not_parsed(method: str) -> None:
         assert "1,048,578 bytes" in refused.message
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "EndRuns"])
 def test_every_method_has_its_line(method: str, caplog: pytest.LogCaptureFixture) -> None:
     """One for each refused call, with reason and field, and no text of it."""
     wrong, field = WRONG[method]

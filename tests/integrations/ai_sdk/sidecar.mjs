@@ -1,4 +1,4 @@
-// The sidecar for an agent on the AI SDK: its prompts trimmed in `prepareStep`, its tools beside the agent's own.
+// The sidecar for an agent on the AI SDK: its prompts trimmed in `prepareStep`, its tools next to the agent's own.
 import { randomUUID } from "node:crypto";
 import * as grpc from "@grpc/grpc-js";
 import { loadSync } from "@grpc/proto-loader";

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, error_text
+from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import Event, written
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
-from prompt_sidecar.serving.untyped import member, objects, token_count
+from prompt_sidecar.serving.untyped import member, objects
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -73,9 +73,7 @@ class AnthropicMessages(AnthropicHistory, RecallDialect):
         """Turn the last answer into the agent's."""
         blocks = [block for block in objects(answer.get("content")) if not _is_own(block, own)]
         answer["content"] = [*shown.texts, *blocks]
-        usage = answer.get("usage")
-        if shown.output_tokens and isinstance(usage, dict) and token_count(usage, "output_tokens") is not None:
-            usage["output_tokens"] += shown.output_tokens
+        add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return [{"role": "assistant", "content": answer["content"]}]
 
     def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
@@ -229,8 +227,7 @@ class _Blocks(Filter):
         if isinstance(usage, dict):
             # message_start told the first turn's input; the agent's counts are those of the last one.
             usage |= {name: self._usage[name] for name in _INPUTS if name in self._usage}
-            if token_count(usage, "output_tokens") is not None:
-                usage["output_tokens"] += self.output_before
+            add_output(usage, "output_tokens", self.output_before)
         return written(data, event.name)
 
     def turn(self) -> Turn:

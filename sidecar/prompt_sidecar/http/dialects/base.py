@@ -29,7 +29,7 @@ from prompt_sidecar.http.sse import Event
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
-from prompt_sidecar.serving.untyped import member
+from prompt_sidecar.serving.untyped import member, token_count
 
 BETWEEN: Final = "\n\n"
 """Between the texts of two turns, where an answer has one text."""
@@ -180,6 +180,14 @@ class RecallDialect(Dialect):
     @abstractmethod
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream that has begun with a provider's error, as the provider would."""
+
+
+def add_output(usage: Any, name: str, before: int) -> None:
+    """Add the output of the turns before to a usage, whose member `name` then counts that of one answer."""
+    if before and isinstance(usage, dict) and token_count(usage, name) is not None:
+        usage[name] += before
+        if token_count(usage, "total_tokens") is not None:
+            usage["total_tokens"] += before
 
 
 def error_text(body: bytes, status: int) -> str:

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import BETWEEN, Call, Filter, RecallDialect, Shown, Turn, error_text
+from prompt_sidecar.http.dialects.base import BETWEEN, Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import DONE, Event, written
 from prompt_sidecar.serving.histories import ChatHistory
 from prompt_sidecar.serving.members import Members, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
-from prompt_sidecar.serving.untyped import member, objects, text_of, token_count
+from prompt_sidecar.serving.untyped import member, objects, text_of
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members of a message in which servers of this API give what the model thought."""
@@ -78,7 +78,7 @@ class OpenAIChat(ChatHistory, RecallDialect):
         if shown.texts:
             said = text_of(message.get("content"), "text")
             message["content"] = BETWEEN.join([*shown.texts, *([said] if said else [])])
-        _sum(answer.get("usage"), shown.output_tokens)
+        add_output(answer.get("usage"), "completion_tokens", shown.output_tokens)
         return [message]
 
     def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
@@ -118,14 +118,6 @@ def _call(call: dict[str, Any]) -> Call:
         str(member(call, "function", "name")),
         arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode(),
     )
-
-
-def _sum(usage: Any, before: int) -> None:
-    """Add the output of the turns before to a usage, which is then that of one answer."""
-    if before and isinstance(usage, dict) and token_count(usage, "completion_tokens") is not None:
-        usage["completion_tokens"] += before
-        if token_count(usage, "total_tokens") is not None:
-            usage["total_tokens"] += before
 
 
 class _Chunks(Filter):
@@ -284,7 +276,7 @@ class _Chunks(Filter):
             self._id = chunk.get("id")
         if self.turns > 1:
             chunk["id"] = self._id
-            _sum(chunk.get("usage"), self.output_before)
+            add_output(chunk.get("usage"), "completion_tokens", self.output_before)
             changed = True
         return written(chunk, event.name) if changed else event.raw
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, error_text
+from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments, restored
 from prompt_sidecar.http.sse import Event, written
 from prompt_sidecar.serving.histories import ResponsesHistory
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import read_usage
-from prompt_sidecar.serving.untyped import member, objects, token_count
+from prompt_sidecar.serving.untyped import member, objects
 
 _AGENT_ANSWERS: Final = frozenset(
     {
@@ -62,7 +62,7 @@ class OpenAIResponses(ResponsesHistory, RecallDialect):
         """Turn the last response into the agent's."""
         items = [item for item in objects(answer.get("output")) if not _is_own(item, own)]
         answer["output"] = [*shown.texts, *items]
-        _sum(answer.get("usage"), shown.output_tokens)
+        add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return list(answer["output"])
 
     def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
@@ -120,13 +120,6 @@ def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collect
         usage=read_usage(OpenAIResponses.format, response),
         id="" if response.get("store") is False else str(response.get("id") or ""),
     )
-
-
-def _sum(usage: Any, before: int) -> None:
-    if before and isinstance(usage, dict) and token_count(usage, "output_tokens") is not None:
-        usage["output_tokens"] += before
-        if token_count(usage, "total_tokens") is not None:
-            usage["total_tokens"] += before
 
 
 class _Items(Filter):
@@ -280,7 +273,7 @@ class _Items(Filter):
         changed = self.turns > 1 or bool(turn.own) or self._restores
         if changed:
             response["output"] = list(self._visible)
-            _sum(response.get("usage"), self.output_before)
+            add_output(response.get("usage"), "output_tokens", self.output_before)
             if self._id is not None and response.get("id") != self._id:
                 self.ids = str(self._id), str(response.get("id"))
                 response["id"] = self._id
