@@ -41,7 +41,8 @@ tools, so that the agent hears from it before its patience ends."""
 MOST_REFUSALS: Final = 8
 """How often one prompt may be refused as too long before the agent sees the refusal; each time it must be shorter."""
 _SENDING_SECONDS: Final = 0.02
-"""By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two."""
+"""By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
+first words of an answer often longer."""
 _EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
@@ -151,7 +152,6 @@ class Exchange:
             async with self._upstreams.send(
                 self._route.provider, "POST", self._request.rel_url, headers, prompt.body
             ) as answer:
-                sent.cancel()
                 self._outcome.status = answer.status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
@@ -178,13 +178,11 @@ class Exchange:
         if self._response is not None:
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
-        self._work.rest()
         await relay(self._request, answer, response)
         return response
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Relay a stream; its usage is read as it passes."""
-        self._work.rest()
         reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
         response = self._begun(prompt, answer)
         whole = partial(self._report_read, prompt, reader)
@@ -291,7 +289,6 @@ class Exchange:
     async def _streamed(
         self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
     ) -> Prompt | web.StreamResponse:
-        self._work.rest()
         response = self._response
         if response is None:
             response = self._response = self._begun(prompt, answer)
