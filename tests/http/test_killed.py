@@ -8,6 +8,7 @@ import random
 import re
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -90,7 +91,7 @@ News = queue.SimpleQueue[Future[str] | None]
 """Runs that have ended; None: a kill is due."""
 
 
-def _finished(news: News, sidecar: Sidecar, failures: list[bool]) -> list[str]:
+def _finished(news: News, sidecar: Sidecar, failures: list[bool], asking: Mapping[int, tuple[int, float]]) -> list[str]:
     """Kill when it is due until all runs have ended; return their last texts."""
     texts: list[str] = []
     until = time.monotonic() + LIMIT
@@ -100,7 +101,12 @@ def _finished(news: News, sidecar: Sidecar, failures: list[bool]) -> list[str]:
         except queue.Empty:
             pytest.fail(
                 f"{len(texts)} of {RUNS} runs had ended after {LIMIT:.0f} s, with {sidecar.deaths} of {KILLS} kills "
-                f"and {len(failures)} failed requests; the log ends with {sidecar.process.lines[-5:]}"
+                f"and {len(failures)} failed requests; under way were "
+                + "; ".join(
+                    f"run {number} with {entries} entries, for {time.monotonic() - began:.0f} s"
+                    for number, (entries, began) in list(asking.items())
+                )
+                + f"; the log ends with {sidecar.process.lines[-5:]}"
             )
         if ended is None:
             sidecar.kill()
@@ -126,12 +132,14 @@ def test_killed_at_random_points_of_streamed_runs(format: str) -> None:
                 news.put(None)
 
     failures: list[bool] = []
+    asking: dict[int, tuple[int, float]] = {}
 
     def agent(number: int) -> str:
         made = Agent(format, True, sidecar_url, [{"role": "user", "content": f"Which build failed in run {number}?"}])
         while not stopped.is_set():
             deaths = sidecar.deaths  # before the wait: a process may die between the two
             assert sidecar.up.wait(PATIENCE)
+            asking[number] = len(made.history), time.monotonic()
             try:
                 said = made.ask()
             except Exception:
@@ -139,6 +147,8 @@ def test_killed_at_random_points_of_streamed_runs(format: str) -> None:
                 if not failures[-1] and not stopped.is_set():
                     raise  # though no process died
                 continue
+            finally:
+                del asking[number]
             if not said.calls:
                 return said.text
             made.answer(said, log_of)
@@ -154,7 +164,7 @@ def test_killed_at_random_points_of_streamed_runs(format: str) -> None:
         try:
             for number in range(RUNS):
                 pool.submit(agent, number).add_done_callback(news.put)
-            texts = _finished(news, sidecar, failures)
+            texts = _finished(news, sidecar, failures, asking)
         finally:  # where it has failed, no agent is waited for: what they wait for breaks with the process
             stopped.set()
             sidecar.process.process.kill()

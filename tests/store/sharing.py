@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 
 import valkey as library
@@ -78,10 +79,10 @@ def running_redis() -> Iterator[Valkey]:
 class Stepped(SharedArchive):
     """An archive without threads: what waits is written when a test says so."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, clock: Callable[[], float] = monotonic, **options: Any) -> None:
         """Share the server at `url`."""
         settings = StoreOptions(url=url, timeout=PATIENT, **options)
-        super().__init__(settings, Server(settings), LIFE, threads=False)
+        super().__init__(settings, Server(settings), LIFE, clock=clock, threads=False)
 
     def drain(self) -> None:
         """Write all that waits."""

@@ -49,7 +49,7 @@ def times(archive: Stepped, reply: StoreReply) -> int:
 
 def test_prompts_do_not_depend_on_a_store_that_is_down() -> None:
     """The same bytes as without one; after some failures it is not asked any more, and a run is unknown, not gone."""
-    archive = Stepped(f"valkey://127.0.0.1:{free_port()}/0")
+    archive = Stepped(f"valkey://127.0.0.1:{free_port()}/0", clock=lambda: 0.0)  # its pauses do not end meanwhile
     engine, alone = Engine(LIMIT, policy=ROOM, archive=archive), Engine(LIMIT, policy=ROOM)
     for number in range(ITERATIONS + 1):
         assert send(alone, OPENAI_CHAT, number).body == send(engine, OPENAI_CHAT, number).body
