@@ -15,6 +15,8 @@ EVIDENCE ?=
 GUARD_EVAL ?=
 # Words added to the fuzzer's command line, such as FUZZ="--minutes 10 --seed 7"; FUZZ=--help tells all.
 FUZZ ?=
+# Words added to bench-scale's command line, such as SCALE="--quick"; SCALE=--help tells all.
+SCALE ?=
 # Words added to observe's command line, such as OBSERVE="--minutes 1"; OBSERVE=--help tells all.
 OBSERVE ?=
 
@@ -63,6 +65,10 @@ conformance: $(READY) ## Trim recorded requests under every preset, and judge wh
 .PHONY: guard-eval
 guard-eval: $(READY) ## Measure what the guard's rules find, miss, and find for nothing; the first time it installs a peer
 	@$(BIN)/python -m tests.programs.guard_eval $(GUARD_EVAL)
+
+.PHONY: bench-scale
+bench-scale: $(READY) ## Measure sidecars behind Envoy with a store, under 1,000 agents and a SIGKILL every ten seconds
+	@$(BIN)/python -m tests.programs.scale $(SCALE)
 
 .PHONY: bench-peers
 bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the first time it installs them

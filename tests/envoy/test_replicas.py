@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-import yaml
 
 from prompt_sidecar.client import Client, RunUnknown
 from tests.cli.running import PATIENCE, Program, program
-from tests.envoy.through import ROOT, Envoy, envoy, envoy_binary
+from tests.envoy.through import Envoy, balanced, envoy, envoy_binary
 from tests.real.needing import need
 from tests.runs.making import LIMIT, OPENAI_CHAT, history
 from tests.store.sharing import Valkey, running_redis, running_valkey
 
-CONFIGURATION: Final = ROOT / "deploy" / "envoy" / "replicas.yaml"
 KEY: Final = "a key that all replicas have"
 RUNS: Final = 24
 """Runs: so many that all at one of two replicas means that nothing is balanced."""
@@ -42,19 +40,6 @@ class Replica:
             return 0
 
 
-def behind(replicas: list[Replica]) -> dict[str, Any]:
-    """The configuration that is shipped, with the addresses of this machine."""
-    whole: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text("utf-8"))
-    whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
-    resources = whole["static_resources"]
-    resources["listeners"][0]["address"]["socket_address"]["port_value"] = 0
-    (cluster,) = resources["clusters"]
-    endpoints = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
-    for endpoint, replica in zip(endpoints, replicas, strict=True):
-        endpoint["endpoint"]["address"]["socket_address"]["port_value"] = replica.port
-    return whole
-
-
 @contextmanager
 def replicated(folder: Path, **settings: str) -> Iterator[tuple[list[Replica], Envoy, Client]]:
     """Two sidecars behind Envoy, and a client that reaches them through it."""
@@ -67,7 +52,7 @@ def replicated(folder: Path, **settings: str) -> Iterator[tuple[list[Replica], E
             server.keep_reading()
             client = stack.enter_context(Client(f"127.0.0.1:{port}", deadline=PATIENCE))
             replicas.append(Replica(server, port, client))
-        between = stack.enter_context(envoy(folder, behind(replicas)))
+        between = stack.enter_context(envoy(folder, balanced([replica.port for replica in replicas])))
         through = Client(f"127.0.0.1:{between.port}", deadline=PATIENCE, fail_open=False)
         yield replicas, between, stack.enter_context(through)
 

@@ -7,7 +7,7 @@ import json
 import queue
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +21,7 @@ from tests.programs.observe.components import Missing
 
 ROOT = Path(__file__).parents[2]
 CONFIGURATION: Final = ROOT / "deploy" / "envoy" / "envoy.yaml"
+REPLICAS: Final = ROOT / "deploy" / "envoy" / "replicas.yaml"
 PATIENCE = 120.0
 """Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
 LARGEST: Final = 67_108_864
@@ -157,6 +158,19 @@ def configuration(processor: int, upstream: int, *, timeout: str = "", filtered:
             address.update(address="127.0.0.1", port_value=upstream)
             cluster["type"] = "STATIC"
             del cluster["transport_socket"], cluster["typed_extension_protocol_options"]
+    return whole
+
+
+def balanced(ports: Sequence[int]) -> dict[str, Any]:
+    """Return deploy/envoy/replicas.yaml with replicas at these ports of this machine."""
+    whole: dict[str, Any] = yaml.safe_load(REPLICAS.read_text("utf-8"))
+    whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
+    resources = whole["static_resources"]
+    resources["listeners"][0]["address"]["socket_address"]["port_value"] = 0
+    addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in ports)
+    (cluster,) = resources["clusters"]
+    (locality,) = cluster["load_assignment"]["endpoints"]
+    locality["lb_endpoints"] = [{"endpoint": {"address": address}} for address in addresses]
     return whole
 
 
