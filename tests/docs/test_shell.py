@@ -148,8 +148,8 @@ def test_commands_exist(block: Block) -> None:
 
 def test_the_unit_of_systemd_starts_the_sidecar() -> None:
     """ExecStart is a command of ours."""
-    (block,) = blocks("ini")
-    command = re.search(r"(?m)^ExecStart=\S+/prompt-sidecar (.+)$", block.code)
+    unit = (ROOT / "deploy" / "systemd" / "prompt-sidecar.service").read_text(encoding="utf-8")
+    command = re.search(r"(?m)^ExecStart=\S+/prompt-sidecar (.+)$", unit)
     assert command
     check_sidecar(shlex.split(command[1]), {})
 
