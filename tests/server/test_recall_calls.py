@@ -272,7 +272,16 @@ def test_reflection_lists_the_methods(served: Serving) -> None:
         for file in answer.file_descriptor_response.file_descriptor_proto
     ]
     listed = {method.name for file in files for service in file.service for method in service.method}
-    assert {*METHODS, "TrimPrompt", "RetrieveContent", "ReportUsage", "RestoreSecrets", "GetRun", "EndRun"} == listed
+    assert {
+        *METHODS,
+        "TrimPrompt",
+        "RetrieveContent",
+        "ReportUsage",
+        "RestoreSecrets",
+        "GetRun",
+        "EndRun",
+        "EndRuns",
+    } == listed
 
 
 def test_what_a_prompt_brought_is_indexed_without_being_asked_for(served: Serving) -> None:

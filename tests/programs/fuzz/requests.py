@@ -40,6 +40,7 @@ REQUESTS: dict[str, type[Message]] = {
     "RestoreSecrets": guard_pb2.RestoreSecretsRequest,
     "GetRun": run_pb2.GetRunRequest,
     "EndRun": run_pb2.EndRunRequest,
+    "EndRuns": run_pb2.EndRunsRequest,
 }
 RUN = "fuzz"
 WINDOWS = (0, 0, 60, 300, 1_500, 6_000)
