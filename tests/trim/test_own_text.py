@@ -13,7 +13,7 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.trim.ledger import Ledger
-from prompt_sidecar.trim.own_text import Told
+from prompt_sidecar.trim.own_text import NoteFacts
 from tests.trim.histories import count, evaluated, few, histories, limits, plain, record_of
 
 HOSTILE = [
@@ -107,21 +107,22 @@ def test_golden_registry() -> None:
 def test_golden_note() -> None:
     """The note, letter by letter."""
     ledger = trimmed([("grep", '{"q": 1}')])
-    assert "1 item is elided or clipped; search covers iterations 1-2." == own_text.note(ledger, 1, Told(), 150, count)
+    note = own_text.note(ledger, 1, NoteFacts(), 150, count)
+    assert "1 item is elided or clipped; search covers iterations 1-2." == note
     ledger.batch_end = 0
     assert (
         "2 items are elided or clipped; search covers iterations 1-2.\n"
         'id=0000200000 tool=grep args="{\\"q\\": 1}" iteration=1 bytes=4000'
-    ) == own_text.note(ledger, 2, Told(), 150, count)
-    assert "" == own_text.note(ledger, 0, Told(), 150, count)
-    assert "" == own_text.note(ledger, 2, Told(), 3, count)
+    ) == own_text.note(ledger, 2, NoteFacts(), 150, count)
+    assert "" == own_text.note(ledger, 0, NoteFacts(), 150, count)
+    assert "" == own_text.note(ledger, 2, NoteFacts(), 3, count)
 
 
 def test_tasks_in_the_note() -> None:
     """Open tasks stand in the note, before entries where the room is short, and alone where nothing is trimmed."""
     ledger = trimmed([("grep", '{"q": 1}')])
     ledger.batch_end = 0
-    told = Told('Open tasks:\n1 [pending] "x"', covered_from=4)
+    told = NoteFacts('Open tasks:\n1 [pending] "x"', covered_from=4)
     cue = "1 item is elided or clipped; search covers iterations 4-2."
     assert f"{cue}\n{told.tasks}" == own_text.note(ledger, 1, told, count(cue) + count(told.tasks) + 2, count)
     assert told.tasks == own_text.note(ledger, 0, told, 150, count)
@@ -131,9 +132,9 @@ def test_tasks_in_the_note() -> None:
 def test_closing_stands_for_the_note() -> None:
     """Where there is no note the registry ends with the cue and the tasks; without entries the tasks stand alone."""
     cue = "Search covers iterations 1 and later."
-    assert (cue, "tasks") == own_text.closing(Told("tasks"), 150, count)
-    assert (cue, "") == own_text.closing(Told("tasks"), count(cue), count)
-    assert ("", "") == own_text.closing(Told("tasks"), 3, count)
+    assert (cue, "tasks") == own_text.closing(NoteFacts("tasks"), 150, count)
+    assert (cue, "") == own_text.closing(NoteFacts("tasks"), count(cue), count)
+    assert ("", "") == own_text.closing(NoteFacts("tasks"), 3, count)
     text, _ = own_text.registry(trimmed([("a", "")]), 1_000, (), count, closing=(cue, "tasks"))
     assert [cue, "tasks"] == text.splitlines()[-2:]
     assert ("tasks", []) == own_text.registry(trimmed([]), 1_000, (), count, closing=(cue, "tasks"))
@@ -198,7 +199,7 @@ def test_what_was_trimmed_after_the_batch_point_waits() -> None:
     ledger = trimmed([("a", ""), ("b", "")])
     ledger.batch_end = 3
     assert ["0000200000"] == registry(ledger)[1]
-    assert "0000400000" in own_text.note(ledger, 2, Told(), 150, count)
+    assert "0000400000" in own_text.note(ledger, 2, NoteFacts(), 150, count)
 
 
 def test_unadvertised_entries_are_not_listed() -> None:
@@ -207,7 +208,7 @@ def test_unadvertised_entries_are_not_listed() -> None:
     ledger.records[2].entries[0].advertised = False
     ledger.batch_end = 0
     assert ("", []) == registry(ledger)
-    assert "id=" not in own_text.note(ledger, 1, Told(), 150, count)
+    assert "id=" not in own_text.note(ledger, 1, NoteFacts(), 150, count)
 
 
 @few
@@ -215,7 +216,7 @@ def test_unadvertised_entries_are_not_listed() -> None:
 def test_note_bounds(messages: list[plain], limit: int, tokens: int, tasks: str) -> None:
     """The note keeps within its tokens, whatever was trimmed."""
     ledger = evaluated(messages, limit).ledger
-    text = own_text.note(ledger, sum(1 for _ in ledger.trimmed()), Told(tasks), tokens, count)
+    text = own_text.note(ledger, sum(1 for _ in ledger.trimmed()), NoteFacts(tasks), tokens, count)
     assert text == "" or count(text) <= tokens + 1
 
 

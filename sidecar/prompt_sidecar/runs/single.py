@@ -29,7 +29,7 @@ from prompt_sidecar.runs.run import Run
 from prompt_sidecar.runs.run_store import LaterStore
 from prompt_sidecar.runs.stopwatch import Stopwatch
 from prompt_sidecar.trim.inputs import Inputs
-from prompt_sidecar.trim.own_text import Room, Told
+from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.turn.answer import answer_of
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.opening import Opened, Work
@@ -57,7 +57,7 @@ def trim_single(run: Run, opened: Opened, limit: int, store: LaterStore, watch: 
     opened = replace(opened, call=replace(opened.call, edits=False))  # those of a history; see `as_edits`
     inputs = Inputs(opened.policy, limit, 0, 0, not opened.call.recall_unavailable)
     encoding = opened.encoding
-    work = Work(opened, inputs, _NO_ROOM, Told(), watch.counting(encoding), watch.counting_many(encoding))
+    work = Work(opened, inputs, _NO_ROOM, NoteFacts(), watch.counting(encoding), watch.counting_many(encoding))
     watch.mark()
     result = take(work, store)
     watch.mark()

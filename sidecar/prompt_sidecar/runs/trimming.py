@@ -34,7 +34,7 @@ from prompt_sidecar.tokens.models import first_factor, known_window
 from prompt_sidecar.tools.tasks import open_lines
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
-from prompt_sidecar.trim.own_text import Room, Told
+from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal
 from prompt_sidecar.turn.answer import answer_of, as_sent, calibrated, check_size, most_bytes
@@ -165,7 +165,7 @@ class Trimming:
             replace(opened, memory=opened.memory.copy()) if copied else opened,
             inputs,
             room,
-            Told(
+            NoteFacts(
                 open_lines(run.tasks.items, room.note // 2, count),
                 run.history.figures().first_iteration,
                 self._meter.left(metered),

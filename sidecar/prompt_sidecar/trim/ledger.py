@@ -136,9 +136,9 @@ class Ledger:
         """The group before which the registry is placed, in formats that allow it."""
         self.batches = self.listings = 0
         """Number of batch points, and of those at which registry and placeholder were due to be rewritten."""
-        self.listed = self.stuck = 0
+        self.listed = self.unfit_since = 0
         """`listed`: the last iteration whose trims the registry lists, where it precedes the history; 0: none yet.
-        `stuck`: the iteration of the first batch since which no prompt could be made to fit; 0: the last one fits."""
+        `unfit_since`: the iteration of the first batch since which no prompt could be made to fit; 0: the last fits."""
         self.names: list[tuple[int, int]] = []
         """Names of what is hidden that are listed under the registry, as places: a message, and which of its names."""
         self.named = 0

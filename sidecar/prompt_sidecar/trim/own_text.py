@@ -115,7 +115,7 @@ def without_recall(directives: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NoteFacts:
     """State of the run that the note shows and that is not part of its history."""
 
     tasks: str = ""
@@ -264,7 +264,7 @@ def is_cut(written: str) -> bool:
     return any(line.startswith("and ") and line.endswith(REST_FOUND) for line in written.split("\n"))
 
 
-def note(ledger: Ledger, trimmed: int, told: Told, tokens: int, count: Callable[[str], int]) -> str:
+def note(ledger: Ledger, trimmed: int, facts: NoteFacts, tokens: int, count: Callable[[str], int]) -> str:
     """Write the note: the recall cue, what is left of ceilings, open tasks, entries made since the last batch point.
 
     Empty if there is nothing to write.
@@ -272,7 +272,7 @@ def note(ledger: Ledger, trimmed: int, told: Told, tokens: int, count: Callable[
     Args:
         ledger: the decisions.
         trimmed: items that are trimmed.
-        told: other state to show; where room is short, it takes precedence over entries, and ceilings over tasks.
+        facts: other state to show; where room is short, it takes precedence over entries, and ceilings over tasks.
         tokens: its token budget.
         count: counts tokens.
     """
@@ -280,12 +280,12 @@ def note(ledger: Ledger, trimmed: int, told: Told, tokens: int, count: Callable[
     left = tokens
     if trimmed:
         what = "1 item is" if trimmed == 1 else f"{trimmed} items are"
-        lines.append(f"{what} elided or clipped; search covers iterations {told.covered_from}-{ledger.iteration}.")
+        lines.append(f"{what} elided or clipped; search covers iterations {facts.covered_from}-{ledger.iteration}.")
         left -= count(lines[0])
         if left < 0:
             return ""
     after = len(lines)
-    for shown in filter(None, (told.left, told.tasks)):
+    for shown in filter(None, (facts.left, facts.tasks)):
         taken = count(shown) + 1
         if taken <= left:
             lines.append(shown)
@@ -310,15 +310,15 @@ def _newest_entries(ledger: Ledger, left: int, count: Callable[[str], int]) -> l
     return lines
 
 
-def closing(told: Told, tokens: int, count: Callable[[str], int]) -> tuple[str, str]:
+def closing(facts: NoteFacts, tokens: int, count: Callable[[str], int]) -> tuple[str, str]:
     """The end of the registry where there is no note: the cue, and the tasks at the time of the batch point.
 
     The cue names no last iteration: where the registry precedes all messages, a word that changes at every batch point
     would invalidate the cache of the whole prompt. For the same reason it is written only together with entries.
     """
-    cue = f"Search covers iterations {told.covered_from} and later."
+    cue = f"Search covers iterations {facts.covered_from} and later."
     left = tokens - count(cue)
-    return (cue if left >= 0 else "", told.tasks if told.tasks and count(told.tasks) < left else "")
+    return (cue if left >= 0 else "", facts.tasks if facts.tasks and count(facts.tasks) < left else "")
 
 
 _COUNTED: Final[Sequence[tuple[Role, str]]] = (
@@ -335,7 +335,7 @@ def dropped(ledger: Ledger) -> str:
     """
     if not ledger.counted_by_placeholder:
         return ""
-    if ledger.stuck:
+    if ledger.unfit_since:
         return DROPPED_UNCOUNTED
     carrier = ledger.carrier
     before = len(ledger.groups) if carrier is None else ledger.records[carrier.message].group

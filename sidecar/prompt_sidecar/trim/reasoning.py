@@ -45,7 +45,7 @@ class Reasoning:
         """Positions of registry and placeholder in the history, and the placeholder's count; -1: no number."""
         ledger = self._ledger
         registry = self._start(ledger.batch_group) if ledger.batch_group >= 0 else len(ledger)
-        counted = -1 if ledger.counted_by_placeholder and ledger.stuck else ledger.counted_by_placeholder
+        counted = -1 if ledger.counted_by_placeholder and ledger.unfit_since else ledger.counted_by_placeholder
         return registry, self._start(max(ledger.held, 0)), counted
 
     def _start(self, group: int) -> int:

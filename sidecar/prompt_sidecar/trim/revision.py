@@ -84,7 +84,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     marks: list[tuple[int, int, int]]
     """Message, item, and the agent's annotation of it as an index into `_MARKS`."""
     mid_block: int
-    stuck: int
+    unfit_since: int
     words_done: int
     names: list[tuple[int, int]]
     """Names listed under the registry, as places: a message, and which of its names."""
@@ -179,7 +179,7 @@ def pack_state(ledger: Ledger) -> bytes:
             if entry.annotated
         ],
         ledger.mid_block,
-        ledger.stuck,
+        ledger.unfit_since,
         ledger.words_done,
         ledger.names,
         ledger.named,
@@ -253,7 +253,7 @@ def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group
     ledger.batches = state.batches
-    ledger.stuck = state.stuck
+    ledger.unfit_since = state.unfit_since
     ledger.words_done = state.words_done
     ledger.named = state.named
     # What is a name may differ from one version to another; a wrong one is a name of the same message.

@@ -184,9 +184,9 @@ class Evaluation:
         ledger = self._ledger
         ledger.batches += 1
         too_large = self.used > self._inputs.limit
-        if too_large and ledger.stuck and bool(ledger.counted_by_placeholder) == placeholder_needed:
+        if too_large and ledger.unfit_since and bool(ledger.counted_by_placeholder) == placeholder_needed:
             return False
-        ledger.stuck = ledger.iteration if too_large else 0
+        ledger.unfit_since = ledger.iteration if too_large else 0
         ledger.listings += 1
         ledger.batch_end = len(ledger)
         ledger.batch_group = len(ledger.groups) - 1

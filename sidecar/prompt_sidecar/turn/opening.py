@@ -31,7 +31,7 @@ from prompt_sidecar.tokens.calibration import Factors
 from prompt_sidecar.tokens.weigh import PRIMING, count_opaque, weigh
 from prompt_sidecar.trim.ids import Keys
 from prompt_sidecar.trim.inputs import Inputs
-from prompt_sidecar.trim.own_text import Room, Told
+from prompt_sidecar.trim.own_text import NoteFacts, Room
 from prompt_sidecar.trim.policy import Policy, ReasoningBinding
 from prompt_sidecar.trim.revision import Revision, run_digest, unseal
 from prompt_sidecar.turn.memory import Memory
@@ -116,7 +116,7 @@ class Work:
     opened: Opened
     inputs: Inputs
     room: Room
-    shown: Told
+    shown: NoteFacts
     """What the note and the registry's end show in addition to what was trimmed."""
     count: Count
     count_many: CountMany

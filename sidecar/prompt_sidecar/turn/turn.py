@@ -554,7 +554,7 @@ class _Turn:
             registry_room=work.room.registry if then is None else then.registry_room,
             closing_room=room,
             closing=own_text.closing(work.shown, room, self._count) if room else ("", ""),
-            until=ledger.stuck or None if self._format.placement.lists is Stands.INSIDE else ledger.listed,
+            until=ledger.unfit_since or None if self._format.placement.lists is Stands.INSIDE else ledger.listed,
             dead=tuple if self._bound else self._store.dead,
         )
 
