@@ -111,7 +111,7 @@ class Recalling:
         began = perf_counter()
         self._archiving.load(run, check)
         with check.holding(run.lock):
-            visible = run.memory.visible()
+            visible = frozenset(run.memory.whole)
         found = search(
             run.history,
             query,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.format import Format
@@ -89,6 +90,8 @@ class Memory:
     size: SizeTracker = field(default_factory=SizeTracker)
     shown: set[str] = field(default_factory=set)
     """Ids that markers and registry have shown."""
+    whole: set[str] = field(default_factory=set)
+    """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
     answered: Answered = field(default_factory=Answered)
     brought: Brought | None = None
     """None, but after a call that had to end before it was done."""
@@ -117,15 +120,22 @@ class Memory:
         frozen = {id(each): each for each in (self.format, self.received)}
         return deepcopy(self, frozen)
 
-    def visible(self) -> set[str]:
-        """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
-        return {
-            entry.stash_id
-            for record in self.ledger.records[: self.answered.records]
-            if not record.dropped
-            for entry in record.entries
-            if entry.action is None and not entry.recalled
-        }
+    def returned(self, recall: bool) -> None:
+        """Note that a prompt is returned, before what its call has changed in the ledger is forgotten."""
+        ledger = self.ledger
+        for index in chain(ledger.dirty, range(self.answered.records, len(ledger))):
+            record = ledger.records[index]
+            for entry in record.entries:
+                if entry.recalled:
+                    continue  # a copy of what has the id
+                if entry.action is None and not record.dropped:
+                    self.whole.add(entry.stash_id)
+                else:
+                    self.whole.discard(entry.stash_id)
+        self.answered = Answered(len(ledger), ledger.batches, ledger.listings, recall)
+        self.brought = None
+        ledger.dirty = set()
+        self.returned_at.append(len(ledger))
 
     def id_now(self, stash_id: str) -> str:
         """The item's id by the run's key, of one by another of the sidecar's keys; of no known item the id itself."""
@@ -143,6 +153,7 @@ class Memory:
         self.ledger.rewind(length)
         self.answered = replace(self.answered, records=min(self.answered.records, length))
         self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
+        self.whole.intersection_update(self.ledger.by_id)
         self.recorder.repeated.rewind(length)
         self.rendered.cut(length)
         self.trims_by_record = {index: trims for index, trims in self.trims_by_record.items() if index < length}

@@ -36,7 +36,7 @@ from prompt_sidecar.trim.revision import DIRECTIVES, Revision, apply_state, pack
 from prompt_sidecar.trim.stages import Evaluation
 from prompt_sidecar.turn.alignment import align
 from prompt_sidecar.turn.frame import Framed, OwnTexts, Places, frame
-from prompt_sidecar.turn.memory import Answered, Brought, Listed
+from prompt_sidecar.turn.memory import Brought, Listed
 from prompt_sidecar.turn.news import Gathered
 from prompt_sidecar.turn.opening import Served, Work
 from prompt_sidecar.turn.own_state import Lists
@@ -189,10 +189,7 @@ class _Turn:
             news=self._brought.news.news(broken),
             revision_applied=applied,
         )
-        memory.answered = Answered(len(ledger), ledger.batches, ledger.listings, inputs.recall)
-        memory.brought = None
-        ledger.dirty = set()
-        memory.returned_at.append(len(ledger))
+        memory.returned(inputs.recall)
         return result
 
     def _untrimmed_kept(self, last: Prefix, first: int) -> int:
