@@ -197,7 +197,9 @@ def test_what_is_kept_beside_runs() -> None:
         server.served.stub.ReportUsage(told)
         figures = server.scrape()
     assert {} == _told(before, catalog.BUFFERS_SIZE, "buffer")
-    assert {"answer_parts", "calibration"} == set(_told(figures, catalog.BUFFERS_SIZE, "buffer"))
+    kept = set(_told(figures, catalog.BUFFERS_SIZE, "buffer"))
+    # On a busy machine gRPC may not have said yet that the client has taken its answer.
+    assert {"answer_parts", "calibration"} == kept - {"untaken_answers"}
 
 
 def test_texts_of_ours_that_are_forgotten_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
