@@ -102,6 +102,8 @@ class Tally:
     """Ids that were asked for after a kill."""
     missing: Counter[str] = field(default_factory=Counter)
     """Those that were not answered, by the outcome."""
+    late: int = 0
+    """Those among them that were answered when they were asked for again."""
 
     @property
     def calls(self) -> int:
@@ -228,22 +230,27 @@ class Agents:
         return self._chance.sample(found, min(most, len(found)))
 
     async def retrieve(self, agent: Agent, stash_id: str) -> None:
-        """Ask for an original, and keep its digest."""
+        """Ask for an original, and keep its digest; where it is missing ask once more, to learn whether it is lost."""
         method = self.channels[0].unary_unary(
             f"{_PREFIX}RetrieveContent",
             request_serializer=retrieve_pb2.RetrieveContentRequest.SerializeToString,
             response_deserializer=retrieve_pb2.RetrieveContentResponse.FromString,
         )
         self.tally.asked += 1
-        asked = retrieve_pb2.RetrieveContentRequest(run_id=agent.run_id, stash_id=stash_id, page_tokens=100_000)
+        request = retrieve_pb2.RetrieveContentRequest(run_id=agent.run_id, stash_id=stash_id, page_tokens=100_000)
         try:
-            found, _, _ = await self.persistently(method, asked, agent.run_id)
+            found, _, _ = await self.persistently(method, request, agent.run_id)
+            missing = found.outcome != retrieve_pb2.RETRIEVE_OUTCOME_HIT
+            if missing:
+                self.tally.missing[retrieve_pb2.RetrieveOutcome.Name(found.outcome)] += 1
+                await asyncio.sleep(NEAR)
+                found, _, _ = await self.persistently(method, request, agent.run_id)
         except Lost as error:
             self.tally.missing[str(error)] += 1
             return
         if found.outcome != retrieve_pb2.RETRIEVE_OUTCOME_HIT:
-            self.tally.missing[retrieve_pb2.RetrieveOutcome.Name(found.outcome)] += 1
             return
+        self.tally.late += missing
         agent.originals[stash_id] = sha256(found.content).digest()
 
 

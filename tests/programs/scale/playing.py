@@ -20,6 +20,8 @@ from tests.programs.scale.replicas import UNSHARED, Deployment, Replica, deploye
 
 CHANNELS: Final = 8
 """Connections to Envoy, so that each of its threads has some."""
+AT_ONCE: Final = 16
+"""Originals that are asked for at a time."""
 PLENTY: Final = 1_000_000
 """A window in which nothing is trimmed."""
 WIDE: Final = [
@@ -142,8 +144,15 @@ async def _kill(trial: Trial, replicas: Sequence[Replica], agents: Agents, group
 
 
 async def _ask(agents: Agents, due: Iterable[tuple[Agent, str]]) -> None:
-    for agent, stash_id in due:
-        await agents.retrieve(agent, stash_id)
+    some = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(agent: Agent, stash_id: str) -> None:
+        async with some:
+            await agents.retrieve(agent, stash_id)
+
+    async with asyncio.TaskGroup() as group:
+        for each in due:
+            group.create_task(ask(*each))
 
 
 def _compare(trial: Trial, agents: Sequence[Agent]) -> None:

@@ -33,7 +33,7 @@ def _kept(trials: Sequence[Trial]) -> Section:
                 f"{again:,}",
                 f"{lost:,}",
                 f"{wrong:,} of {trial.bodies + trial.originals:,}",
-                f"{missing:,} of {trial.killed.asked:,}",
+                f"{missing:,} of {trial.killed.asked:,}" + (f", {trial.killed.late:,} later" if missing else ""),
             )
         )
         facts[str(trial.replicas)] = {
@@ -49,6 +49,7 @@ def _kept(trials: Sequence[Trial]) -> Section:
             "originals_wrong": trial.wrong_originals,
             "ids_asked": trial.killed.asked,
             "ids_missing": dict(trial.killed.missing),
+            "ids_late": trial.killed.late,
         }
     return Section(
         "kept",
