@@ -24,6 +24,9 @@ from prompt_sidecar.telemetry.catalog import (
     PROVIDER_CACHE,
     PROVIDER_REFUSALS,
     REPORTED_TOKENS,
+    TOOL_RESULT_SIZE,
+    TOOL_RESULTS,
+    TOOL_TOKENS,
     TRIMMED_TOKENS,
     TRIMS,
     UNFIT,
@@ -263,6 +266,80 @@ TRIMMED: Final = Row(
     ),
 )
 
+_UNUSED: Final = "No tool of an agent answered in the time shown, or its prompts do not reach this sidecar."
+
+
+def _largest(query: str) -> str:
+    return f"topk(10, {query} > 0)"
+
+
+TOOLS: Final = Row(
+    "Tools of agents",
+    (
+        Panel(
+            "Tokens brought in, by tool",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})), "{{tool}}"),),
+            "Tokens of new results, untrimmed, of the ten tools that bring in most. Each result counts once, and is "
+            "paid again with each later prompt that holds it. `other`: tools that `telemetry.tools` does not name.",
+            "A tool with a wide band makes prompts large: have it answer less (fewer lines, a filter, pages).",
+            _UNUSED,
+        ),
+        Panel(
+            "Tokens trimmed of results, by tool",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "trimmed"})), "{{tool}}"),),
+            "Tokens that trims took out of results for the first time, of the ten tools with most.",
+            "As much as the tool brings in: nobody needs its results for long. Have it answer less.",
+            "No result was trimmed in the time shown.",
+        ),
+        Panel(
+            "Tokens recalled, by tool",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "recalled"})), "{{tool}}"),),
+            "Tokens of originals that models and programs had back, by the tool that they came from; `other` too where "
+            "that is not known.",
+            "Much of what is trimmed of one tool comes back: put it into `policy.never_trim_tools`.",
+            "Nobody had an original back in the time shown, which is common.",
+        ),
+        Panel(
+            "Size of a result (p95), by tool",
+            Look.LINES,
+            Unit.WHOLE,
+            (Query(_largest(PANEL.quantile(0.95, TOOL_RESULT_SIZE, by=("tool",))), "{{tool}}"),),
+            "Tokens that 95 of 100 new results of a tool do not exceed, estimated from buckets; the ten largest.",
+            "A few large results fill a window faster than many small ones: have the tool answer in pages.",
+            _UNUSED,
+        ),
+        Panel(
+            "Results, by tool",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (Query(_largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",))), "{{tool}}"),),
+            "New results of the ten tools that are called most.",
+            "A tool that is called ever more often: the agent polls, or goes in circles.",
+            _UNUSED,
+        ),
+        Panel(
+            "Results seen before, by tool",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    _largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",), where={"seen": "repeated"})),
+                    "{{tool}}",
+                ),
+            ),
+            "Results of calls that were made before, with the same arguments and the same result.",
+            "The agent pays twice for one text: a status that it polls, a file that it reads again.",
+            "No call was repeated in the time shown.",
+        ),
+    ),
+)
+
 CACHE: Final = Row(
     "The provider's cache",
     (
@@ -473,7 +550,7 @@ TRIMMING_AND_CACHE: Final = Board(
     "prompt-sidecar-trimming",
     "Prompt Sidecar / Trimming and cache",
     "What is taken out of prompts and why, whether the provider's cache stays warm, and how good the estimates are.",
-    (SUMMARY, TOKENS, TRIMMED, CACHE, ESTIMATES, CEILINGS, REST),
+    (SUMMARY, TOKENS, TRIMMED, TOOLS, CACHE, ESTIMATES, CEILINGS, REST),
     prices=True,
     name="trimming-and-cache",
 )

@@ -15,7 +15,7 @@ from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
 from prompt_sidecar.tokens.models import known_family
 from tests.server.serving import failure, runs
-from tests.telemetry.watched import Watched, prompt, watched
+from tests.telemetry.watched import Watched, prompt, prompt_of, watched
 
 RUNS = 10_000
 NAMES = 1_000
@@ -57,6 +57,23 @@ def test_ten_thousand_runs_and_a_thousand_names(monkeypatch: pytest.MonkeyPatch)
     assert NAMES == figures.of(catalog.RPC_DURATION, **{"rpc.method": OTHER})
     # The one method that is not served, as one more series of the histogram of calls.
     assert {catalog.RPC_DURATION.name.replace(".", "_")} == {name.rpartition("_seconds")[0] for name, _ in new}
+
+
+def test_only_tools_of_the_operators_list_are_told_apart() -> None:
+    """The rest count together: a model may write any text as a name, and a wire cannot add series."""
+    sent: list[dict[str, object]] = []
+    names = [f"tool_{number}" for number in range(100)] + ['no"name\n', "x" * 1_000]
+    for name in names:
+        call = {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        sent.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        sent.append({"role": "tool", "tool_call_id": name, "content": "a result"})
+    with watched(TelemetryOptions(tools=("tool_7", "tool_8"))) as server:
+        server.served.stub.TrimPrompt(prompt_of([{"role": "user", "content": "Go."}, *sent], context_window=100_000))
+        figures = server.scrape()
+    labels = {each.labels["tool"] for each in figures.samples if each.name.startswith("prompt_sidecar_tool_re")}
+    assert {"tool_7", "tool_8", OTHER} == labels
+    assert len(names) == figures.of(catalog.TOOL_RESULTS)
+    assert len(names) - 2 == figures.of(catalog.TOOL_RESULTS, tool=OTHER)
 
 
 def test_models_are_told_apart_up_to_a_bound() -> None:

@@ -13,6 +13,7 @@ from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, RECALL, SEARCH, UPDATE_TASK
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
+from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.turn import own_state
 from prompt_sidecar.v1 import (
     policy_pb2,
@@ -68,6 +69,35 @@ def test_prompts_and_their_tokens() -> None:
     }
     assert {name: count for name, count in kinds.items() if count} == {name: n for name, n in found.items() if n}
     assert 2 == figures.of(catalog.RUNS_STARTED) == figures.of(catalog.RUNS_ACTIVE)
+
+
+def test_tools_are_told_apart() -> None:
+    """What each tool brought counts once, whatever is sent again; repeats, trims and recalls by the same labels."""
+    sent = messages(24)
+    for number in range(0, 24, 3):
+        sent[1 + 2 * number]["tool_calls"][0]["function"]["name"] = "search"
+    again = [dict(each) for each in sent[1:3]]
+    with watched(TelemetryOptions(tools=("search", "read_file"))) as server:
+        stub = server.served.stub
+        for end in (*range(3, len(sent) + 1, 2), len(sent)):
+            answer = stub.TrimPrompt(prompt_of(sent[:end]))
+        answer = stub.TrimPrompt(prompt_of([*sent, *again]))
+        entry = next(each for each in answer.stash_entries if each.tool == "read_file")
+        page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=entry.stash_id))
+        figures = server.scrape()
+    metric = catalog.TOOL_TOKENS
+    assert {"first": 24, "repeated": 1} == _told(figures, catalog.TOOL_RESULTS, "seen")
+    assert (9, 16) == tuple(figures.of(catalog.TOOL_RESULTS, tool=tool) for tool in ("search", "read_file"))
+    assert 1 == figures.of(catalog.TOOL_RESULTS, tool="search", seen="repeated")
+    assert 25 == figures.of(catalog.TOOL_RESULT_SIZE)
+    assert figures.of(metric, tool="search", flow="brought") < figures.of(metric, tool="read_file", flow="brought")
+    results = [each for each in answer.trims if each.kind == trim_pb2.ITEM_KIND_RESULT]
+    assert results
+    assert sum(each.tokens_saved for each in results) == figures.of(metric, flow="trimmed")
+    assert 0 < figures.of(metric, flow="trimmed") < figures.of(metric, flow="brought")
+    assert page.content_tokens == figures.of(metric, tool="read_file", flow="recalled") > 0
+    kinds = {trim_pb2.SizeKind.Name(each.kind): each for each in answer.history_size.kinds}
+    assert kinds["SIZE_KIND_RESULTS"].tokens_sent >= figures.of(metric, flow="brought") > 0
 
 
 def test_trims_are_counted_once() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import CacheBreak, Trim, TrimAnswer, TrimCall
+from prompt_sidecar.turn.news import MOST_SIZES
 from tests.server.serving import runs
 
 
@@ -69,6 +71,8 @@ def test_the_same_prompt_again_is_no_news() -> None:
     assert first.news.trims
     assert first.news.advertised > 0
     assert ((), 0, None) == (again.news.trims, again.news.advertised, again.news.cache_break)
+    assert first.news.tools["read"].results == 20
+    assert ({}, ()) == (again.news.tools, again.news.result_sizes)
 
 
 def test_a_revision_brings_no_news() -> None:
@@ -81,8 +85,57 @@ def test_a_revision_brings_no_news() -> None:
     assert told.trims == taken.trims
     assert () == taken.news.trims
     assert 0 == taken.news.advertised
-    both = [core.trim(_call(longer), _check).news.trims for core in (one, other)]
-    assert both[0] == both[1]
+    assert ({}, ()) == (taken.news.tools, taken.news.result_sizes)
+    both = [core.trim(_call(longer), _check).news for core in (one, other)]
+    assert both[0].trims == both[1].trims
+    assert both[0].tools == both[1].tools
+    assert 1 == both[0].tools["read"].results
+
+
+def test_a_revision_brings_only_what_came_after_it() -> None:
+    """A process that takes a run over with a later prompt reports the results since, and their repetitions."""
+    one, other = runs(), runs()
+    *_, last, longer = _history(2, 24)
+    told = one.trim(_call(last), _check)
+    longer = [*longer, *longer[-2:]]
+    here, taken = one.trim(_call(longer), _check), other.trim(_call(longer, revision=told.revision), _check)
+    assert 2 == taken.news.tools["read"].results
+    assert 1 == taken.news.tools["read"].repeats
+    assert here.news.tools == taken.news.tools
+    assert here.news.result_sizes == taken.news.result_sizes
+
+
+def test_what_tools_brought_is_told_once_though_a_run_forgets() -> None:
+    """A run that had to give its memory up makes it again from the next prompt, and counts nothing twice."""
+    told = []
+    for forgets in (False, True):
+        core = runs()
+        forgot = 0
+        sums: Counter[str] = Counter()
+        for number, sent in enumerate(_history(4, 25)):
+            if number:
+                run = core._table.known("local", "run")  # noqa: SLF001 - what is kept shows nowhere else
+                assert run is not None
+                if forgets and number % 5 == 0:
+                    run.memory = run.memory.fresh()
+                    forgot += 1
+            for tool, news in core.trim(_call(sent), _check).news.tools.items():
+                sums.update({f"{tool} results": news.results, f"{tool} brought": news.brought})
+        told.append(sums)
+    assert 4 == forgot
+    assert told[0] == told[1]
+    assert 25 == told[0]["read results"]
+
+
+def test_sizes_of_results_are_bounded() -> None:
+    """A prompt that begins with a long history reports so many sizes, and exact sums."""
+    count = MOST_SIZES + 10
+    sent: list[Any] = [{"role": "user", "content": "Do it."}]
+    for number in range(count):
+        sent += _message(number, 1)
+    answer = runs().trim(_call(sent, context_window=1_000_000), _check)
+    assert MOST_SIZES == len(answer.news.result_sizes)
+    assert count == answer.news.tools["read"].results
 
 
 def _answers(core: Any, *prompts: object) -> list[TrimAnswer]:

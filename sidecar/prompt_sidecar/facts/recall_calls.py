@@ -39,6 +39,8 @@ class RetrieveAnswer:
     next_offset: int = 0
     matching_lines: int = 0
     content_tokens: int = 0
+    tool: str = ""
+    """The one whose result or arguments the original is; empty: none, or not known any more."""
 
 
 @dataclass(frozen=True, slots=True)

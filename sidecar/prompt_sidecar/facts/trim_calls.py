@@ -190,6 +190,19 @@ class CacheBreak(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolNews:
+    """What one tool's results add to a run. Tokens."""
+
+    results: int = 0
+    repeats: int = 0
+    """Of these, results of a call that was made before and had the same result."""
+    brought: int = 0
+    """Tokens of the results, untrimmed."""
+    trimmed: int = 0
+    """Newly trimmed of results, of earlier ones too."""
+
+
+@dataclass(frozen=True, slots=True)
 class News:
     """What an answer reports that no earlier answer of the run did: each thing once, so that it can be counted."""
 
@@ -210,6 +223,10 @@ class News:
     """Messages that two parsers may read differently, and that therefore pass as they are."""
     names_cut: int = 0
     """Messages in which the model used as many names as are kept of one, or more."""
+    tools: Mapping[str, ToolNews] = field(default_factory=dict)
+    """By the tool's name as the model gave it, cut to one character more than a plain name has; empty: not known."""
+    result_sizes: Sequence[tuple[str, int]] = ()
+    """Tool and tokens of each new result; of a call that brings more than `MOST_SIZES`, of the first ones."""
 
 
 @dataclass(frozen=True, slots=True)

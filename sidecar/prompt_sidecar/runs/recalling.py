@@ -96,7 +96,10 @@ class Recalling:
                 self.count,
                 check,
             )
-        return page_answer(page, searched=isinstance(selection, PatternMatch))
+        with check.holding(run.lock):
+            entry = run.memory.ledger.by_id.get(stash_id)
+        answer = page_answer(page, searched=isinstance(selection, PatternMatch))
+        return answer if entry is None else replace(answer, tool=entry.tool)
 
     def search(self, call: SearchCall, check: Pace) -> Found:
         """See `Runs.search`."""

@@ -73,6 +73,8 @@ _SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.025, 0.05
 """From half a warm call to the longest usual deadline."""
 _TOKENS: Final = (1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 96e3, 128e3, 200e3, 400e3, 1e6, 2e6)
 """Windows of common models, and values in between."""
+_RESULT_TOKENS: Final = (50.0, 100.0, 250.0, 500.0, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 128e3)
+"""From a line to a whole window; results are smaller than prompts."""
 _SHARES: Final = (0.1, 0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0, 1.5, 2.0, 4.0)
 """Shares of a limit, including the marks that are reported."""
 _AROUND_ONE: Final = (0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 1.0, 1.01, 1.03, 1.05, 1.1, 1.25, 1.5, 2.0)
@@ -323,6 +325,28 @@ COMPARED_PROMPTS: Final = Metric(
     "Prompts by how their cost is compared with never trimming: compared; recall, which only the sidecar causes; or "
     "refused, as untrimmed they are larger than the model's window and on neither side.",
     {"how": ("compared", "recall", "refused")},
+)
+TOOL_RESULT_SIZE: Final = Metric(
+    "prompt_sidecar.tool.result.size",
+    Kind.HISTOGRAM,
+    "{token}",
+    "Estimated tokens of each new result of an agent's tool, untrimmed, by tool of the setting telemetry.tools.",
+    {"tool": ()},
+    _RESULT_TOKENS,
+)
+TOOL_RESULTS: Final = Metric(
+    "prompt_sidecar.tool.results",
+    Kind.COUNTER,
+    "{result}",
+    "New results of agents' tools, by tool: first ones, or repeated, which a call that was made before had too.",
+    {"tool": (), "seen": ("first", "repeated")},
+)
+TOOL_TOKENS: Final = Metric(
+    "prompt_sidecar.tool.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Estimated tokens by tool, each once: brought in by new results, trimmed of results, and recalled.",
+    {"tool": (), "flow": ("brought", "trimmed", "recalled")},
 )
 CACHE_BREAKS: Final = Metric(
     "prompt_sidecar.cache.breaks",

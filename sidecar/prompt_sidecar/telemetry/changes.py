@@ -6,13 +6,13 @@ change nothing and are only counted as such.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from prompt_sidecar.facts.comparison import Comparability, Compared
 from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
-from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.trim_calls import ToolNews, TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.guard.ceilings import CeilingAction
 from prompt_sidecar.prompt.formats import FORMATS
@@ -197,6 +197,19 @@ def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
         (catalog.REPORTED_TOKENS, ("cache_expected",), answer.cached_expected),
         (catalog.REPORTED_TOKENS, ("output",), call.output_tokens or 0),
     ]
+
+
+def tools(labelled: Iterable[tuple[str, ToolNews]]) -> list[Change]:
+    """What results of tools brought; `labelled`: labels of tools, which may repeat, with what is new of each."""
+    changes: list[Change] = []
+    for tool, news in labelled:
+        changes += [
+            (catalog.TOOL_RESULTS, (tool, "first"), news.results - news.repeats),
+            (catalog.TOOL_RESULTS, (tool, "repeated"), news.repeats),
+            (catalog.TOOL_TOKENS, (tool, "brought"), news.brought),
+            (catalog.TOOL_TOKENS, (tool, "trimmed"), news.trimmed),
+        ]
+    return changes
 
 
 def restored(tools: Sequence[str], calls: Sequence[RestoredArguments]) -> list[Change]:

@@ -145,12 +145,20 @@ def _harmless(report: Callable[P, None]) -> Callable[P, None]:
 class Telemetry(Observer):
     """Translates events into metrics and spans. Thread-safe."""
 
-    def __init__(self, instruments: Instruments, tallies: Tallies, spans: Spans, models: ModelNames) -> None:
+    def __init__(
+        self,
+        instruments: Instruments,
+        tallies: Tallies,
+        spans: Spans,
+        models: ModelNames,
+        result_tools: Iterable[str] = (),
+    ) -> None:
         self._instruments = instruments
         self._tallies = tallies
         self._spans = spans
         self._models = models
         self._tools = ToolNames()
+        self._result_tools = frozenset(result_tools)
         self.lag = LagMeter(self.late)
 
     def watch(
@@ -215,6 +223,10 @@ class Telemetry(Observer):
         instruments, tokens = self._instruments, answer.tokens
         instruments.record(catalog.PROMPT_SIZE, tokens.before, ("before",))
         instruments.record(catalog.PROMPT_SIZE, tokens.after, ("after",))
+        news = answer.news
+        self._tallies.add(changes.tools((self._result_tool(tool), each) for tool, each in news.tools.items()))
+        for tool, size in news.result_sizes:
+            instruments.record(catalog.TOOL_RESULT_SIZE, size, (self._result_tool(tool),))
         if answer.size is not None:
             instruments.record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
         if answer.crossed:
@@ -234,6 +246,7 @@ class Telemetry(Observer):
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
         """Count a retrieval."""
         self._tallies.add(changes.retrieval(answer, changes.RPC))
+        self._recalled(answer)
         if self._spans.on:
             self._spans.retrieved(call.run_id, call.stash_id, answer, changes.RPC, began)
 
@@ -250,6 +263,8 @@ class Telemetry(Observer):
             self._search(call.run_id, answer.found, counted, changes.TOOL, began)
             return
         self._tallies.add(counted)
+        if answer.recalled is not None:
+            self._recalled(answer.recalled)
         if answer.recalled is not None and self._spans.on:
             self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
 
@@ -278,6 +293,15 @@ class Telemetry(Observer):
     def envoy_answered(self, seconds: float) -> None:
         """Record how long Envoy waited."""
         self._instruments.record(catalog.ENVOY_DURATION, seconds)
+
+    def _result_tool(self, tool: str) -> str:
+        """The label of an agent's tool. A model may write any text as a name, so only the operator's are shown."""
+        return tool if tool in self._result_tools else OTHER
+
+    def _recalled(self, answer: RetrieveAnswer) -> None:
+        if answer.content_tokens:
+            labels = (self._result_tool(answer.tool), "recalled")
+            self._tallies.add([(catalog.TOOL_TOKENS, labels, answer.content_tokens)])
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)

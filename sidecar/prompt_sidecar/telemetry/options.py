@@ -46,6 +46,11 @@ class TelemetryOptions:
         url(),
         "Collector that metrics and traces are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if anything.",
     )
+    tools: tuple[str, ...] = setting(
+        (),
+        texts(MOST_MODELS, 64),
+        "Tools of agents with figures of their own; any other counts as other, as a model may write text as a name.",
+    )
     models: tuple[str, ...] = setting(
         (),
         texts(MOST_MODELS, 128),

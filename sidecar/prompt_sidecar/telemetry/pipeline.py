@@ -154,7 +154,7 @@ def assemble(
         ends.append(traces.shutdown)
     tallies = counters()
     instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
-    observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models))
+    observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models), options.tools)
     if exposition is not None:
         exposition.report_to(observer.reached)
         ends.append(exposition.close)

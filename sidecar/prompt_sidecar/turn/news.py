@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, Trim
+from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, ToolNews, Trim
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action, Record
 from prompt_sidecar.trim.ledger import Ledger
@@ -20,7 +20,12 @@ from prompt_sidecar.trim.repeated_calls import Repetition
 _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
 """Clipped arguments become empty arguments, without room for an id; opaque items are never clipped by themselves; and
 reasoning leaves no label."""
+MOST_SIZES: Final = 1_000
+"""Sizes of single results that one answer reports: some fifty for each call of one iteration that makes many. A prompt
+that begins a run with a long history brings more; their sums are exact."""
+_RESULTS: Final = frozenset({ItemKind.RESULT, ItemKind.IMAGE})
 _MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
+_NO_TOOL: Final = ToolNews()
 
 
 @dataclass(slots=True)
@@ -37,10 +42,25 @@ class Gathered:
     texts_forgotten: int = 0
     ambiguous: int = 0
     names_cut: int = 0
+    tools: dict[str, ToolNews] = field(default_factory=dict)
+    sizes: list[tuple[str, int]] = field(default_factory=list)
 
     def record(self, record: Record, iteration: int) -> None:
         """A new message of an iteration was recorded."""
         self.names_cut += iteration > self.since and len(record.names) == NAMES_OF_MESSAGE
+        if record.answers and iteration >= self.since:  # the results of an iteration come with the next one's prompt
+            self._bring(record)
+
+    def take_over(self, iteration: int, records: Sequence[Record], repetitions: Sequence[Repetition]) -> None:
+        """What a revision covers was decided, and reported, elsewhere; `records` and `repetitions` come after it."""
+        self.since = iteration
+        self.tools.clear()
+        self.sizes.clear()
+        for record in records:
+            if record.answers:
+                self._bring(record)
+        for again in repetitions:
+            self._add(again.tool, repeats=1)
 
     def repeat(self, repetitions: Sequence[Repetition], ledger: Ledger, *, passes: int = 0) -> None:
         """A new message repeats calls, perhaps; `ledger` is as the last prompt left it.
@@ -49,8 +69,9 @@ class Gathered:
         """
         self.ambiguous += passes > self.since
         for again in repetitions:
-            if again.iteration < self.since:  # the results of an iteration come with the next one's prompt
+            if again.iteration < self.since:  # as in `record`
                 continue
+            self._add(again.tool, repeats=1)
             older = [(ledger.records[at], item) for at, item in again.older if at < len(ledger)]
             if any(record.dropped or record.entries[item].action is not None for record, item in older):
                 self.trimmed += 1
@@ -73,6 +94,9 @@ class Gathered:
             elif trim.tokens_saved > last.tokens_saved or trim.action is not last.action:
                 new.append(replace(trim, tokens_saved=max(0, trim.tokens_saved - last.tokens_saved)))
         self.trims += new
+        for trim in new:
+            if trim.kind in _RESULTS and record.entries[trim.item_index].result >= 0:
+                self._add(record.entries[trim.item_index].tool, trimmed=trim.tokens_saved)
         return new
 
     def show(self, new: Sequence[Trim], entries: Sequence[StashEntry], ledger: Ledger, shown: set[str]) -> None:
@@ -101,6 +125,25 @@ class Gathered:
             texts_forgotten=self.texts_forgotten,
             ambiguous=self.ambiguous,
             names_cut=self.names_cut,
+            tools=dict(self.tools),
+            result_sizes=tuple(self.sizes),
+        )
+
+    def _bring(self, record: Record) -> None:
+        """A message brings results."""
+        brought: dict[int, tuple[str, int]] = {}
+        for entry in record.entries:
+            if entry.result >= 0:
+                tool, tokens = brought.get(entry.result, (entry.tool, 0))
+                brought[entry.result] = tool or entry.tool, tokens + entry.full_tokens
+        for tool, tokens in brought.values():
+            self._add(tool, results=1, brought=tokens)
+        self.sizes += list(brought.values())[: MOST_SIZES - len(self.sizes)]
+
+    def _add(self, tool: str, *, results: int = 0, repeats: int = 0, brought: int = 0, trimmed: int = 0) -> None:
+        known = self.tools.get(tool, _NO_TOOL)
+        self.tools[tool] = ToolNews(
+            known.results + results, known.repeats + repeats, known.brought + brought, known.trimmed + trimmed
         )
 
     def _decided(self, ledger: Ledger, message: int, decided: int) -> bool:

@@ -437,7 +437,8 @@ class _Turn:
                 memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.masks))
                 memory.sealed_batches = ledger.batches
                 if applied:
-                    self._brought.news.since = ledger.iteration  # what it brings was decided, and reported, elsewhere
+                    later = [each for each in self._brought.repetitions if each.message >= sealed.length]
+                    self._brought.news.take_over(ledger.iteration, pending[sealed.length :], later)
         return applied
 
     def _chain_unmasked(self, records: Sequence[Record]) -> bytes:
