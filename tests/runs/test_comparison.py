@@ -56,6 +56,33 @@ def _renamed(messages: list[Any], number: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_an_agent_that_goes_on_from_trimmed_prompts(format: str) -> None:
+    """What it would have sent without the sidecar follows from the history: it is that of an agent that keeps it."""
+    whole, adopting = Engine(limit=LIMIT, policy=ROOM), Engine(limit=LIMIT, policy=ROOM)
+    adopted = body(format, history(format, 0))
+    for number in range(14):
+        if number:
+            step = history(format, number)[len(history(format, number - 1)) :]
+            adopted = _followed(adopted, step)
+        expected = whole.trim(format, body(format, history(format, number)))
+        answer = adopting.trim(format, adopted)
+        adopted = answer.body or b""
+        assert expected.compared is not None
+        assert answer.compared is not None
+        if number != 1:  # the first time that it comes back, a system prompt that was a text has become a list
+            assert expected.compared.untrimmed == answer.compared.untrimmed
+    assert answer.tokens.before < expected.tokens.before
+
+
+def _followed(sent: bytes, step: list[Any]) -> bytes:
+    """A request body with further messages."""
+    value = json.loads(sent)
+    if isinstance(value, list):
+        return json.dumps([*value, *step]).encode()
+    return json.dumps(value | {"messages": [*value["messages"], *step]}).encode()
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_changed_system_prompt_keeps_nothing(format: str) -> None:
     """It stands before everything, on both sides."""
     engine, _ = grown(format, 2)

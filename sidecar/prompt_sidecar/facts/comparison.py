@@ -1,7 +1,8 @@
-"""What prompts cost as they were returned, next to what they would have cost as the agent sent them.
+"""What prompts cost as they were returned, next to what they would have cost had nothing ever been trimmed.
 
-Without the sidecar the provider's cache has what the agent's prompt before began with as well, so never trimming pays
-again only where the agent itself changed its history. A prompt larger than the model's window would have been refused:
+Without the sidecar the provider's cache has what the untrimmed prompt before began with as well, so never trimming pays
+again only where the agent itself changed its history. What an agent that goes on from trimmed prompts would have sent
+follows from the run's history. A prompt larger than the model's window would have been refused:
 it is no saving not to have sent it, so it is on neither side. A call that only brings answers of the sidecar's own
 tools would not have been made: it is on the sidecar's side alone.
 """

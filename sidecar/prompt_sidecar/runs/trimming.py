@@ -13,6 +13,7 @@ from typing import Final
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
 from prompt_sidecar.facts.comparison import Bill, Comparability, Compared
+from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import NOTHING, Price, Use
@@ -208,7 +209,9 @@ class Trimming:
             answer = as_sent(answer, opened)
         if call.dry_run:
             return answer
-        answer = replace(answer, compared=_compared(answer, result, opened, factors, metered.price))
+        if answer.size is not None:
+            compared = _compared(answer.size, answer, result, opened, factors, metered.price)
+            answer = replace(answer, compared=compared)
         if copied:
             check_size(answer, accept)
         store.commit()
@@ -377,20 +380,22 @@ class Trimming:
             self._table.keep(run)
 
 
-def _compared(answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None) -> Compared:
+def _compared(  # noqa: PLR0917 - what a prompt came to
+    size: HistorySize, answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None
+) -> Compared:
     """A prompt next to what it would have been without the sidecar."""
 
     def bill(kept: int, new: int) -> Bill:
         return Bill(kept, new, price.of(cached=kept, written=new) if price is not None else 0.0)
 
-    tokens, window = answer.tokens, known_window(opened.model)
-    kept = min(calibrated_tokens(result.untrimmed_kept, factors.text), tokens.before)
+    whole, window = size.tokens_sent, known_window(opened.model)
+    kept = min(calibrated_tokens(result.untrimmed_kept, factors.text), whole)
     returned = bill(answer.cache.kept, answer.cache.rewritten)
-    if tokens.before > (tokens.limit if window is None else window - opened.reserve):
+    if whole > (answer.tokens.limit if window is None else window - opened.reserve):
         how = Comparability.REFUSED
     else:
         how = Comparability.RECALL if result.recalls else Comparability.COMPARED
-    untrimmed = bill(kept, tokens.before - kept) if how is Comparability.COMPARED else Bill()
+    untrimmed = bill(kept, whole - kept) if how is Comparability.COMPARED else Bill()
     return Compared(how, returned, untrimmed)
 
 

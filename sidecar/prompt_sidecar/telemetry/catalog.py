@@ -313,9 +313,9 @@ COMPARED_TOKENS: Final = Metric(
     "prompt_sidecar.comparison.tokens",
     Kind.COUNTER,
     "{token}",
-    "Tokens of the prompts that untrimmed would fit the model's window, as they were returned and as they were sent: "
+    "Tokens of the prompts that untrimmed would fit the model's window, as they were returned and untrimmed: "
     "what the prompt before began with as well, and what is new to the provider's cache. Calls for recall alone are "
-    "counted as returned, and not as sent.",
+    "counted as returned, and not as untrimmed.",
     {"prompts": ("returned", "untrimmed"), "state": ("kept", "new")},
 )
 COMPARED_PROMPTS: Final = Metric(

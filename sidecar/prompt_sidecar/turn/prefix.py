@@ -34,8 +34,6 @@ class Prefix:
     """Tokens of system prompt and tools."""
     tokens: int = 0
     """Tokens of the whole prompt, the note not counted."""
-    untrimmed: int = 0
-    """Tokens of the prompt as the agent sent it."""
 
     def head(self, placement: Placement) -> tuple[object, ...]:
         """All that precedes the history."""

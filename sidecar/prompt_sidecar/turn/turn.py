@@ -11,10 +11,8 @@ was opened, which changes nothing.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Final, Protocol
 
 from prompt_sidecar.facts.history_size import HistorySize
@@ -90,7 +88,7 @@ class Result:
     shared: Shared
     """What the prompt has in common with the one before it."""
     untrimmed_kept: int
-    """Of `sent_tokens` and what precedes the history, those with which the prompt before began as well."""
+    """Tokens of the whole prompt, had nothing ever been trimmed, with which the one before began as well."""
     recalls: bool
     """Whether all results that are new are answers of the sidecar's own tools."""
     size: HistorySize
@@ -172,7 +170,7 @@ class _Turn:
         broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if known else None
         end = self._rows[-1] if self._rows else FIRST
         sent_tokens = end.tokens + weighed(end.opaque, inputs.opaque_factor)
-        memory.prefix = replace(memory.prefix, untrimmed=inputs.overhead + sent_tokens)
+        size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
         result = Result(
             framed=framed,
             own_tokens=memory.own.tokens,
@@ -180,9 +178,9 @@ class _Turn:
             after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
             opaque=ledger.opaque,
             shared=shared,
-            untrimmed_kept=self._untrimmed_kept(prefix, agents_first) if known else 0,
+            untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if known else 0,
             recalls=self._recalls(known),
-            size=memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor),
+            size=size,
             repetitions=self._brought.repetitions,
             batch_point=(cut and applied is not True) or moved,
             compacted=bool(dirty) and applied is not True,
@@ -192,14 +190,13 @@ class _Turn:
         memory.returned(inputs.recall)
         return result
 
-    def _untrimmed_kept(self, last: Prefix, first: int) -> int:
-        """Tokens with which the untrimmed prompt before began as well; `first`: the first record that differs."""
-        now = self._memory.prefix
-        if now.agents != last.agents:
+    def _untrimmed_kept(self, last: Prefix, size: HistorySize, stayed: int) -> int:
+        """Tokens with which the untrimmed prompt before began as well; `stayed`: records that both begin with."""
+        if self._memory.prefix.agents != last.agents:
             return 0
-        end = bisect_right(self._rows, first, key=attrgetter("next"))
-        row = self._rows[end - 1] if end else FIRST
-        return min(now.overhead + row.tokens + weighed(row.opaque, self._work.inputs.opaque_factor), last.untrimmed)
+        new = self._ledger.records[stayed:]
+        opaque = weighed(sum(record.full_opaque for record in new), self._work.inputs.opaque_factor)
+        return max(0, size.tokens_sent - opaque - sum(record.full_tokens for record in new))
 
     def _recalls(self, known: int) -> bool:
         """Whether the model was called for the sake of the sidecar's own tools alone."""

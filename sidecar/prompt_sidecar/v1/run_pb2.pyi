@@ -252,7 +252,7 @@ class RunFigures(_message.Message):
 
     @_builtins.property
     def comparison(self) -> Global___Comparison:
-        """What the run's prompts cost, next to what they would have cost as the agent sent them."""
+        """What the run's prompts cost, next to what they would have cost had nothing ever been trimmed."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ class Comparison(_message.Message):
 
     @_builtins.property
     def untrimmed(self) -> Global___PromptBill:
-        """As the agent sent them, with the provider's cache as it would have been."""
+        """Had nothing ever been trimmed, with the provider's cache as it would have been."""
 
     def __init__(
         self,

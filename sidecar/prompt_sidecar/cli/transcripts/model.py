@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,5 +62,5 @@ class Transcript:
     @property
     def model(self) -> str:
         """The model of most prompts; empty: the file names none."""
-        names = [prompt.model for prompt in self.prompts if prompt.model]
-        return max(names, key=names.count) if names else ""
+        names = Counter(prompt.model for prompt in self.prompts if prompt.model)
+        return names.most_common(1)[0][0] if names else ""

@@ -7,6 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from prompt_sidecar.cli.transcripts import claude_code, codex, request_logs, run_files
 from prompt_sidecar.cli.transcripts.files import Line, content, lines, members_of
 from prompt_sidecar.cli.transcripts.model import Transcript, TranscriptError
@@ -70,4 +72,4 @@ def _messages(path: Path, line: Line) -> list[bytes]:
 
 
 def _raw(line: Line) -> bytes:
-    return b"{" + b",".join(b'"' + name.encode() + b'":' + bytes(raw) for name, raw in line.members.items()) + b"}"
+    return msgspec.json.encode(line.members)
