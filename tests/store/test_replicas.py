@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prompt_sidecar.errors import RunUnknown
@@ -113,7 +115,7 @@ def test_figures_go_on_where_they_were(valkey: Valkey) -> None:
 
 
 def test_the_model_can_recall_elsewhere(valkey: Valkey) -> None:
-    """The tools of a replica that has not seen the run answer too."""
+    """The tools of a replica that has not seen the run answer too; it reads the original alone, and not whose it is."""
     first, _ = grown(valkey)
     stash_id = next(trim.stash_id for trim in send(first, OPENAI_CHAT, ITERATIONS).trims if trim.stash_id)
     second, _ = replica(valkey)
@@ -121,7 +123,7 @@ def test_the_model_can_recall_elsewhere(valkey: Valkey) -> None:
     asked = ("recall_elided_content", {"id": stash_id})
     expected, found = first.call(*asked).recalled, second.call(*asked).recalled
     assert expected is not None
-    assert expected == found
+    assert replace(expected, tool="") == found
 
 
 def test_no_other_caller_reads_a_run(valkey: Valkey) -> None:

@@ -40,7 +40,7 @@ class RetrieveAnswer:
     matching_lines: int = 0
     content_tokens: int = 0
     tool: str = ""
-    """The one whose result or arguments the original is; empty: none, or not known any more."""
+    """The one whose result or arguments the original is; empty: none, or not known to this process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,9 @@ class Recalling:
                 self.count,
                 check,
             )
-        with check.holding(run.lock):
-            entry = run.memory.ledger.by_id.get(stash_id)
         answer = page_answer(page, searched=isinstance(selection, PatternMatch))
-        return answer if entry is None else replace(answer, tool=entry.tool)
+        item = run.history.item(stash_id)  # not from the ledger: a prompt may hold the run's lock for long
+        return answer if item is None else replace(answer, tool=item.tool)
 
     def search(self, call: SearchCall, check: Pace) -> Found:
         """See `Runs.search`."""
