@@ -65,7 +65,7 @@ SAVES: Final = Row(
             decimals=1,
         ),
         Panel(
-            "Input price next to never trimming",
+            "Price next to untrimmed",
             Look.STAT,
             Unit.SHARE,
             (Query(figures.price_share(SPAN), "", instant=True),),
@@ -235,7 +235,7 @@ MONEY: Final = Row(
             ),
             "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and for "
             "the same prompts untrimmed, with the cache that these would have had.",
-            "If “with the sidecar” is above “never trimming”, see the panel of the same name at the top.",
+            "If “with the sidecar” is above “never trimming”, see “Price next to untrimmed” at the top.",
             IDLE,
             width=8,
         ),

@@ -28,7 +28,7 @@ WIDTH = 1600
 """Pixels of a picture: panels a third as wide keep their legends."""
 COLORS = 255
 """Of a picture's palette: dashboards have few, and a palette takes a third of the bytes."""
-MOST_BYTES = 250_000
+MOST_BYTES = 300_000
 """Of one picture in the repository."""
 _COLUMNS = 24
 _PIXELS_A_POINT = 3
