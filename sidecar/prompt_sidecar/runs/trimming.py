@@ -380,7 +380,7 @@ class Trimming:
             self._table.keep(run)
 
 
-def _compared(  # noqa: PLR0917 - what a prompt came to
+def _compared(  # noqa: PLR0917 - a prompt, its answer, and its price
     size: HistorySize, answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None
 ) -> Compared:
     """A prompt next to what it would have been without the sidecar."""
