@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from dashboards.generate.fleet import FLEET_BOARD
 from dashboards.generate.health import HEALTH
 from dashboards.generate.kubernetes import prometheus_rule
 from dashboards.generate.overview import OVERVIEW
@@ -19,7 +20,7 @@ from dashboards.generate.rules import RUNBOOKS, alerts_file, recording_file
 from dashboards.generate.trimming_and_cache import TRIMMING_AND_CACHE
 
 HOME: Final = Path(__file__).parents[1]
-BOARDS: Final = (OVERVIEW, TRIMMING_AND_CACHE, RECALL, HEALTH)
+BOARDS: Final = (OVERVIEW, TRIMMING_AND_CACHE, RECALL, HEALTH, FLEET_BOARD)
 
 
 def files(runbooks: str = RUNBOOKS) -> dict[str, str]:

@@ -17,6 +17,7 @@ from dashboards.generate.recorded import LONG, SHORT, Recorded
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     CEILINGS_PASSED,
+    CPU_THROTTLED,
     ESTIMATE_RATIO,
     GUARD_REFUSALS,
     PROMPTS,
@@ -244,6 +245,15 @@ ALERTS: Final = (
         "Calls wait for a thread",
         "One call in a hundred waits longer than {value} before {{ $labels.instance }} begins with it.",
         "$value | humanizeDuration",
+    ),
+    Alert(
+        "PromptSidecarThrottled",
+        Severity.TICKET,
+        f"{SHORT.rate(CPU_THROTTLED)} > 0.05",
+        "10m",
+        "The CPU limit stops a sidecar again and again",
+        "{{ $labels.instance }} was stopped for {value} of the time, as its container had used up its CPU limit. Each "
+        "time prompts are delayed by up to a tenth of a second.",
     ),
     Alert(
         "PromptSidecarTelemetryDrops",

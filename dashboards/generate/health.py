@@ -19,7 +19,6 @@ from dashboards.generate.promql import PANEL, SPAN, Not, or_zero, short_methods
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
-    BUILD_INFO,
     CALLS_ACTIVE,
     ENVOY_DURATION,
     ENVOY_REQUESTS,
@@ -121,7 +120,7 @@ SUMMARY: Final = Row(
             "Last start",
             Look.STAT,
             Unit.AGO,
-            (Query(f"max({PANEL.select(PROCESS_START)}) * 1000", ""),),
+            (Query(f"max({PANEL.each(PROCESS_START)}) * 1000", ""),),
             "When the youngest of these sidecars started.",
             "Just now, again and again: it is killed. Look for the container's memory limit and the exit status.",
             UNSEEN,
@@ -500,8 +499,8 @@ PROCESS: Final = Row(
             Look.LINES,
             Unit.COUNT,
             (
-                Query(f"max({PANEL.select(PROCESS_FILES)})", "open (highest of all sidecars)"),
-                Query(f"min({PANEL.select(PROCESS_MAX_FILES)})", "limit"),
+                Query(f"max({PANEL.each(PROCESS_FILES)})", "open (highest of all sidecars)"),
+                Query(f"min({PANEL.each(PROCESS_MAX_FILES)})", "limit"),
             ),
             "File descriptors, connections among them.",
             "Near the limit connections are refused: clients should share one channel.",
@@ -524,18 +523,6 @@ PROCESS: Final = Row(
             "The collector is down or slow. Calls are not delayed by it; traces are missing.",
             "Should not occur: where no collector is configured all are 0.",
             width=6,
-        ),
-        Panel(
-            "Versions",
-            Look.STACKED,
-            Unit.COUNT,
-            (Query(PANEL.value(BUILD_INFO, by=("version", "python")), "{{version}} on Python {{python}}"),),
-            "Sidecars by the version that runs.",
-            "Two versions for long: a roll-out that stands still. They may trim differently: finish it.",
-            UNSEEN,
-            width=24,
-            height=5,
-            decimals=0,
         ),
     ),
 )

@@ -24,21 +24,45 @@ class Foreign:
     name: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """As in the catalogue; job and instance, which every series has, are not named."""
+    of_any_program: bool = False
+    """Whether programs that are no sidecar have it too, under any job."""
 
 
 UP: Final = Foreign("up")
 """Prometheus itself: whether the last scrape of a target went well."""
 ALERTS: Final = Foreign("ALERTS", {"alertname": (), "alertstate": ("pending", "firing"), "severity": ()})
 """Prometheus itself: alerts that are pending or firing."""
-PROCESS_CPU: Final = Foreign("process_cpu_seconds_total")
-PROCESS_MEMORY: Final = Foreign("process_resident_memory_bytes")
-PROCESS_START: Final = Foreign("process_start_time_seconds")
-PROCESS_FILES: Final = Foreign("process_open_fds")
-PROCESS_MAX_FILES: Final = Foreign("process_max_fds")
-SPANS_PROCESSED: Final = Foreign("otel_sdk_processor_span_processed_total", {"error_type": ()})
+PROCESS_CPU: Final = Foreign("process_cpu_seconds_total", of_any_program=True)
+PROCESS_MEMORY: Final = Foreign("process_resident_memory_bytes", of_any_program=True)
+PROCESS_START: Final = Foreign("process_start_time_seconds", of_any_program=True)
+PROCESS_FILES: Final = Foreign("process_open_fds", of_any_program=True)
+PROCESS_MAX_FILES: Final = Foreign("process_max_fds", of_any_program=True)
+SPANS_PROCESSED: Final = Foreign("otel_sdk_processor_span_processed_total", {"error_type": ()}, of_any_program=True)
 """OpenTelemetry's SDK: finished spans; with an `error_type` those that found the queue full."""
-SPANS_EXPORTED: Final = Foreign("otel_sdk_exporter_span_exported_total", {"error_type": ()})
+SPANS_EXPORTED: Final = Foreign("otel_sdk_exporter_span_exported_total", {"error_type": ()}, of_any_program=True)
 """OpenTelemetry's SDK: spans handed to the collector; with an `error_type` those that it did not take."""
+
+TARGET_INFO: Final = Foreign(
+    "target_info",
+    dict.fromkeys(
+        (
+            "k8s_namespace_name",
+            "k8s_deployment_name",
+            "k8s_pod_name",
+            "k8s_node_name",
+            "service_version",
+            "namespace",
+            "pod",
+        ),
+        (),
+    ),
+    of_any_program=True,
+)
+"""OpenTelemetry's SDK: 1, with the resource's attributes as labels; and those that a PodMonitor gives every series."""
+CLIENT_PROMPTS: Final = Foreign(
+    "prompt_sidecar_client_prompts_total", {"sent": ("trimmed", "last_prompt", "left_out", "as_given"), "code": ()}
+)
+"""Our own client in an agent's program, which exports it with its own metrics; `prompt_sidecar/client/metrics.py`."""
 
 FOREIGN: Final = (
     UP,
@@ -50,6 +74,8 @@ FOREIGN: Final = (
     PROCESS_MAX_FILES,
     SPANS_PROCESSED,
     SPANS_EXPORTED,
+    TARGET_INFO,
+    CLIENT_PROMPTS,
 )
 
 

@@ -124,6 +124,8 @@ class Board:
     rows: tuple[Row, ...]
     prices: bool = False
     """Whether it has the prices of cached and rewritten tokens as variables."""
+    grouped: bool = False
+    """Whether it has a variable that chooses the attribute by which sidecars are grouped."""
     name: str = ""
     """Of the file, without `.json`."""
 

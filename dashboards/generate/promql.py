@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from dashboards.generate.names import Foreign, family, labels, series
-from prompt_sidecar.telemetry.catalog import Kind, Metric
+from dashboards.generate.names import TARGET_INFO, Foreign, family, labels, series
+from prompt_sidecar.telemetry.catalog import BUILD_INFO, Kind, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ class Place:
     """Of every rate."""
     keep: tuple[str, ...] = ()
     """Labels that every sum keeps."""
+    joined: str = ""
+    """What each series is multiplied by, to give it labels; empty: nothing."""
+    sidecars: str = ""
+    """What has the job and instance of each sidecar, to leave out other programs' series; empty: matchers do that."""
 
     def select(self, metric: Metric | Foreign, where: Where | None = None, suffix: str = "", le: str = "") -> str:
         """Return the selector of a metric's series; `suffix` and `le` name a part of a histogram."""
@@ -76,10 +80,20 @@ class Place:
             matchers.append(f'le="{le}"')
         return f"{name}{{{', '.join(matchers)}}}" if matchers else name
 
+    def each(self, metric: Foreign) -> str:
+        """Return a metric's series of sidecars, one for each."""
+        return self._of_sidecars(self.select(metric), metric)
+
+    def _of_sidecars(self, query: str, metric: Metric | Foreign) -> str:
+        any_program = isinstance(metric, Foreign) and metric.of_any_program
+        return f"({query} and on (job, instance) {self.sidecars})" if any_program and self.sidecars else query
+
     def _sum(self, inner: str, metric: Metric | Foreign, by: tuple[str, ...]) -> str:
         strange = set(by) - set(labels(metric)) - {"le", "job", "instance"}
         if strange:
             raise ValueError(f"{metric.name} has no label {sorted(strange)}")
+        inner = self._of_sidecars(inner, metric)
+        inner = f"{inner} * {self.joined}" if self.joined else inner
         kept = (*self.keep, *by)
         return f"sum by ({', '.join(kept)}) ({inner})" if kept else f"sum({inner})"
 
@@ -140,7 +154,25 @@ def or_zero(query: str) -> str:
     return f"({query}) or vector(0)"
 
 
-PANEL: Final = Place(('job=~"$job"', 'instance=~"$instance"'), "$__rate_interval")
+_CHOSEN: Final = ('job=~"$job"', 'instance=~"$instance"')
+_SIDECARS: Final = Place(_CHOSEN, "").select(BUILD_INFO)
+PANEL: Final = Place(_CHOSEN, "$__rate_interval", sidecars=_SIDECARS)
 """A panel over time."""
-SPAN: Final = Place(PANEL.matchers, "$__range")
+SPAN: Final = Place(_CHOSEN, "$__range", sidecars=_SIDECARS)
 """A panel of one figure for the whole time that is shown."""
+
+GROUP: Final = "group"
+"""The label by which a fleet is shown: what the variable `by` names."""
+
+
+def _grouped() -> str:
+    """Give series the label `group`: an attribute of the sidecar's resource, or its instance where that is not set."""
+    every = PANEL.each(TARGET_INFO)
+    attribute = (
+        f'label_replace(label_replace({every}, "{GROUP}", "$1", "instance", "(.*)"), "{GROUP}", "$1", "$by", "(.+)")'
+    )
+    return f"on (job, instance) group_left ({GROUP}) group by (job, instance, {GROUP}) ({attribute})"
+
+
+FLEET: Final = Place(_CHOSEN, "$__rate_interval", (GROUP,), _grouped(), _SIDECARS)
+"""A panel over time with a series for each group."""

@@ -22,6 +22,17 @@ from prompt_sidecar.telemetry.catalog import BUILD_INFO
 TAG: Final = "prompt-sidecar"
 """Of all our dashboards; by it they find each other."""
 PROMETHEUS: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
+GROUPINGS: Final = (
+    ("Pod", "k8s_pod_name"),
+    ("Workload", "k8s_deployment_name"),
+    ("Namespace", "k8s_namespace_name"),
+    ("Node", "k8s_node_name"),
+    ("Version", "service_version"),
+    ("Instance", "instance"),
+    ("Scraped pod", "pod"),
+    ("Scraped namespace", "namespace"),
+)
+"""What a fleet can be grouped by, and the label: attributes of the resource, and labels that a PodMonitor adds."""
 Drawn = stat.Panel | timeseries.Panel | bargauge.Panel
 
 # Grafana takes the panes of its explorer as JSON in the address; what is in ${} it fills in itself.
@@ -74,6 +85,14 @@ def _variables(board: Board) -> list[Any]:
             .label("Traces")
             .description("The Tempo that has the sidecars' traces; a click on a duration opens it.")
             .type("tempo")
+        )
+    if board.grouped:
+        variables.append(
+            dashboard.CustomVariable("by")
+            .label("By")
+            .description("The attribute by which sidecars are grouped; those without it are shown as instances.")
+            .values(", ".join(f"{name} : {value}" for name, value in GROUPINGS))
+            .current(models.VariableOption(selected=True, text=GROUPINGS[0][0], value=GROUPINGS[0][1]))
         )
     if board.prices:
         variables += [

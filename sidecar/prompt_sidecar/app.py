@@ -29,9 +29,10 @@ from prompt_sidecar.server.core_log import core_lines_logged
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.serving.caller_names import CallerNames, names_of
+from prompt_sidecar.serving.cgroups import memory_limit
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
-from prompt_sidecar.serving.memory import changed, container_limit, fitted, sizing
+from prompt_sidecar.serving.memory import changed, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.pipeline import Running
@@ -57,7 +58,7 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
 
     `archive` keeps its runs outside the process.
     """
-    limits = fitted(settings.limits, settings.limits.process_bytes or container_limit())
+    limits = fitted(settings.limits, settings.limits.process_bytes or memory_limit())
     guard = _guard(settings)
     guards = {caller: _guard(settings.of_caller(caller)) for caller in settings.callers}
     return Runs(
@@ -327,7 +328,7 @@ def _remark(settings: Settings) -> None:
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
-    container = settings.limits.process_bytes or container_limit()
+    container = settings.limits.process_bytes or memory_limit()
     effective = fitted(settings.limits, container)
     if told := changed(settings.limits, effective, container):
         _log.info("%s", told)

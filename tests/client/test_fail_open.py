@@ -227,6 +227,30 @@ def test_opentelemetrys_span_goes_along() -> None:
         assert handler.metadata["traceparent"].startswith(f"00-{ids.trace_id:032x}-{ids.span_id:016x}-")
 
 
+def test_opentelemetrys_metrics_tell_of_prompts_without_the_sidecar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the agent has metrics, the client's prompts are among them: a sidecar that is down cannot count them."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoint
+
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr("opentelemetry.metrics.get_meter", provider.get_meter)  # a process can set one provider only
+    with flaky(0) as (_, address), Client(address, deadline=PATIENT) as client:
+        client.trim("r", [])
+    with Client(NOBODY, deadline=PATIENT) as client:
+        client.trim("r", [])
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    found = {
+        (str(point.attributes["sent"]), str(point.attributes["code"])): point.value
+        for point in metric.data.data_points
+        if isinstance(point, NumberDataPoint) and point.attributes
+    }
+    assert "prompt_sidecar.client.prompts" == metric.name
+    assert {("trimmed", "OK"): 1, ("as_given", "UNAVAILABLE"): 1} == found
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

@@ -22,7 +22,7 @@ from promql_parser import parse as parse_promql
 WINDOWS = {"$__rate_interval": "17m", "$__range": "23h"}
 """What stands for Grafana's windows while a query is parsed: no real window is so long."""
 PRICES = {"${read_price}": "0.1", "${write_price}": "1.25"}
-"""The same for the variables that are numbers; $job and $instance stand in quotes, and parse as they are."""
+"""The same for the variables that are numbers; $job, $instance and $by stand in quotes, and parse as they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from dashboards.generate.__main__ import BOARDS
-from dashboards.generate.names import FOREIGN, Foreign, labels, series
+from dashboards.generate.names import CLIENT_PROMPTS, FOREIGN, Foreign, labels, series
 from dashboards.generate.panels import Unit
+from dashboards.generate.promql import GROUP
 from prompt_sidecar.telemetry.catalog import CATALOG, Metric
 from tests.dashboards.queries import parse
 from tests.dashboards.tools import boards, panels
 
 DEFINED: tuple[Metric | Foreign, ...] = (*CATALOG, *FOREIGN)
 KNOWN = {name: labels(metric) for metric in DEFINED for name in series(metric)}
-COMMON = {"job", "instance", "le"}
+COMMON = {"job", "instance", "le", GROUP}
 NAMES = tuple(boards())
 
 
@@ -33,9 +34,9 @@ def targets(board: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [(panel["title"], target) for panel in panels(board) for target in panel["targets"]]
 
 
-def test_there_are_four() -> None:
-    """And they are those that the issue of an operator asks for."""
-    assert {"overview", "trimming-and-cache", "recall", "health"} == set(NAMES)
+def test_there_are_five() -> None:
+    """The four that an operator of one sidecar asks for, and one for all sidecars."""
+    assert {"overview", "trimming-and-cache", "recall", "health", "fleet"} == set(NAMES)
 
 
 def test_uids_and_titles_are_unique() -> None:
@@ -178,11 +179,22 @@ def test_queries_read_what_exists(board: dict[str, Any]) -> None:
 
 
 def test_queries_are_of_the_chosen_sidecars(board: dict[str, Any]) -> None:
-    """Each selector has both matchers, and as patterns, since several may be chosen."""
+    """Each selector has both matchers, and as patterns, since several may be chosen; clients are not sidecars."""
     for title, target in targets(board):
         for selector in parse(target["expr"]).selectors:
+            if selector.metric == CLIENT_PROMPTS.name:
+                continue
             assert [("=~", "$job")] == [(m.operator, m.value) for m in selector.named("job")], title
             assert [("=~", "$instance")] == [(m.operator, m.value) for m in selector.named("instance")], title
+
+
+def test_metrics_that_any_program_has_are_those_of_sidecars(board: dict[str, Any]) -> None:
+    """All jobs are chosen by default, and every Python program under them has a processor's time."""
+    shared = {metric.name for metric in FOREIGN if metric.of_any_program}
+    for title, target in targets(board):
+        for name in shared:
+            alone = re.sub(rf"{name}(\{{[^}}]*\}})?(\[[^]]*\]\))? and on \(job, instance\)", "", target["expr"])
+            assert name not in alone, title
 
 
 def test_rates_follow_the_width_of_the_screen(board: dict[str, Any]) -> None:

@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from dashboards.generate.render import GROUPINGS
 from prompt_sidecar.config.settings import SETTINGS, variable
 from tests.real.needing import lack
 
@@ -21,6 +22,7 @@ HOME = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.36", "1.37")
 FOREIGN = ("monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1", "kustomize.config.k8s.io/v1alpha1")
 """Kinds whose schemas do not come with kubernetes-validate."""
+RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
 BUILDS = {
     "standalone": HOME / "standalone",
     "example": HOME / "example",
@@ -131,10 +133,27 @@ def test_the_container_sets_settings_that_exist(container: dict[str, Any]) -> No
     """A variable that names no setting keeps the sidecar from starting; each value is one that is accepted."""
     known = {variable(name): setting for name, setting in SETTINGS.items()}
 
-    assert set() == {each["name"] for each in container["env"]} - set(known)
+    others = {each["name"] for each in container["env"]} - set(known)
+    assert {RESOURCE} == {name for name in others if not name.startswith("K8S_")}
     for each in container["env"]:
-        if "value" in each:
+        if "value" in each and each["name"] in known:
             known[each["name"]].kind.read(each["value"])
+
+
+@pytest.mark.parametrize("container", list(own_containers()))
+def test_the_container_says_who_it_is(container: dict[str, Any]) -> None:
+    """By attributes of its resource that the Fleet dashboard groups by, which the cluster fills in."""
+    given = {each["name"]: each for each in container["env"]}
+    names = list(given)
+    attributes = dict(part.split("=") for part in given[RESOURCE]["value"].split(","))
+    wanted = {label: name for name, label in GROUPINGS if label.startswith("k8s_")}
+
+    assert set(wanted) <= {name.replace(".", "_") for name in attributes}
+    assert "$(K8S_POD_UID)" == attributes["service.instance.id"]
+    for value in attributes.values():
+        name = value.removeprefix("$(").removesuffix(")")
+        assert given[name]["valueFrom"]["fieldRef"]["fieldPath"].startswith(("metadata.", "spec."))
+        assert names.index(name) < names.index(RESOURCE), "Kubernetes expands only what stands before"
 
 
 def test_rules_and_boards_are_those_of_the_repository() -> None:

@@ -16,6 +16,8 @@ from typing import Final
 import yaml
 
 from dashboards.generate import names
+from dashboards.generate.fleet import UNEXPLAINED, UNFINISHED
+from dashboards.generate.promql import GROUP
 from prompt_sidecar.server.servicer import METHODS
 from prompt_sidecar.telemetry.catalog import OTHER, RPC_DURATION
 from tests.programs.observe import components, dashboards, stack
@@ -26,16 +28,22 @@ from tests.programs.observe.prometheus import Prometheus, QueryFailed
 from tests.real.needing import need
 from tests.real.selectors import selectors
 
-NOT_LOADED: Final = ("prompt_sidecar_envoy_duration", "prompt_sidecar_guard_restored")
-"""Metrics that have no data here: the agents use gRPC, no Envoy is in front, and none has masks to restore."""
+NOT_LOADED: Final = (
+    "prompt_sidecar_envoy_duration",
+    "prompt_sidecar_guard_restored",
+    "prompt_sidecar_client_prompts",
+)
+"""Metrics that have no data here: the agents use gRPC stubs, no Envoy is in front, and none has masks to restore."""
 
 SCRAPE_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 30.0
 POINTS: Final = 30
 SEED: Final = 11
 
-NOT_OURS: Final = {"ALERTS"}
-"""Prometheus makes it, and only while an alert is pending or firing."""
+NOT_OURS: Final = {"ALERTS", names.CLIENT_PROMPTS.name}
+"""Prometheus makes the one, only while an alert is pending or firing; programs with our client make the other."""
+MADE: Final = {GROUP}
+"""Labels that a query makes itself."""
 SHORT_QUEUE: Final = {"OTEL_BSP_MAX_QUEUE_SIZE": "4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
 
 
@@ -61,6 +69,7 @@ def test_prometheus_shows_what_the_agents_were_told(tmp_path: Path) -> None:
 
         problems = [
             *_wrong_sums(prometheus, load, settled),
+            *_unbalanced(prometheus, settled),
             *_empty_panels(prometheus, moment),
             *_empty_rules(prometheus, settled),
             *sorted(set(_unknown_names(prometheus, moment))),
@@ -92,6 +101,15 @@ def _wrong_sums(prometheus: Prometheus, load: Load, at: float) -> Iterator[str]:
         shown = _sum(prometheus, calls, {"rpc_method": shown_as, "rpc_response_status_code": code}, at)
         if shown != count:
             yield f"calls of {method} that ended {code}: {count} were made, Prometheus shows {shown:.0f}"
+
+
+def _unbalanced(prometheus: Prometheus, at: float) -> Iterator[str]:
+    """Figures of the Fleet dashboard that are 0 when no prompt is in flight."""
+    chosen = {"job": ".+", "instance": ".+"}
+    for name, query in (("prompts without an outcome", UNFINISHED), ("tokens that do not add up", UNEXPLAINED)):
+        (found,) = prometheus.instant(substitute(query, chosen), at)
+        if found.last:
+            yield f"{name}: {found.last:.0f}"
 
 
 def _sum(prometheus: Prometheus, name: str, labels: dict[str, str], at: float) -> float:
@@ -160,7 +178,7 @@ def _unknown_names(prometheus: Prometheus, moment: Moment) -> Iterator[str]:
             stored = prometheus.api("series", **{"match[]": selector.text}, **span)
             if not stored:
                 yield f"nothing matches {selector.text}"
-            elif missing := selector.labels - {label for series in stored for label in series}:
+            elif missing := selector.labels - MADE - {label for series in stored for label in series}:
                 yield f"{selector.metric} has no label {', '.join(sorted(missing))}"
 
 

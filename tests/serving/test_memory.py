@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from errno import ENOMEM
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,6 @@ from prompt_sidecar.serving.memory import (
     SMALL_BYTES,
     MemoryGate,
     changed,
-    container_limit,
     fitted,
     sizing,
 )
@@ -100,44 +98,6 @@ def test_a_call_that_fails_gives_its_reserve_back() -> None:
     for _ in range(3):
         with pytest.raises(KeyError), gate.admit(PLAIN):
             raise KeyError
-
-
-@pytest.mark.parametrize(
-    ("told", "limit"),
-    [("268435456\n", 268_435_456), ("max\n", 0), ("9223372036854771712\n", 0), ("nonsense", 0), (None, 0)],
-)
-@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_the_containers_limit(file: str, told: str | None, limit: int, tmp_path: Path) -> None:
-    """As either version of cgroups tells it; none where it says that there is none, or says nothing."""
-    (tmp_path / "memory").mkdir()
-    if told is not None:
-        (tmp_path / file).write_text(told, encoding="ascii")
-    assert limit == container_limit(tmp_path, tmp_path / "missing")
-
-
-@pytest.mark.parametrize(
-    ("own", "limit"),
-    [
-        ("0::/system.slice/sidecar.service\n", 300_000_000),
-        ("9:cpu:/system.slice\n4:memory,hugetlb:/agents/one\n", 100_000_000),
-        ("9:cpu:/agents\n0::/\n", 0),
-        ("0::/../../elsewhere\n", 0),
-        ("not a group\n", 0),
-    ],
-)
-def test_the_limit_of_a_service(own: str, limit: int, tmp_path: Path) -> None:
-    """MemoryMax of systemd is in the service's own group, and a group above it may allow less."""
-    for file, told in {
-        "system.slice/sidecar.service/memory.max": "1342177280",
-        "system.slice/memory.max": "300000000",
-        "memory/agents/one/memory.limit_in_bytes": "100000000",
-        "memory/agents/memory.limit_in_bytes": "9223372036854771712",
-    }.items():
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text(told + "\n", encoding="ascii")
-    groups = tmp_path / "own"
-    groups.write_text(own, encoding="ascii")
-    assert limit == container_limit(tmp_path, groups)
 
 
 def test_a_container_that_is_too_small_is_told() -> None:

@@ -52,6 +52,7 @@ from prompt_sidecar.client.facts import (
     read,
 )
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
+from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
@@ -102,6 +103,7 @@ class Engine:
         self._logged: set[str] = set()
         """Reasons that were logged since a prompt was last trimmed."""
         self._fallback = Fallbacks(options.fallback_bytes)
+        self._metric = PromptCounter()
 
     @property
     def trimmed(self) -> int:
@@ -288,6 +290,7 @@ class Engine:
             self._trimmed += 1
             recovered = bool(self._logged)
             self._logged.clear()
+        self._metric.add(TRIMMED)
         if revision and call.changes:
             self._revisions.keep(call.run_id, revision)
         if recovered:
@@ -300,6 +303,7 @@ class Engine:
             self._fallback_kinds[trimmed.fallback] += 1
             logged = error.reason in self._logged or (error.reason == CIRCUIT_OPEN and bool(self._logged))
             self._logged.add(error.reason)
+        self._metric.add(trimmed.fallback, error.code)
         if not logged:  # once until prompts are trimmed again: an agent makes many calls
             at = f" at {error.field}" if error.field else ""
             _log.warning("prompts go to the model untrimmed: %s%s, from %s", error.reason, at, self.options.target)

@@ -67,3 +67,13 @@ class ProcessMemory:
     """In memory when it was ready, before any run."""
     limit: int
     """What it may take: the configured, else the container's or the process's own limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessCpu:
+    """Of the control group that the process is in."""
+
+    limit: float
+    """Processor cores that it may use; 0: there is no limit."""
+    throttled: float
+    """Seconds for which it was stopped, as it had used them up."""

@@ -43,6 +43,7 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.serving import cgroups
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.indexing import Indexer
 from prompt_sidecar.serving.logs import frames
@@ -172,6 +173,7 @@ class Server:
             lambda: self._own.active,
             memory.figures,
             buffers=lambda: {"untaken_answers": self._own.untaken_bytes, "answer_parts": servicer.kept_bytes},
+            cpu=cgroups.processor,
         )
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
         self._server.add_registered_method_handlers(SERVICE, methods)

@@ -20,12 +20,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.totals import ProcessMemory
+from prompt_sidecar.serving.cgroups import memory_limit
 
 COPIES: Final = 10
 """Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
@@ -57,39 +57,6 @@ LEAST_BUDGET: Final = 16_777_216
 """Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-CGROUPS: Final = Path("/sys/fs/cgroup")
-"""Where Linux mounts control groups."""
-OWN_CGROUPS: Final = Path("/proc/self/cgroup")
-"""Names the process's own groups. Source: cgroups(7)."""
-_NO_LIMIT: Final = 1 << 60
-"""A limit of a control group from which on it means that there is none."""
-
-
-def container_limit(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return the least limit, in bytes, of the control groups that the process is in; 0: there is none.
-
-    A container sees its own group as the root of the file system. A service of systemd sees that of the machine, and
-    its own group by the path in `own`; groups above it may have limits too.
-    """
-    limits = []
-    for file in _limit_files(cgroups, own):
-        with suppress(OSError, ValueError):
-            limits.append(int(file.read_text(encoding="ascii")))  # cgroup v2 says "max" where there is none
-    return min((limit for limit in limits if limit < _NO_LIMIT), default=0)
-
-
-def _limit_files(cgroups: Path, own: Path) -> Iterator[Path]:
-    """Yield the files with limits of the process's groups and of all above them: of cgroup v2 and v1."""
-    groups: list[str] = []
-    with suppress(OSError):
-        groups = own.read_text(encoding="utf-8", errors="replace").splitlines()
-    for group in ("0::/", "1:memory:/", *groups):
-        _, controllers, path = (*group.split(":", 2), "", "")[:3]
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        root, name = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
-        inside = root / path.lstrip("/")
-        yield from (folder / name for folder in (inside, *inside.parents) if folder.is_relative_to(root))
 
 
 def sizing(limits: Limits, container: int) -> str:
@@ -144,7 +111,7 @@ class MemoryGate:
 
     def __init__(self, most: int = 0, read: Callable[[], tuple[int, int]] | None = None) -> None:
         self._read = read or _Statm()
-        self.limit = most or container_limit()
+        self.limit = most or memory_limit()
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         self._address_limit = 0 if soft == resource.RLIM_INFINITY else soft
         self._lock = threading.Lock()

@@ -71,6 +71,7 @@ class UseCases:
         """
         began = time_ns()
         call = None
+        self.observer.received()
         try:
             with self._memory.admit(raw):
                 call = read()

@@ -230,6 +230,12 @@ PROMPTS: Final = Metric(
     "Prompts taken: trimmed, untouched, over_budget (answered, but too large still) or refused with an error.",
     {"outcome": ("trimmed", "untouched", "over_budget", "refused"), "format": (*_FORMATS, OTHER), **_MODEL},
 )
+PROMPTS_RECEIVED: Final = Metric(
+    "prompt_sidecar.prompts.received",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts whose handling began, dry runs and side calls included; those in flight have no outcome yet.",
+)
 PROMPTS_ASIDE: Final = Metric(
     "prompt_sidecar.prompts.aside",
     Kind.COUNTER,
@@ -602,6 +608,18 @@ PROCESS_MEMORY: Final = Metric(
     "Bytes of the process: resident now; baseline, resident when it was ready, before any run; limit, what it may take "
     "(0: there is no limit). Baseline, stash (held), memory and buffers explain what is resident.",
     {"state": ("resident", "baseline", "limit")},
+)
+CPU_LIMIT: Final = Metric(
+    "prompt_sidecar.process.cpu.limit",
+    Kind.GAUGE,
+    "{core}",
+    "Processor cores that the process's control group (its container, or its service) may use; 0: there is no limit.",
+)
+CPU_THROTTLED: Final = Metric(
+    "prompt_sidecar.process.cpu.throttled",
+    Kind.COUNTER,
+    "s",
+    "Time for which the process's control group was stopped, as it had used up its limit on processor time.",
 )
 MEMORY_LIMIT: Final = Metric(
     "prompt_sidecar.memory.limit", Kind.GAUGE, "By", "Bytes that runs may keep besides their originals."

@@ -12,10 +12,10 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 from opentelemetry.util.types import AttributeValue
 
-from prompt_sidecar.facts.totals import ProcessMemory, Totals
+from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
-from prompt_sidecar.telemetry.readings import Series, build_info, figures, process
+from prompt_sidecar.telemetry.readings import Series, build_info, figures, process, processor
 from prompt_sidecar.telemetry.tallies import Tallies, Values
 
 Attributes = Mapping[str, AttributeValue]
@@ -33,6 +33,7 @@ class Instruments:
         self._active: Callable[[], int] = int
         self._memory: Callable[[], ProcessMemory] | None = None
         self._buffers: Callable[[], Mapping[str, int]] | None = None
+        self._cpu: Callable[[], ProcessCpu] | None = None
         self._readings: dict[str, Series] = {}
         self._attributes: dict[tuple[str, Values], Attributes] = {}
         self._histograms: dict[str, Histogram] = {}
@@ -45,9 +46,13 @@ class Instruments:
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
+        cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
-        """Expose the results of these: the core's totals, calls in progress, memory of the process and of answers."""
-        self._totals, self._active, self._memory, self._buffers = totals, active, memory, buffers
+        """Expose the results of these: the core's totals, calls in progress, memory of the process and of answers.
+
+        And processor time, as the process's control group limits it.
+        """
+        self._totals, self._active, self._memory, self._buffers, self._cpu = totals, active, memory, buffers, cpu
 
     def record(self, metric: Metric, value: float, values: Values = ()) -> None:
         """Record into a histogram."""
@@ -76,6 +81,8 @@ class Instruments:
         readings[catalog.CALLS_ACTIVE.name] = {(): self._active()}
         if self._memory is not None:
             readings[catalog.PROCESS_MEMORY.name] = process(self._memory())
+        if self._cpu is not None:
+            readings.update(processor(self._cpu()))
         if self._buffers is not None:
             core = readings.get(catalog.BUFFERS_SIZE.name, {})
             readings[catalog.BUFFERS_SIZE.name] = {**core, **{(name,): size for name, size in self._buffers().items()}}

@@ -19,7 +19,7 @@ from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
-from prompt_sidecar.facts.totals import ProcessMemory, Totals
+from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
@@ -65,6 +65,7 @@ class Observer:
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
+        cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
         """The server has started to serve.
 
@@ -73,6 +74,7 @@ class Observer:
             active: number of calls in progress.
             memory: memory of the process.
             buffers: bytes that the server keeps besides, by value of the label of `catalog.BUFFERS_SIZE`.
+            cpu: what the process's control group allows it of the processor.
         """
 
     def begun(
@@ -100,6 +102,9 @@ class Observer:
 
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
         """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
+
+    def received(self) -> None:
+        """A prompt has come: `trimmed` or `refused` follows."""
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
@@ -167,9 +172,10 @@ class Telemetry(Observer):
         active: Callable[[], int],
         memory: Callable[[], ProcessMemory] | None = None,
         buffers: Callable[[], Mapping[str, int]] | None = None,
+        cpu: Callable[[], ProcessCpu] | None = None,
     ) -> None:
         """Read these at each collection, and start to measure lag."""
-        self._instruments.watch(totals, active, memory, buffers)
+        self._instruments.watch(totals, active, memory, buffers, cpu)
         self.lag.begin()
 
     def begun(self, method: str, arrived: float, metadata: Callable[[], Metadata], *, traced: bool) -> Called:
@@ -210,6 +216,11 @@ class Telemetry(Observer):
     def late(self, seconds: float) -> None:
         """Record how late a timer was."""
         self._instruments.record(catalog.SCHEDULER_LAG, seconds)
+
+    @_harmless
+    def received(self) -> None:
+        """Count a prompt that is yet to be answered."""
+        self._tallies.add([(catalog.PROMPTS_RECEIVED, (), 1)])
 
     @_harmless
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:

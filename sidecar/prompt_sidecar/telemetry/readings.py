@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 
 from prompt_sidecar.facts.archived import StoreTotals
-from prompt_sidecar.facts.totals import Event, ProcessMemory, Totals
+from prompt_sidecar.facts.totals import Event, ProcessCpu, ProcessMemory, Totals
 from prompt_sidecar.telemetry import catalog
 from prompt_sidecar.telemetry.catalog import Metric
 from prompt_sidecar.telemetry.tallies import Values
@@ -56,6 +56,11 @@ def figures(totals: Totals) -> dict[str, Series]:
 def process(memory: ProcessMemory) -> Series:
     """Memory of the process."""
     return {("resident",): memory.resident, ("baseline",): memory.baseline, ("limit",): memory.limit}
+
+
+def processor(cpu: ProcessCpu) -> dict[str, Series]:
+    """Processor time that the process may use, and was denied, by the metric's name."""
+    return {catalog.CPU_LIMIT.name: {(): cpu.limit}, catalog.CPU_THROTTLED.name: {(): cpu.throttled}}
 
 
 def build_info() -> Series:

@@ -1,8 +1,9 @@
 """`make observe`: see the dashboards with real data, on a machine without containers.
 
-Starts a real Prometheus, the OpenTelemetry collector rotel and two sidecars on loopback, lets replayed agents work for
-some minutes, and paints every dashboard of dashboards/ with Grafana's own front-end packages into docs/images/. All
-that it starts ends with it, on Ctrl-C too; all that it fetches stays in .cache/.
+Starts a real Prometheus, the OpenTelemetry collector rotel, Envoy and three sidecars on loopback, lets replayed agents
+work for some minutes, and paints every dashboard of dashboards/ with Grafana's own front-end packages into
+.cache/observe/; with --update into docs/images/. All that it starts ends with it, on Ctrl-C too; all that it fetches
+stays in .cache/.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import NoReturn
 
 from tests.programs.observe import components, dashboards, pictures, stack
 from tests.programs.observe.dashboards import Moment
+from tests.programs.observe.doors import attributes, doors
 from tests.programs.observe.load import SETTINGS, Failed, Load, Pace
 from tests.programs.observe.processes import NotStarted, Programs
 from tests.programs.observe.prometheus import Prometheus, QueryFailed
@@ -31,6 +33,10 @@ SCRAPE_SECONDS = 2.0
 WARM_UP = 15.0
 """Seconds at the start that no picture shows: the first rates need a few scrapes."""
 SECONDS_A_LINE = 15.0
+LABEL_STEP = 30.0
+"""Seconds between ticks of a time axis, of which shorter steps are parts."""
+LABEL_ROOM = 13.5
+"""Seconds after such a tick: some after the last tick of shorter steps, too."""
 SEED = 7
 _INTERRUPTED = 130
 """Exit code of Ctrl-C: 128 and the signal's number, as shells count."""
@@ -44,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with ExitStack() as opened:
             folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="observe-")))
-            return _observe(asked, folder, opened.enter_context(Programs(folder)))
+            return _observe(asked, folder, opened.enter_context(Programs(folder)), opened)
     except (components.Missing, NotStarted, Failed, QueryFailed, OSError) as error:
         print(f"observe: {error}", file=sys.stderr)
         return 1
@@ -53,26 +59,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _observe(asked: argparse.Namespace, folder: Path, programs: Programs) -> int:
+def _observe(asked: argparse.Namespace, folder: Path, programs: Programs, opened: ExitStack) -> int:
     # What may be missing is looked for first: nobody waits minutes to learn of it.
     program, rotel = components.prometheus(), components.rotel()
     built = None if asked.no_pictures else pictures.build(_say)
     _, collector = stack.collector(programs, rotel)
     sidecars = [
-        stack.sidecar(programs, f"sidecar-{number}", settings, collector) for number, settings in enumerate(SETTINGS, 1)
+        stack.sidecar(
+            programs,
+            f"sidecar-{number}",
+            settings,
+            collector,
+            OTEL_RESOURCE_ATTRIBUTES=attributes(f"agent-{number}", "agents", number),
+        )
+        for number, settings in enumerate(SETTINGS, 1)
     ]
-    prometheus = stack.scraping(programs, program, folder, sidecars, SCRAPE_SECONDS)
-    _say(f"Prometheus: {prometheus.url}; sidecars: {', '.join(each.address for each in sidecars)}")
+    others = opened.enter_context(doors(programs, folder, collector))
+    prometheus = stack.scraping(
+        programs, program, folder, [*sidecars, others.sidecar], SCRAPE_SECONDS, agents=[others.client_metrics]
+    )
+    _say(f"Prometheus: {prometheus.url}; sidecars: {', '.join(each.address for each in (*sidecars, others.sidecar))}")
     load = Load(sidecars, Pace(asked.minutes * 60), asked.seed)
     start = time.time()
+    others.begin()
     _work(load, asked.minutes * 60)
-    moment = Moment(min(start + WARM_UP, time.time() - 1), time.time(), SCRAPE_SECONDS, SCRAPE_SECONDS)
+    others.end()
+    end = last_label_fits(time.time())
+    moment = Moment(min(start + WARM_UP, end - 1), end, SCRAPE_SECONDS, SCRAPE_SECONDS)
     _say_facts(load)
     problems = 0 if built is None else _paint(asked, prometheus, moment, built, folder)
     if asked.stay:
         _say(f"{prometheus.url} stays until Ctrl-C")
         threading.Event().wait()
     return 1 if problems else 0
+
+
+def last_label_fits(now: float) -> float:
+    """Return the last time by `now` at which the time axis of a panel may end.
+
+    The label of a tick at the very end would be clipped. Ticks stand on multiples of 5, 10, 15 or 30 seconds, so all of
+    them are some seconds before this end.
+    """
+    return (now - LABEL_ROOM) // LABEL_STEP * LABEL_STEP + LABEL_ROOM
 
 
 def _work(load: Load, seconds: float) -> None:
@@ -157,7 +185,21 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--dashboards", type=Path, default=dashboards.FOLDER, metavar="FOLDER", help="where the dashboards are"
     )
-    parser.add_argument("--out", type=Path, default=pictures.PICTURES, metavar="FOLDER", help="where the pictures go")
+    into = parser.add_mutually_exclusive_group()
+    into.add_argument(
+        "--out",
+        type=Path,
+        default=pictures.FRESH,
+        metavar="FOLDER",
+        help="where the pictures go (default: .cache/observe)",
+    )
+    into.add_argument(
+        "--update",
+        dest="out",
+        action="store_const",
+        const=pictures.PICTURES,
+        help="overwrite the pictures of the documents, in docs/images",
+    )
     parser.add_argument(
         "--keep-pages", type=Path, metavar="FOLDER", help="keep the data of each picture there, as JSON"
     )

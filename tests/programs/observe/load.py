@@ -28,11 +28,16 @@ from tests.programs.observe.tally import Tally
 
 LIFE: Final = 3.0
 """Seconds for which the first sidecar keeps an original that nobody sends or asks for."""
-FORGETFUL: Final[Mapping[str, str]] = {"limits.time_to_live": f"{LIFE:g}s", "server.sweep_interval": "0.5s"}
+FORGETFUL: Final[Mapping[str, str]] = {
+    "limits.time_to_live": f"{LIFE:g}s",
+    "limits.process_bytes": "1GiB",
+    "server.sweep_interval": "0.5s",
+}
 TIGHT: Final[Mapping[str, str]] = {
     "limits.stash_bytes": "1MiB",
     "limits.run_stash_bytes": "160KiB",
     "limits.original_bytes": "160KiB",
+    "limits.process_bytes": "1GiB",
     "server.sweep_interval": "0.5s",
 }
 """So little room that a short load fills a run's share of it, and all runs together fill the whole."""

@@ -24,6 +24,8 @@ from tests.programs.observe.prometheus import Prometheus
 
 SOURCE = ROOT / "tests" / "programs" / "observe" / "render"
 PICTURES = ROOT / "docs" / "images"
+"""Those that the documents show."""
+FRESH = CACHE / "observe"
 WIDTH = 1600
 """Pixels of a picture: panels a third as wide keep their legends."""
 COLORS = 255

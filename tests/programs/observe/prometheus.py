@@ -15,6 +15,8 @@ from tests.programs.observe.processes import Programs, Running, free_port
 
 JOB = "prompt-sidecar"
 """What Prometheus calls our targets."""
+AGENTS = "agents"
+"""And programs that use our client."""
 _SECONDS = 30.0
 
 
@@ -86,14 +88,20 @@ def _point(pair: Sequence[Any]) -> tuple[float, float]:
     return float(pair[0]), float(pair[1])
 
 
-def configuration(targets: Sequence[str], rules: Sequence[Path], interval: float) -> str:
-    """What prometheus.yml says; JSON is YAML. Scrapes and evaluations come at the same interval, in seconds."""
+def configuration(targets: Sequence[str], rules: Sequence[Path], interval: float, agents: Sequence[str] = ()) -> str:
+    """What prometheus.yml says; JSON is YAML. Scrapes and evaluations come at the same interval, in seconds.
+
+    `targets` are sidecars, `agents` programs with a client of ours.
+    """
     every = f"{round(interval * 1000)}ms"
+    jobs = {JOB: targets, AGENTS: agents} if agents else {JOB: targets}
     return json.dumps(
         {
             "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every},
             "rule_files": [str(path) for path in rules],
-            "scrape_configs": [{"job_name": JOB, "static_configs": [{"targets": list(targets)}]}],
+            "scrape_configs": [
+                {"job_name": name, "static_configs": [{"targets": list(found)}]} for name, found in jobs.items()
+            ],
         },
         indent=2,
     )

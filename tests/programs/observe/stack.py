@@ -91,12 +91,18 @@ def collector(programs: Programs, rotel: Path, *, forward_to: int = 0) -> tuple[
 
 
 def scraping(
-    programs: Programs, program: Path, folder: Path, sidecars: Sequence[Sidecar], interval: float
+    programs: Programs,
+    program: Path,
+    folder: Path,
+    sidecars: Sequence[Sidecar],
+    interval: float,
+    *,
+    agents: Sequence[str] = (),
 ) -> prom.Prometheus:
-    """Start a Prometheus that scrapes these sidecars and evaluates our rules."""
-    config = prom.configuration([each.metrics for each in sidecars], rule_files(), interval)
+    """Start a Prometheus that scrapes these sidecars and agents, and evaluates our rules."""
+    config = prom.configuration([each.metrics for each in sidecars], rule_files(), interval, agents)
     started = prom.start(programs, program, folder, config)
-    started.running.wait_until(lambda: started.has_scraped(len(sidecars)))
+    started.running.wait_until(lambda: started.has_scraped(len(sidecars) + len(agents)))
     return started
 
 

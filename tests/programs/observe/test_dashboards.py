@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.programs.observe.__main__ import last_label_fits
 from tests.programs.observe.dashboards import Moment, step_for, substitute
 
 
@@ -26,3 +27,12 @@ def test_a_rate_spans_four_scrapes_at_least() -> None:
 def test_points_are_no_denser_than_scrapes() -> None:
     """A short range has a point a scrape, a long one as many as fit."""
     assert (15, 36) == (step_for(60, 100, 15), step_for(3_600, 100, 15))
+
+
+@pytest.mark.parametrize("now", [1_000_000.0, 1_000_013.4, 1_000_013.6, 1_000_029.9])
+def test_a_time_axis_does_not_end_at_a_tick(now: float) -> None:
+    """Its last label would be clipped; and what is shown is not older than half a minute."""
+    end = last_label_fits(now)
+
+    assert 0 <= now - end < 30
+    assert all(3 <= end % step for step in (5, 10, 15, 30, 60))
