@@ -282,7 +282,8 @@ TOOLS: Final = Row(
             Unit.TOKENS_PER_SECOND,
             (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})), "{{tool}}"),),
             "Tokens of new results, untrimmed, of the ten tools that bring in most. Each result counts once, and is "
-            "paid again with each later prompt that holds it. `other`: tools that `telemetry.tools` does not name.",
+            "paid again with each later prompt that holds it. `other`: tools "
+            "that `telemetry.tools` does not name, or, where that is empty, all but the 32 largest.",
             "A tool with a wide band makes prompts large: have it answer less (fewer lines, a filter, pages).",
             _UNUSED,
         ),

@@ -10,6 +10,7 @@ import pytest
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.telemetry import catalog
+from prompt_sidecar.telemetry.agent_tools import FIRST_TOOLS, MOST_TOOLS, AgentTools
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.options import MOST_MODELS, TelemetryOptions
@@ -74,6 +75,38 @@ def test_only_tools_of_the_operators_list_are_told_apart() -> None:
     assert {"tool_7", "tool_8", OTHER} == labels
     assert len(names) == figures.of(catalog.TOOL_RESULTS)
     assert len(names) - 2 == figures.of(catalog.TOOL_RESULTS, tool=OTHER)
+
+
+def test_the_largest_tools_that_agents_define_are_told_apart() -> None:
+    """Without a list: at most so many, late ones only if they are large, and none that the model alone names."""
+    tools = AgentTools()
+    first = [tools.label(f"tool_{number}", 10 + number, declared=True) for number in range(FIRST_TOOLS)]
+    assert [f"tool_{number}" for number in range(FIRST_TOOLS)] == first
+    assert OTHER == tools.label("made_up", 1_000_000, declared=False) == tools.known("made_up")
+    assert OTHER == tools.label("late", 6, declared=True)
+    assert "late" == tools.label("late", 5, declared=True) == tools.known("late")  # 11 in all: more than tool_0 had
+    assert OTHER == tools.label("small", 1, declared=True)
+    for number in range(NAMES):
+        tools.label(f"large_{number}", 1_000_000, declared=True)
+    labels = {tools.label(f"large_{number}", 1, declared=True) for number in range(NAMES)}
+    assert MOST_TOOLS - FIRST_TOOLS - 1 == len(labels - {OTHER})
+    assert "tool_0" == tools.label("tool_0", 1, declared=False)
+
+
+def test_tools_of_definitions_have_labels_over_the_wire() -> None:
+    """Names that stand in the body's tools; a name that the model made up is no label, nor are odd ones."""
+    sent: list[dict[str, object]] = [{"role": "user", "content": "Go."}]
+    for name in ("read_file", "made_up", "odd name", "bash"):
+        call = {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        sent.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        sent.append({"role": "tool", "tool_call_id": name, "content": "a result"})
+    defined = [{"type": "function", "function": {"name": name}} for name in ("read_file", "odd name", "bash", "grep")]
+    with watched() as server:
+        server.served.stub.TrimPrompt(prompt_of({"messages": sent, "tools": defined}, context_window=100_000))
+        figures = server.scrape()
+    labels = {each.labels["tool"] for each in figures.samples if each.name.startswith("prompt_sidecar_tool_re")}
+    assert {"read_file", "bash", OTHER} == labels
+    assert (4, 2) == (figures.of(catalog.TOOL_RESULTS), figures.of(catalog.TOOL_RESULTS, tool=OTHER))
 
 
 def test_models_are_told_apart_up_to_a_bound() -> None:

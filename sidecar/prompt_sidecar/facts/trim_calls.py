@@ -5,7 +5,7 @@ The servicer turns requests into these and these into answers; telemetry reads t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -225,6 +225,8 @@ class News:
     """Messages in which the model used as many names as are kept of one, or more."""
     tools: Mapping[str, ToolNews] = field(default_factory=dict)
     """By the tool's name as the model gave it, cut to one character more than a plain name has; empty: not known."""
+    declared: Collection[str] = ()
+    """Those of `tools` that the agent's own definitions of tools name; a model may write any text as a tool's name."""
     result_sizes: Sequence[tuple[str, int]] = ()
     """Tool and tokens of each new result; of a call that brings more than `MOST_SIZES`, of the first ones."""
 

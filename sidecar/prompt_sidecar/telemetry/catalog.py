@@ -336,7 +336,8 @@ TOOL_RESULT_SIZE: Final = Metric(
     "prompt_sidecar.tool.result.size",
     Kind.HISTOGRAM,
     "{token}",
-    "Estimated tokens of each new result of an agent's tool, untrimmed, by tool of the setting telemetry.tools.",
+    "Estimated tokens of each new result of an agent's tool, untrimmed, by tool: those of the setting telemetry.tools, "
+    "or the largest.",
     {"tool": ()},
     _RESULT_TOKENS,
 )

@@ -7,7 +7,7 @@ translates them into metrics and spans.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
@@ -24,6 +24,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog, changes
+from prompt_sidecar.telemetry.agent_tools import AgentTools
 from prompt_sidecar.telemetry.catalog import OTHER, Kind
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.lag import LagMeter
@@ -156,14 +157,14 @@ class Telemetry(Observer):
         tallies: Tallies,
         spans: Spans,
         models: ModelNames,
-        result_tools: Iterable[str] = (),
+        agent_tools: Collection[str] = (),
     ) -> None:
         self._instruments = instruments
         self._tallies = tallies
         self._spans = spans
         self._models = models
         self._tools = ToolNames()
-        self._result_tools = frozenset(result_tools)
+        self._agent_tools = AgentTools(agent_tools)
         self.lag = LagMeter(self.late)
 
     def watch(
@@ -235,9 +236,11 @@ class Telemetry(Observer):
         instruments.record(catalog.PROMPT_SIZE, tokens.before, ("before",))
         instruments.record(catalog.PROMPT_SIZE, tokens.after, ("after",))
         news = answer.news
-        self._tallies.add(changes.tools((self._result_tool(tool), each) for tool, each in news.tools.items()))
+        label = self._agent_tools.label
+        tools = {tool: label(tool, each.brought, declared=tool in news.declared) for tool, each in news.tools.items()}
+        self._tallies.add(changes.tools((tools[tool], each) for tool, each in news.tools.items()))
         for tool, size in news.result_sizes:
-            instruments.record(catalog.TOOL_RESULT_SIZE, size, (self._result_tool(tool),))
+            instruments.record(catalog.TOOL_RESULT_SIZE, size, (tools.get(tool, OTHER),))
         if answer.size is not None:
             instruments.record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
         if answer.crossed:
@@ -305,13 +308,9 @@ class Telemetry(Observer):
         """Record how long Envoy waited."""
         self._instruments.record(catalog.ENVOY_DURATION, seconds)
 
-    def _result_tool(self, tool: str) -> str:
-        """The label of an agent's tool. A model may write any text as a name, so only the operator's are shown."""
-        return tool if tool in self._result_tools else OTHER
-
     def _recalled(self, answer: RetrieveAnswer) -> None:
         if answer.content_tokens:
-            labels = (self._result_tool(answer.tool), "recalled")
+            labels = (self._agent_tools.known(answer.tool), "recalled")
             self._tallies.add([(catalog.TOOL_TOKENS, labels, answer.content_tokens)])
 
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:

@@ -49,7 +49,8 @@ class TelemetryOptions:
     tools: tuple[str, ...] = setting(
         (),
         texts(MOST_MODELS, 64),
-        "Tools of agents with figures of their own; any other counts as other, as a model may write text as a name.",
+        "Tools of agents with figures of their own; any other counts as other. Empty: the largest of those that agents "
+        "define, 32 at the most; a name that no tool has, such as none, turns that off.",
     )
     models: tuple[str, ...] = setting(
         (),

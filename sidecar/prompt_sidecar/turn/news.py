@@ -6,8 +6,9 @@ the memory was empty, only what was decided after the run's last answer counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, ToolNews, Trim
@@ -15,6 +16,7 @@ from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
+from prompt_sidecar.trim.own_text import plain_name
 from prompt_sidecar.trim.repeated_calls import Repetition
 
 _WITHOUT_MARKER: Final = frozenset({ItemKind.ARGUMENTS, ItemKind.OPAQUE, ItemKind.REASONING})
@@ -25,6 +27,10 @@ MOST_SIZES: Final = 1_000
 that begins a run with a long history brings more; their sums are exact."""
 _RESULTS: Final = frozenset({ItemKind.RESULT, ItemKind.IMAGE})
 _MARKED: Final = frozenset({Action.ELIDED, Action.CLIPPED})
+MOST_DECLARED: Final = 64
+"""Tools of one answer that are looked for in the agent's definitions: more than the figures distinguish."""
+MOST_SCHEMA_BYTES: Final = 1_048_576
+"""Bytes of definitions that are looked through for one answer: with so many tools some 30 ms at the worst."""
 _NO_TOOL: Final = ToolNews()
 
 
@@ -113,8 +119,8 @@ class Gathered:
                 known = ledger.by_id.get(listed.stash_id)
                 self.advertised += known is not None and self._decided(ledger, known.message, known.decided)
 
-    def news(self, cache_break: CacheBreak | None) -> News:
-        """All of it."""
+    def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:
+        """All of it. `schemas`: the body's members that define tools, as JSON; None: it has no such member."""
         return News(
             trims=tuple(self.trims),
             advertised=self.advertised,
@@ -126,6 +132,7 @@ class Gathered:
             ambiguous=self.ambiguous,
             names_cut=self.names_cut,
             tools=dict(self.tools),
+            declared=_declared(self.tools, [each for each in schemas if each]),
             result_sizes=tuple(self.sizes),
         )
 
@@ -150,3 +157,11 @@ class Gathered:
         """Whether a decision was made since."""
         record = ledger.records[message]
         return max(decided, record.dropped_in if record.dropped else 0) > self.since
+
+
+def _declared(tools: Iterable[str], schemas: Sequence[bytes]) -> frozenset[str]:
+    """The plain names among these that are in the definitions, as JSON strings."""
+    if not schemas or sum(map(len, schemas)) > MOST_SCHEMA_BYTES:
+        return frozenset()
+    names = [tool for tool in islice(tools, MOST_DECLARED) if tool and plain_name(tool) == tool]
+    return frozenset(name for name in names if any(b'"%s"' % name.encode() in each for each in schemas))

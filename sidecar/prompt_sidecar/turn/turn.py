@@ -184,7 +184,7 @@ class _Turn:
             repetitions=self._brought.repetitions,
             batch_point=(cut and applied is not True) or moved,
             compacted=bool(dirty) and applied is not True,
-            news=self._brought.news.news(broken),
+            news=self._brought.news.news(broken, self._schemas()),
             revision_applied=applied,
         )
         memory.returned(inputs.recall)
@@ -606,9 +606,8 @@ class _Turn:
     def _prefix(self, framed: Framed) -> Prefix:
         """The prompt as the next one is compared with it."""
         memory, inputs = self._memory, self._work.inputs
-        fields = tuple(self._body.field(name) for name in self._format.tool_fields)
         return Prefix(
-            agents=(fields, framed.sent_system, tuple(memory.system)),
+            agents=(self._schemas(), framed.sent_system, tuple(memory.system)),
             texts=replace(memory.own.texts, note=""),
             places=framed.places,
             system_messages=len(memory.system),
@@ -618,6 +617,10 @@ class _Turn:
             + memory.own.tokens
             - memory.own.note_tokens,
         )
+
+    def _schemas(self) -> tuple[bytes | None, ...]:
+        """The body's members that define tools and the shape of the answer."""
+        return tuple(self._body.field(name) for name in self._format.tool_fields)
 
     def _around(self, framed: Framed) -> Around:
         """What surrounds the history, for the measure of its size."""

@@ -110,6 +110,7 @@ class Agent:
     def trim(self, *, dry_run: bool = False, side_call: bool = False) -> trim_pb2.TrimPromptResponse:
         """Send the history; keep what the answer told."""
         body = body_of(self.source.format, [dumps(message) for message in self.history], system=self.source.system)
+        body = body[:-1] + b', "tools": ' + self.defined() + b"}"
         answer: trim_pb2.TrimPromptResponse = self.stub.TrimPrompt(
             trim_pb2.TrimPromptRequest(
                 run_id=self.run_id,
@@ -130,6 +131,16 @@ class Agent:
         if self.habits.sends_trimmed and self.source.format == OPENAI_CHAT:
             self.history = json.loads(answer.json_body)["messages"]
         return answer
+
+    def defined(self) -> bytes:
+        """Definitions of the tools that its source calls, as a request has them."""
+        messages = self.source.messages
+        if self.source.format == OPENAI_CHAT:
+            named = {call["function"]["name"] for each in messages for call in each.get("tool_calls") or ()}
+            return dumps([{"type": "function", "function": {"name": name}} for name in sorted(named)])
+        blocks = [block for each in messages if isinstance(each["content"], list) for block in each["content"]]
+        named = {block["name"] for block in blocks if block.get("type") == "tool_use"}
+        return dumps([{"name": name, "input_schema": {"type": "object"}} for name in sorted(named)])
 
     def report(self, answer: trim_pb2.TrimPromptResponse) -> None:
         """Tell what the provider counted, or that it refused."""
