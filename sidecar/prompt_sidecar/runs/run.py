@@ -131,6 +131,7 @@ class Run:
             caches += received.kept_bytes + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
             caches += RUN_CACHE_BYTES + memory.own.kept_bytes
             caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
+            caches += len(memory.system_read[0]) if memory.system_read is not None else 0
         facts = RUN_BYTES + ITEM_BYTES * recorded.items
         return Kept(caches, facts + self.tasks.kept_bytes + self.shown_before.kept_bytes)
 

@@ -11,9 +11,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.facts.trim_calls import Trim
+from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.prompt.jsontext import canonical, digest
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
@@ -83,6 +86,8 @@ class Memory:
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     room_for: tuple[tuple[str, int, Policy, bool], Room] | None = None
+    system_read: tuple[bytes, bytes] | None = None
+    """The body's system member as it was last sent, and a digest that is the same for all values that say the same."""
     """The room for our own text, with what it follows from."""
     listed: Listed = field(default_factory=Listed)
     trims_by_record: dict[int, list[Trim]] = field(default_factory=dict)
@@ -176,6 +181,23 @@ class Memory:
             )
             self.room_for = (asked, made)
         return self.room_for[1]
+
+    def same_system(self, value: bytes | None) -> bytes | None:
+        """A digest of the body's system member, the same for all values that say the same; read when it has changed.
+
+        A text becomes an array of blocks where our text is added, and comes back as such from an agent that goes on
+        from the returned prompt: for the provider nothing has changed.
+        """
+        if value is None:
+            return None
+        if self.system_read is None or self.system_read[0] != value:
+            try:
+                decoded = load_any(value, "json.body")
+                same = canonical([{"type": "text", "text": decoded}] if type(decoded) is str else decoded)
+            except InvalidJson:  # too deep to be written: its bytes have to do
+                same = value
+            self.system_read = (value, digest(same))
+        return self.system_read[1]
 
     def leading_tokens(self, reads: Sequence[Read]) -> int:
         """Tokens of the leading system messages that are not ours."""

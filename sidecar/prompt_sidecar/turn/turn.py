@@ -607,7 +607,7 @@ class _Turn:
         """The prompt as the next one is compared with it."""
         memory, inputs = self._memory, self._work.inputs
         return Prefix(
-            agents=(self._schemas(), framed.sent_system, tuple(memory.system)),
+            agents=(self._schemas(), memory.same_system(framed.sent_system), tuple(memory.system)),
             texts=replace(memory.own.texts, note=""),
             places=framed.places,
             system_messages=len(memory.system),
