@@ -11,7 +11,15 @@ from enum import StrEnum
 from typing import Final
 
 from dashboards.generate import recorded
-from dashboards.generate.names import PROCESS_START, SPANS_EXPORTED, SPANS_PROCESSED, UP, Foreign
+from dashboards.generate.names import (
+    PROCESS_START,
+    RECORDS_EXPORTED,
+    RECORDS_PROCESSED,
+    SPANS_EXPORTED,
+    SPANS_PROCESSED,
+    UP,
+    Foreign,
+)
 from dashboards.generate.promql import Not, Place
 from dashboards.generate.recorded import LONG, SHORT, Recorded
 from prompt_sidecar.telemetry.catalog import (
@@ -258,11 +266,13 @@ ALERTS: Final = (
     Alert(
         "PromptSidecarTelemetryDrops",
         Severity.INFO,
-        f"({SHORT.rate(SPANS_PROCESSED, where={'error_type': Not(('',))})} > 0) or "
-        f"({SHORT.rate(SPANS_EXPORTED, where={'error_type': Not(('',))})} > 0)",
+        " or ".join(
+            f"({SHORT.rate(metric, where={'error_type': Not(('',))})} > 0)"
+            for metric in (SPANS_PROCESSED, SPANS_EXPORTED, RECORDS_PROCESSED, RECORDS_EXPORTED)
+        ),
         "10m",
-        "Spans are lost",
-        "{{ $labels.instance }} loses {value} spans a second: the collector is down or slow.",
+        "Spans or events are lost",
+        "{{ $labels.instance }} loses {value} spans or events a second: the collector is down or slow.",
         "$value | humanize",
     ),
     Alert(

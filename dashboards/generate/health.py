@@ -10,8 +10,11 @@ from dashboards.generate.names import (
     PROCESS_FILES,
     PROCESS_MAX_FILES,
     PROCESS_START,
+    RECORDS_EXPORTED,
+    RECORDS_PROCESSED,
     SPANS_EXPORTED,
     SPANS_PROCESSED,
+    Foreign,
 )
 from dashboards.generate.overview import IDLE, UNSEEN
 from dashboards.generate.panels import BLUE, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
@@ -462,6 +465,13 @@ STORE: Final = Row(
     ),
 )
 
+
+def _lost(spans: Foreign, records: Foreign) -> str:
+    """Of both, a minute, those with an error."""
+    lost = {"error_type": Not(("",))}
+    return " + ".join(f"({or_zero(PANEL.each_minute(metric, where=lost))})" for metric in (spans, records))
+
+
 PROCESS: Final = Row(
     "Process and telemetry",
     (
@@ -508,19 +518,19 @@ PROCESS: Final = Row(
             width=6,
         ),
         Panel(
-            "Spans",
+            "Spans and events",
             Look.LINES,
             Unit.PER_MINUTE,
             (
-                Query(or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": ""})), "sent"),
-                Query(
-                    or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": Not(("",))})),
-                    "rejected by the collector",
-                ),
-                Query(or_zero(PANEL.each_minute(SPANS_PROCESSED, where={"error_type": Not(("",))})), "queue full"),
+                Query(or_zero(PANEL.each_minute(SPANS_EXPORTED, where={"error_type": ""})), "spans sent"),
+                Query(or_zero(PANEL.each_minute(RECORDS_EXPORTED, where={"error_type": ""})), "events sent"),
+                Query(_lost(SPANS_EXPORTED, RECORDS_EXPORTED), "rejected by the collector"),
+                Query(_lost(SPANS_PROCESSED, RECORDS_PROCESSED), "queue full"),
             ),
-            "Spans that were sent to the collector, rejected by it, or dropped because the queue was full.",
-            "The collector is down or slow. Calls are not delayed by it; traces are missing.",
+            "Spans and events (log records) that were sent to the collector, and those of both that it rejected, or "
+            "that were dropped because their queue was full.",
+            "The collector is down or slow, or takes no logs (set OTEL_LOGS_EXPORTER=none then). Calls are not delayed "
+            "by it; traces and events are missing.",
             "Should not occur: where no collector is configured all are 0.",
             width=6,
         ),

@@ -42,6 +42,9 @@ SPANS_PROCESSED: Final = Foreign("otel_sdk_processor_span_processed_total", {"er
 SPANS_EXPORTED: Final = Foreign("otel_sdk_exporter_span_exported_total", {"error_type": ()}, of_any_program=True)
 """OpenTelemetry's SDK: spans handed to the collector; with an `error_type` those that it did not take."""
 
+RECORDS_PROCESSED: Final = Foreign("otel_sdk_processor_log_processed_total", {"error_type": ()}, of_any_program=True)
+"""As SPANS_PROCESSED, of log records, which are the sidecar's events."""
+RECORDS_EXPORTED: Final = Foreign("otel_sdk_exporter_log_exported_total", {"error_type": ()}, of_any_program=True)
 TARGET_INFO: Final = Foreign(
     "target_info",
     dict.fromkeys(
@@ -74,6 +77,8 @@ FOREIGN: Final = (
     PROCESS_MAX_FILES,
     SPANS_PROCESSED,
     SPANS_EXPORTED,
+    RECORDS_PROCESSED,
+    RECORDS_EXPORTED,
     TARGET_INFO,
     CLIENT_PROMPTS,
 )

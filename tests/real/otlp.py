@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1 import common_pb2
@@ -35,6 +36,17 @@ class Span:
     events: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A log record as it arrived."""
+
+    name: str
+    trace_id: str
+    span_id: str
+    severity: str
+    attributes: Mapping[str, Any]
+
+
 class Sink:
     """Keeps spans, the names of metrics, and every byte that came."""
 
@@ -42,11 +54,13 @@ class Sink:
         self._changed = threading.Condition()
         self.spans: list[Span] = []
         self.metrics: set[str] = set()
+        self.events: list[Event] = []
         self.raw: list[bytes] = []
 
-    def take(self, spans: list[Span], metrics: set[str], raw: bytes) -> None:
+    def take(self, spans: list[Span], metrics: set[str], raw: bytes, events: Sequence[Event] = ()) -> None:
         """Keep what an export brought."""
         with self._changed:
+            self.events += events
             self.spans += spans
             self.metrics |= metrics
             self.raw.append(raw)
@@ -64,6 +78,14 @@ class Sink:
         """Wait for so many spans of one trace."""
         arrived = self.wait_for(lambda spans: count <= len([span for span in spans if span.trace_id == trace_id]))
         return [span for span in arrived if span.trace_id == trace_id]
+
+    def wait_for_event(self, trace_id: str) -> Event:
+        """Wait for the first event of a trace."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(event.trace_id == trace_id for event in self.events), PATIENCE), (
+                "no event of the trace has arrived"
+            )
+            return next(event for event in self.events if event.trace_id == trace_id)
 
     def wait_for_metrics(self) -> set[str]:
         """Wait until some metrics have arrived; return their names."""
@@ -107,6 +129,31 @@ class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
         return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
+class _Logs(logs_service_pb2_grpc.LogsServiceServicer):
+    """The service of logs."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def Export(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 - OTLP's name
+        """Take log records."""
+        del context
+        found = [
+            Event(
+                record.event_name,
+                record.trace_id.hex(),
+                record.span_id.hex(),
+                record.severity_text,
+                {pair.key: _value(pair.value) for pair in record.attributes},
+            )
+            for resource in request.resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+        ]
+        self._sink.take([], set(), request.SerializeToString(), found)
+        return logs_service_pb2.ExportLogsServiceResponse()
+
+
 @contextmanager
 def sink() -> Iterator[tuple[Sink, int]]:
     """Serve on a free port of loopback; give the sink and the port."""
@@ -114,6 +161,7 @@ def sink() -> Iterator[tuple[Sink, int]]:
     server = grpc.server(ThreadPoolExecutor(4, "sink"), options=[("grpc.max_receive_message_length", -1)])
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Traces(kept), server)  # type: ignore[no-untyped-call]
     metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(kept), server)  # type: ignore[no-untyped-call]
+    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(_Logs(kept), server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

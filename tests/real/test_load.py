@@ -44,14 +44,16 @@ NOT_OURS: Final = {"ALERTS", names.CLIENT_PROMPTS.name}
 """Prometheus makes the one, only while an alert is pending or firing; programs with our client make the other."""
 MADE: Final = {GROUP}
 """Labels that a query makes itself."""
-SHORT_QUEUE: Final = {"OTEL_BSP_MAX_QUEUE_SIZE": "4", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "4"}
+SHORT_QUEUE: Final = {
+    f"OTEL_{kind}_MAX_{what}_SIZE": "4" for kind in ("BSP", "BLRP") for what in ("QUEUE", "EXPORT_BATCH")
+}
 
 
 def test_prometheus_shows_what_the_agents_were_told(tmp_path: Path) -> None:
     """Panels and rules have data, name only what was emitted, and the sums are exact."""
     program, promtool, rotel = need(components.prometheus), need(components.promtool), need(components.rotel)
     with Programs(tmp_path) as programs:
-        # The spans of one reach a collector; the other's is down, and its queue is short, so that spans are dropped.
+        # Spans and events of one reach a collector; the other's is down, and its queues are short: both are lost.
         _, collector = stack.collector(programs, rotel)
         sidecars = [
             stack.sidecar(programs, "sidecar-1", SETTINGS[0], collector),

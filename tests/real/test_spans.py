@@ -59,7 +59,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with sink() as (kept, port), Programs(folder) as programs:
         _, collector = stack.collector(programs, rotel, forward_to=port)
         settings = {"log.level": "debug", "log.format": "json", "policy.fit_high": "0.9"}
-        more = {"OTEL_BSP_SCHEDULE_DELAY": "200", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+        more = {
+            "OTEL_BSP_SCHEDULE_DELAY": "200",
+            "OTEL_BLRP_SCHEDULE_DELAY": "200",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        }
         sidecar = stack.sidecar(programs, "sidecar", settings, collector, **more)
         with sidecar.channel() as channel:
             yield Watched(sidecar, channel, service_pb2_grpc.SidecarServiceStub(channel), kept)
@@ -190,6 +194,17 @@ def test_a_bad_request_is_the_callers_fault(watched: Watched) -> None:
 
     expected = (f"{SERVICE}/TrimPrompt", "SERVER", "UNSET", "", "INVALID_ARGUMENT", "INVALID_ARGUMENT")
     assert expected == told(only(watched.sink, trace))
+
+
+def test_a_refused_prompt_is_an_event_of_its_span(watched: Watched) -> None:
+    """As a log record through the collector, with the trace and the span of the call, and its reason."""
+    trace = Trace()
+    failure(lambda: watched.stub.TrimPrompt(prompt("bad", b"no prompt"), metadata=trace.metadata))
+    event = watched.sink.wait_for_event(trace.trace_id)
+
+    assert ("prompt_sidecar.refusal", "WARN") == (event.name, event.severity)
+    assert only(watched.sink, trace).span_id == event.span_id
+    assert ("bad", "INVALID_JSON") == tuple(event.attributes[name] for name in ("prompt_sidecar.run.id", "error.type"))
 
 
 def test_a_deadline_is_an_error(held: Held) -> None:

@@ -41,7 +41,7 @@ class Bounds(Observer):
         self.seen: list[str] = []
         self.told = threading.Semaphore(0)
 
-    def watch(self, *_: Any, buffers: Callable[[], Mapping[str, int]] | None = None) -> None:
+    def watch(self, *_: Any, buffers: Callable[[], Mapping[str, int]] | None = None, **__: Any) -> None:
         """What the server keeps is asked for by tests."""
         self.buffers = buffers
 

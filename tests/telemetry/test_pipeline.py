@@ -41,25 +41,27 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "metrics", "spans"),
+    ("environment", "pushed"),
     [
-        ({}, False, False),
-        ({ENDPOINT: NOBODY}, True, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": NOBODY}, False, True),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": NOBODY}, True, False),
-        ({ENDPOINT: NOBODY, "OTEL_TRACES_EXPORTER": "none"}, True, False),
-        ({ENDPOINT: NOBODY, "OTEL_METRICS_EXPORTER": "none"}, False, True),
-        ({ENDPOINT: NOBODY, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, True, True),
+        ({}, ""),
+        ({ENDPOINT: NOBODY}, "metrics spans logs"),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": NOBODY}, "spans"),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": NOBODY}, "metrics"),
+        ({"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": NOBODY}, "logs"),
+        ({ENDPOINT: NOBODY, "OTEL_TRACES_EXPORTER": "none"}, "metrics logs"),
+        ({ENDPOINT: NOBODY, "OTEL_METRICS_EXPORTER": "none"}, "spans logs"),
+        ({ENDPOINT: NOBODY, "OTEL_LOGS_EXPORTER": "none"}, "metrics spans"),
+        ({ENDPOINT: NOBODY, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "metrics spans logs"),
     ],
 )
 def test_each_signal_is_pushed_where_it_has_an_endpoint(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], metrics: bool, spans: bool
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], pushed: str
 ) -> None:
     """By OpenTelemetry's own variables; a signal can be turned off."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     push = exporters(TelemetryOptions(), environment)
-    assert (metrics, spans) == (push.metrics is not None, push.spans is not None)
+    assert pushed.split() == [name for name in ("metrics", "spans", "logs") if getattr(push, name) is not None]
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,9 @@ def test_the_setting_is_an_endpoint_too(monkeypatch: pytest.MonkeyPatch, protoco
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     push = exporters(TelemetryOptions(otlp_endpoint=NOBODY), environment)
-    assert push.spans is not None
-    assert f".{kind}." in type(push.spans(MeterProvider())).__module__
+    for made in (push.spans, push.logs):
+        assert made is not None
+        assert f".{kind}." in type(made(MeterProvider())).__module__
 
 
 def test_who_tells() -> None:

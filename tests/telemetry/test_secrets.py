@@ -107,7 +107,7 @@ def test_the_planted_text_is_nowhere(form: str, capsys: pytest.CaptureFixture[st
     handlers, level = list(root.handlers), root.level
     configure(form, "debug", current_ids)
     try:
-        with watched() as server:
+        with watched(genai=True) as server:
             succeeded = 0
             for call in (*_good(server), *_bad(server)):
                 with contextlib.suppress(grpc.RpcError):
@@ -119,14 +119,16 @@ def test_the_planted_text_is_nowhere(form: str, capsys: pytest.CaptureFixture[st
             told.append(_refusal(next(_good(server))))
             figures = server.scrape().text
             spans = [span.to_json() for each in server.spans().values() for span in each]
+            events = [repr((record.event_name, record.body, record.attributes)) for record in server.events()]
     finally:
         root.handlers, root.level = handlers, level
     logged = capsys.readouterr().err
     assert succeeded > 30
     assert len(told) > 50
     assert len(spans) > 100
+    assert len(events) > 50
     assert "incident" in logged
-    for text in (figures, logged, *spans, *told):
+    for text in (figures, logged, *spans, *events, *told):
         assert SECRET not in text
 
 

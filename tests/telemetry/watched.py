@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from opentelemetry._logs import LogRecord
+from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -55,6 +57,11 @@ class Watched:
     served: Serving
     port: int
     exporter: InMemorySpanExporter
+    logs: InMemoryLogRecordExporter
+
+    def events(self) -> list[LogRecord]:
+        """Records of events, in their order."""
+        return [each.log_record for each in self.logs.get_finished_logs()]
 
     def scrape(self) -> Figures:
         """Scrape as Prometheus does."""
@@ -78,23 +85,27 @@ def watched(
     server: ServerOptions | None = None,
     limits: Limits | None = None,
     rules: Rules | None = None,
+    *,
+    genai: bool = False,
 ) -> Iterator[Watched]:
     """Serve and watch, everything on free ports."""
     inner = CollectorRegistry()
     reader = Reader(inner)
     methods = [f"{SERVICE}/{name}" for name in METHODS]
     exposition = Exposition(("127.0.0.1", 0), registry(inner, reader, methods), TelemetryOptions())
-    exporter = InMemorySpanExporter()
+    exporter, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     running = assemble(
         options or TelemetryOptions(),
         resource=Resource({"service.name": "prompt-sidecar"}),
         readers=[reader],
         processor=lambda _: SimpleSpanProcessor(exporter),
+        log_processor=lambda _: SimpleLogRecordProcessor(logs),
+        genai=genai,
         exposition=exposition,
     )
     try:
         with serving(server, running.observer, limits, rules) as served:
-            yield Watched(served, exposition.port, exporter)
+            yield Watched(served, exposition.port, exporter, logs)
     finally:
         running.stop()
 

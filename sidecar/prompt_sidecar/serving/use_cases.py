@@ -77,8 +77,8 @@ class UseCases:
                 call = read()
                 answer = self._runs.trim(call, check)
                 written = write(call, answer)
-        except BaseException:
-            self.observer.refused(call)
+        except BaseException as error:
+            self.observer.refused(call, error)
             raise
         if answer.tokens.window_assumed:
             self._assumed.report(answer.model, answer.tokens.limit)

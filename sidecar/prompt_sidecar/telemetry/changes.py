@@ -163,9 +163,14 @@ def search(found: Found, via: str) -> list[Change]:
     return changes
 
 
+def tool_label(name: str) -> str:
+    """The label of one of our tools; a model may ask for any other."""
+    return name if name in TOOL_NAMES else OTHER
+
+
 def tool_call(name: str, answer: ToolAnswer) -> list[Change]:
     """A model called one of our tools."""
-    changes: list[Change] = [(catalog.TOOL_CALLS, (name if name in TOOL_NAMES else OTHER, answer.outcome.value), 1)]
+    changes: list[Change] = [(catalog.TOOL_CALLS, (tool_label(name), answer.outcome.value), 1)]
     if answer.recalled is not None:
         changes += retrieval(answer.recalled, TOOL)
     if answer.found is not None:

@@ -26,6 +26,7 @@ from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog, changes
 from prompt_sidecar.telemetry.agent_tools import AgentTools
 from prompt_sidecar.telemetry.catalog import OTHER, Kind
+from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.lag import LagMeter
 from prompt_sidecar.telemetry.model_names import ModelNames
@@ -110,8 +111,8 @@ class Observer:
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """A prompt was answered; `began` in nanoseconds since the epoch, as for the others."""
 
-    def refused(self, call: TrimCall | None) -> None:
-        """A prompt got an error; None: it was not even a request."""
+    def refused(self, call: TrimCall | None, error: BaseException) -> None:
+        """A prompt got this error; None: it was not even a request."""
 
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
         """A program requested an original."""
@@ -155,7 +156,9 @@ class Telemetry(Observer):
         self,
         instruments: Instruments,
         tallies: Tallies,
+        *,
         spans: Spans,
+        events: Events,
         models: ModelNames,
         agent_tools: Collection[str] = (),
     ) -> None:
@@ -165,6 +168,7 @@ class Telemetry(Observer):
         self._models = models
         self._tools = ToolNames()
         self._agent_tools = AgentTools(agent_tools)
+        self._events = events
         self.lag = LagMeter(self.late)
 
     def watch(
@@ -230,6 +234,8 @@ class Telemetry(Observer):
         self._tallies.add(changes.prompt(call, answer, model))
         if self._spans.on:
             self._spans.trimmed(call, answer, model, began)
+        if self._events.on:
+            self._events.trimmed(call, answer, model)
         if changes.aside(call):
             return
         instruments, tokens = self._instruments, answer.tokens
@@ -252,9 +258,12 @@ class Telemetry(Observer):
             )
 
     @_harmless
-    def refused(self, call: TrimCall | None) -> None:
+    def refused(self, call: TrimCall | None, error: BaseException) -> None:
         """Count a prompt that got an error. The body may name a model too, but it was not read."""
-        self._tallies.add(changes.refused(call, self._models.label(call.model) if call is not None else OTHER))
+        model = self._models.label(call.model) if call is not None else OTHER
+        self._tallies.add(changes.refused(call, model))
+        if self._events.on:
+            self._events.refused(call, model, error)
 
     @_harmless
     def retrieved(self, call: RetrieveCall, answer: RetrieveAnswer, began: int) -> None:
@@ -272,15 +281,8 @@ class Telemetry(Observer):
     @_harmless
     def tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
         """Count a tool call, and what it did."""
-        counted = changes.tool_call(call.name, answer)
-        if answer.found is not None:
-            self._search(call.run_id, answer.found, counted, changes.TOOL, began)
-            return
-        self._tallies.add(counted)
-        if answer.recalled is not None:
-            self._recalled(answer.recalled)
-        if answer.recalled is not None and self._spans.on:
-            self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
+        with self._spans.tool(call.run_id, changes.tool_label(call.name), began):
+            self._tool_called(call, answer, began)
 
     @_harmless
     def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
@@ -307,6 +309,17 @@ class Telemetry(Observer):
     def envoy_answered(self, seconds: float) -> None:
         """Record how long Envoy waited."""
         self._instruments.record(catalog.ENVOY_DURATION, seconds)
+
+    def _tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
+        counted = changes.tool_call(call.name, answer)
+        if answer.found is not None:
+            self._search(call.run_id, answer.found, counted, changes.TOOL, began)
+            return
+        self._tallies.add(counted)
+        if answer.recalled is not None:
+            self._recalled(answer.recalled)
+        if answer.recalled is not None and self._spans.on:
+            self._spans.retrieved(call.run_id, "", answer.recalled, changes.TOOL, began)
 
     def _recalled(self, answer: RetrieveAnswer) -> None:
         if answer.content_tokens:

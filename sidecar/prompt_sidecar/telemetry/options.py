@@ -44,7 +44,8 @@ class TelemetryOptions:
     otlp_endpoint: str = setting(
         "",
         url(),
-        "Collector that metrics and traces are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if anything.",
+        "Collector that metrics, traces and events are pushed to; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, if "
+        "anything.",
     )
     tools: tuple[str, ...] = setting(
         (),

@@ -2,7 +2,8 @@
 
     calls ──► Telemetry ──► instruments ──► Prometheus's reader ──► /metrics
                        │               └──► OTLP's reader ─────┐
-                       └──► spans ──► batch processor ─────────┴──► collector
+                       ├──► spans ──► batch processor ─────────┼──► collector
+                       └──► events ──► batch processor ────────┘
 
 Nothing here is global, so that several servers in one process do not share metrics. The cost of an unreachable
 collector is bounded: an export may take two seconds, calls never wait for one, and the shutdown waits for all of them
@@ -19,7 +20,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
@@ -30,6 +31,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from prometheus_client import CollectorRegistry
 
+from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.exposition import Reader, registry
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.model_names import ModelNames
@@ -37,7 +39,11 @@ from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.readings import version
 from prompt_sidecar.telemetry.scrapes import Exposition
-from prompt_sidecar.telemetry.spans import Spans
+from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, Spans
+
+if TYPE_CHECKING:  # the SDK's logs take memory, and are imported only where there is a collector
+    from opentelemetry.sdk._logs import LogRecordProcessor
+    from opentelemetry.sdk._logs.export import LogRecordExporter
 
 EXPORT_SECONDS: Final = 2.0
 """Timeout of an export, unless OTEL_EXPORTER_OTLP_TIMEOUT is set: with OpenTelemetry's 10 a shutdown took 30 s."""
@@ -73,6 +79,8 @@ class Running:
 ExporterMaker = Callable[[MeterProvider], SpanExporter]
 """Makes an exporter that counts accepted and dropped spans with the meter provider."""
 ProcessorMaker = Callable[[MeterProvider], SpanProcessor]
+LogExporterMaker = Callable[[MeterProvider], "LogRecordExporter"]
+LogProcessorMaker = Callable[[MeterProvider], "LogRecordProcessor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,7 @@ class Push:
 
     metrics: MetricExporter | None = None
     spans: ExporterMaker | None = None
+    logs: LogExporterMaker | None = None
 
 
 def start(
@@ -114,13 +123,15 @@ def start(
         readers.append(reader)
     if push.metrics is not None:
         readers.append(PeriodicExportingMetricReader(push.metrics))
-    if not readers and push.spans is None:
+    if not readers and push.spans is None and push.logs is None:
         return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
     return assemble(
         options,
         resource=resource(environment),
         readers=readers,
         processor=None if push.spans is None else partial_processor(push.spans),
+        log_processor=None if push.logs is None else _log_processor(push.logs),
+        genai=GENAI_OPT_IN in map(str.strip, environment.get("OTEL_SEMCONV_STABILITY_OPT_IN", "").split(",")),
         exposition=exposition,
         notices=_notices(options, push, exposition),
     )
@@ -131,12 +142,21 @@ def partial_processor(make: ExporterMaker) -> ProcessorMaker:
     return lambda meters: BatchSpanProcessor(make(meters), meter_provider=meters)
 
 
+def _log_processor(make: LogExporterMaker) -> LogProcessorMaker:
+    """As `partial_processor`, for events."""
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    return lambda meters: BatchLogRecordProcessor(make(meters), meter_provider=meters)
+
+
 def assemble(
     options: TelemetryOptions,
     *,
     resource: Resource,
     readers: Sequence[MetricReader],
     processor: ProcessorMaker | None = None,
+    log_processor: LogProcessorMaker | None = None,
+    genai: bool = False,
     exposition: Exposition | None = None,
     notices: Sequence[str] = (),
 ) -> Running:
@@ -152,9 +172,24 @@ def assemble(
         traces.add_span_processor(processor(meters))
         tracer = traces.get_tracer(SCOPE, version())
         ends.append(traces.shutdown)
+    logger = None
+    if log_processor is not None:
+        from opentelemetry.sdk._logs import LoggerProvider
+
+        logs = LoggerProvider(resource, shutdown_on_exit=False, meter_provider=NoOpMeterProvider())
+        logs.add_log_record_processor(log_processor(meters))
+        logger = logs.get_logger(SCOPE, version())
+        ends.append(logs.shutdown)
     tallies = counters()
     instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
-    observer = Telemetry(instruments, tallies, Spans(tracer), ModelNames(options.models), options.tools)
+    observer = Telemetry(
+        instruments,
+        tallies,
+        spans=Spans(tracer, genai=genai),
+        events=Events(logger),
+        models=ModelNames(options.models),
+        agent_tools=options.tools,
+    )
     if exposition is not None:
         exposition.report_to(observer.reached)
         ends.append(exposition.close)
@@ -178,9 +213,11 @@ def exporters(options: TelemetryOptions, environment: Mapping[str, str]) -> Push
     """The exporters by options and variables, one for each signal with an endpoint that is not turned off."""
     metrics = _signal("METRICS", options, environment)
     traces = _signal("TRACES", options, environment)
+    logs = _signal("LOGS", options, environment)
     return Push(
         metrics=None if metrics is None else _metric_exporter(metrics),
         spans=None if traces is None else partial(_span_exporter, traces),
+        logs=None if logs is None else partial(_log_exporter, logs),
     )
 
 
@@ -234,12 +271,23 @@ def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:
     return GrpcSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
+def _log_exporter(signal: _Signal, meters: MeterProvider) -> LogRecordExporter:
+    if signal.http:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
+
+        return HttpLogs(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
+
+    return GrpcLogs(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+
+
 def _notices(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:
     notices = []
     if exposition is not None:
         host = options.metrics_listen.rpartition(":")[0]
         notices.append(f"metrics at http://{host}:{exposition.port}/metrics")
-    pushed = [name for name, exporter in (("metrics", push.metrics), ("traces", push.spans)) if exporter is not None]
+    signals = (("metrics", push.metrics), ("traces", push.spans), ("events", push.logs))
+    pushed = [name for name, exporter in signals if exporter is not None]
     if pushed:
-        notices.append(f"{' and '.join(pushed)} are pushed by OTLP")
+        notices.append(f"{', '.join(pushed[:-1])}{' and ' if pushed[1:] else ''}{pushed[-1]} are pushed by OTLP")
     return notices

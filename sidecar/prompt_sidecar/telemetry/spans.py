@@ -5,12 +5,16 @@ outer span follows OpenTelemetry's conventions for RPC; by these its status is a
 The inner ones are written when their work is done, from the core's facts.
 
 Without an exporter there are no spans at all: `on` is false, and no work is spent on them.
+
+OpenTelemetry's conventions for generative AI have names for some of this. They change still, so spans follow them only
+where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/telemetry.md has both side by side.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from opentelemetry import context, trace
@@ -35,6 +39,16 @@ BATCH: Final = "prompt_sidecar.batch"
 """The event of a batch of trims."""
 FINDING: Final = "prompt_sidecar.finding"
 """The event of what a rule of the guard found; there is one for each rule and action."""
+GENAI_OPT_IN: Final = "gen_ai_latest_experimental"
+"""The value of OTEL_SEMCONV_STABILITY_OPT_IN with which spans follow the conventions for generative AI."""
+CONVERSATION: Final = "gen_ai.conversation.id"
+COMPACTED: Final = "gen_ai.conversation.compacted"
+"""Only ever true, as the convention has it."""
+OPERATION: Final = "gen_ai.operation.name"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+EXECUTE_TOOL: Final = "execute_tool"
+SEARCH_MEMORY: Final = "search_memory"
 MOST_IDS: Final = 64
 """Most stash ids in one event: more than in the registry."""
 _MINTED: Final = frozenset({Outcome.HIT, Outcome.EXPIRED, Outcome.EVICTED})
@@ -51,8 +65,10 @@ Attributes = Mapping[str, AttributeValue]
 class Spans:
     """Writes spans with a tracer, or none if it is None. Thread-safe."""
 
-    def __init__(self, tracer: Tracer | None) -> None:
+    def __init__(self, tracer: Tracer | None, *, genai: bool = False) -> None:
+        """`genai`: whether to follow OpenTelemetry's conventions for generative AI as well."""
         self._tracer = tracer
+        self._genai = genai
 
     @property
     def on(self) -> bool:
@@ -94,8 +110,7 @@ class Spans:
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str, began: int) -> None:
         """Write the span of a prompt."""
         tokens, cache, news = answer.tokens, answer.cache, answer.news
-        attributes: dict[str, AttributeValue] = {
-            "prompt_sidecar.run.id": call.run_id,
+        attributes = self._of_run(call.run_id) | {
             "prompt_sidecar.prompt.format": call.format,
             "prompt_sidecar.prompt.outcome": changes.aside(call) or changes.outcome(answer),
             "prompt_sidecar.prompt.iteration": answer.iteration,
@@ -112,6 +127,8 @@ class Spans:
             attributes["gen_ai.request.model"] = model
         if answer.no_fit is not None:
             attributes["prompt_sidecar.unfit.reason"] = answer.no_fit.value
+        if self._genai and answer.compacted:
+            attributes[COMPACTED] = True
         if news.cache_break is not None:
             attributes["prompt_sidecar.cache.break.cause"] = news.cache_break.value
         span = self._start("trim", began, attributes)
@@ -145,8 +162,7 @@ class Spans:
 
     def restored(self, run_id: str, calls: Sequence[RestoredArguments], began: int) -> None:
         """Write the span of values that were given back."""
-        attributes: dict[str, AttributeValue] = {
-            "prompt_sidecar.run.id": run_id,
+        attributes = self._of_run(run_id) | {
             "prompt_sidecar.guard.calls": len(calls),
             "prompt_sidecar.guard.restored": sum(call.restored for call in calls),
             "prompt_sidecar.guard.not_allowed": sum(call.not_allowed for call in calls),
@@ -156,8 +172,7 @@ class Spans:
 
     def retrieved(self, run_id: str, stash_id: str, answer: RetrieveAnswer, via: str, began: int) -> None:
         """Write the span of a retrieval."""
-        attributes: dict[str, AttributeValue] = {
-            "prompt_sidecar.run.id": run_id,
+        attributes = self._of_run(run_id) | {
             "prompt_sidecar.retrieval.outcome": answer.outcome.value,
             "prompt_sidecar.via": via,
             "prompt_sidecar.retrieval.bytes": len(answer.content),
@@ -171,8 +186,7 @@ class Spans:
 
     def searched(self, run_id: str, found: Found, via: str, began: int) -> None:
         """Write the span of a search."""
-        attributes: dict[str, AttributeValue] = {
-            "prompt_sidecar.run.id": run_id,
+        attributes = self._of_run(run_id) | {
             "prompt_sidecar.search.outcome": found.outcome.value,
             "prompt_sidecar.via": via,
             "prompt_sidecar.search.snippets": len(found.snippets),
@@ -182,7 +196,35 @@ class Spans:
             "prompt_sidecar.search.gone_items": found.gone_items,
             "prompt_sidecar.stash.ids": [snippet.item.stash_id for snippet in found.snippets],
         }
-        self._start("search", began, attributes).end()
+        if self._genai:
+            attributes[OPERATION] = SEARCH_MEMORY
+        self._start(SEARCH_MEMORY if self._genai else "search", began, attributes).end()
+
+    @contextmanager
+    def tool(self, run_id: str, name: str, began: int) -> Iterator[None]:
+        """Write the span of a call of one of the model's tools around those that are written within.
+
+        Only where the conventions for generative AI are followed: without, what the tool did has a span of its own.
+
+        Args:
+            run_id: the run's id.
+            name: the tool's name; one that the sidecar has not is other.
+            began: when the call began, in nanoseconds since the epoch.
+        """
+        if self._tracer is None or not self._genai:
+            yield
+            return
+        attributes = self._of_run(run_id) | {OPERATION: EXECUTE_TOOL, TOOL_NAME: name, TOOL_TYPE: "function"}
+        span = self._start(f"{EXECUTE_TOOL} {name}", began, attributes)
+        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+            yield
+
+    def _of_run(self, run_id: str) -> dict[str, AttributeValue]:
+        """Whose call it is."""
+        attributes: dict[str, AttributeValue] = {"prompt_sidecar.run.id": run_id}
+        if self._genai:
+            attributes[CONVERSATION] = run_id
+        return attributes
 
     def _start(self, name: str, began: int, attributes: Attributes) -> Span:
         assert self._tracer is not None
