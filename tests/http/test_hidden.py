@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from prompt_sidecar.http.dialects.gemini_contents import GeminiContents
 from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
 from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
@@ -51,6 +52,38 @@ def test_reasoning_before_and_in_an_answer_belongs_to_it() -> None:
         assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, history.copy)
     cut = _written(_asked("a"), reasoning, _said("One"), reasoning)
     assert kept.restored(RUN, dialect, lambda: cut) is None
+
+
+def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
+    """Calls without ids may be the same twice; where the agent has changed its history, order alone is left."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    call = {"functionCall": {"name": "status", "args": {"of": 1.0, "all": True}}}
+    sent = {"functionCall": {"name": "status", "args": {"all": True, "of": 1}, "id": "made-up"}}
+    said = {"role": "model", "parts": [sent]}
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    kept.keep(RUN, Splice((str(dialect.gist({"parts": [call]})),), (b"hidden", b"call"), place=3))
+    history = _written(asked, said, asked, said, asked)
+
+    assert [*history[:3], b"hidden", b"call", history[4]] == kept.restored(RUN, dialect, lambda: history)
+    shorter = history[2:]
+    assert [shorter[0], b"hidden", b"call", shorter[2]] == kept.restored(RUN, dialect, lambda: shorter)
+    other = {"functionCall": {"name": "status", "args": {"of": 1.5, "all": True}}}
+    different = _written(asked, {"role": "model", "parts": [other]})
+    assert kept.restored(RUN, dialect, lambda: different) is None
+
+
+def test_pieces_of_an_answer_are_one() -> None:
+    """Google's SDKs keep each piece of a stream as a content."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    thought, one, two = {"text": "Hm.", "thought": True}, {"text": "Hel"}, {"text": "lo "}
+    gist = str(dialect.gist({"parts": [{"text": "Hello"}]}))
+    kept.keep(RUN, Splice((gist,), (b"all",), place=1))
+    pieces = [{"role": "model", "parts": [part]} for part in (thought, one, two)]
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    history = _written(asked, *pieces, asked)
+
+    assert [history[0], b"all", history[-1]] == kept.restored(RUN, dialect, lambda: history)
+    assert kept.restored(RUN, dialect, lambda: history[:3]) is None
 
 
 def test_many_of_both_take_no_time_together() -> None:

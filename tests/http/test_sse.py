@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from prompt_sidecar.http.sse import Splitter, TooLongEvent
+from prompt_sidecar.http.sse import BrokenStream, Splitter
 
 STREAM = (
     b'data: {"a":1}\n\nevent: x\r\ndata: one\r\ndata: two\r\n\r\n: comment\n\ndata: three\r\rdata: [DONE]\n\ndata: cut'
@@ -39,5 +39,5 @@ def test_an_event_without_an_end_is_an_error() -> None:
     """It may take so many bytes, and no more."""
     splitter = Splitter(100)
     splitter.feed(b"x" * 100)
-    with pytest.raises(TooLongEvent):
+    with pytest.raises(BrokenStream):
         splitter.feed(b"x")

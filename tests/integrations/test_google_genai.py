@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.client.histories import FACT
 from tests.client.provider import Says
 from tests.http.agents import TOOL
 from tests.http.path_models import WAYS, PathUpstream
 from tests.http.serving import proxied
+from tests.http.test_path_recall import own_results
+from tests.http.test_sdks import OURS
 from tests.http.upstream import scripted
 from tests.integrations.environments import ready
 from tests.integrations.running import run
+from tests.programs.conformance.thought_signatures import ThoughtSignatures
 
 CALLS = 32
 ANSWER = "All builds were looked at."
@@ -25,17 +29,25 @@ ANSWER = "All builds were looked at."
 @pytest.mark.parametrize("by_environment", [True, False], ids=["environment", "option"])
 @pytest.mark.parametrize("name", ["gemini", "gemini-sse"], ids=["whole", "streamed"])
 def test_a_long_run(name: str, by_environment: bool, tmp_path: Path) -> None:
-    """Each prompt fits and is valid, the SDK reads each answer, and counts the tokens of the trimmed prompt."""
+    """Each prompt fits and is valid, the SDK reads each answer, and counts the tokens of the trimmed prompt.
+
+    The model recalls, alone and beside calls of the agent's tool, and the agent sees nothing of it.
+    """
     environment = ready("google-genai")
     steps = [Says(f"Step {number}.", [("", TOOL, {"number": number})]) for number in range(1, CALLS + 1)]
+    recalls = Says("I look that up.", [("", OURS[1], {"query": FACT})])
+    steps.insert(31, recalls)
+    steps[29] = replace(steps[29], calls=[*recalls.calls, *steps[29].calls])
     says = scripted(*steps, Says(ANSWER))
     told: list[int] = []
 
     def model(body: Any) -> Says:
-        told.append(len(json.dumps(body)) // 4)
-        return replace(says(body), tokens={"input": told[-1], "cached": 0, "output": 30})
+        answer, tokens = says(body), len(json.dumps(body)) // 4
+        if answer is not recalls:
+            told.append(tokens)
+        return replace(answer, tokens={"input": tokens, "cached": 0, "output": 30})
 
-    there = PathUpstream(model, WAYS[name])
+    there = PathUpstream(model, WAYS[name], provider=ThoughtSignatures())
     counted: list[int] = []
 
     async def other(request: web.Request) -> web.StreamResponse:
@@ -53,7 +65,10 @@ def test_a_long_run(name: str, by_environment: bool, tmp_path: Path) -> None:
     assert [] == there.defects
     assert ANSWER == agent["answer"]
     assert sum(told) == agent["tokens"]
-    assert CALLS + 1 == len(there.bodies)
+    assert CALLS + 2 == len(there.bodies)
+    assert 2 == json.dumps(there.bodies[-1]).count(f'"name": "{OURS[1]}", "args"')
+    assert any(FACT in json.dumps(each) for body in there.bodies for each in own_results(body))
+    assert not agent["recalls"]
     assert {WAYS[name].path.rpartition("/")[2]} == {path.rpartition("/")[2] for path in there.paths}
     assert max(map(len, there.raw)) < 25_000 < agent["kept"]
     assert counted == [agent["counted"]]

@@ -21,12 +21,12 @@ import orjson
 from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
-from prompt_sidecar.http.dialects.base import Dialect, Filter, RecallDialect, Shown, Turn
+from prompt_sidecar.http.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.restoring import Restore, restored
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.sse import Event, Splitter, TooLongEvent, written
+from prompt_sidecar.http.sse import BrokenStream
 from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
@@ -43,7 +43,6 @@ MOST_REFUSALS: Final = 8
 _SENDING_SECONDS: Final = 0.02
 """By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
 first words of an answer often longer."""
-_EVENTS: Final = "text/event-stream"
 _JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
 
@@ -165,16 +164,14 @@ class Exchange:
             sent.cancel()
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        dialect, kind = self._dialect, answer.content_type
-        readable = answer.headers.get("content-encoding", "identity") == "identity" and not prompt.asked.counting
-        if readable and not isinstance(dialect, RecallDialect):
-            whole = kind == _JSON and not self._route.streams
-            return await (self._whole(prompt, answer) if whole else self._read_in_passing(prompt, answer))
-        if readable and isinstance(dialect, RecallDialect):
-            if kind == _EVENTS:
-                return await self._streamed(dialect, prompt, answer)
+        kind = answer.content_type
+        if answer.headers.get("content-encoding", "identity") == "identity" and not prompt.asked.counting:
+            if kind == self._dialect.streamed:
+                return await self._streamed(prompt, answer)
+            if kind == _JSON and self._route.in_array:
+                return await self._read_in_passing(prompt, answer)
             if kind == _JSON and self._response is None:
-                return await self._whole_turn(dialect, prompt, answer)
+                return await self._whole_turn(prompt, answer)
         if self._response is not None:
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
@@ -182,63 +179,20 @@ class Exchange:
         return response
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Relay a stream; its usage is read as it passes."""
+        """Relay an array; its usage is read as it passes."""
         reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
         response = self._begun(prompt, answer)
-        whole = partial(self._report_read, prompt, reader)
-        restore = self._prompter.restore(prompt)
-        if restore is not None and answer.content_type == _EVENTS:
-            await response.prepare(self._request)
-            if await self._restored_events(answer, response, restore, reader):
-                whole()
-                await response.write_eof()
-            return response
+
+        def whole() -> None:
+            self._work.soon(self._prompter.report, prompt, reader.end())
+
         await relay(self._request, answer, response, seen=reader.feed, whole=whole)
         return response
 
-    async def _restored_events(
-        self, answer: aiohttp.ClientResponse, response: web.StreamResponse, restore: Restore, reader: UsageReader
-    ) -> bool:
-        """Relay events, each of which holds its calls whole, with values in place of masks; return whether all came."""
-
-        def made(event: Event) -> bytes:
-            data = event.json()
-            return event.raw if data is None or not self._restored(data, restore) else written(data, event.name)
-
-        splitter = Splitter(self._most_bytes)
-        try:
-            async for chunk in answer.content.iter_any():
-                reader.feed(chunk)
-                if out := b"".join([made(event) for event in splitter.feed(chunk)]):
-                    await response.write(out)
-        except (aiohttp.ClientError, TooLongEvent):
-            cut_off(self._request)
-            return False
-        if out := b"".join([made(event) for event in splitter.last()]):
-            await response.write(out)
-        return True
-
-    def _report_read(self, prompt: Prompt, reader: UsageReader) -> None:
-        self._work.soon(self._prompter.report, prompt, reader.end())
-
     # -- a whole answer --------------------------------------------------------------------------------------------
 
-    async def _whole(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        """Read an answer of a model that has no tools of the sidecar's."""
-        body = await self._read(answer)
-        reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
-        reader.feed(body)
-        restore = self._prompter.restore(prompt)
-        if restore is not None and isinstance(found := loads(body), dict):
-            body = await self._work.run(self._restored, found, restore) or body
-        try:
-            return await self._sent(prompt, answer, body)
-        finally:
-            self._report_read(prompt, reader)
-
-    async def _whole_turn(
-        self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
-    ) -> Prompt | web.StreamResponse:
+    async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        dialect = self._dialect
         body, usage = await self._read(answer), None
         found = loads(body)
         if isinstance(found, dict):
@@ -286,10 +240,8 @@ class Exchange:
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
-    async def _streamed(
-        self, dialect: RecallDialect, prompt: Prompt, answer: aiohttp.ClientResponse
-    ) -> Prompt | web.StreamResponse:
-        response = self._response
+    async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
+        dialect, response = self._dialect, self._response
         if response is None:
             response = self._response = self._begun(prompt, answer)
             self._filter = dialect.filter(prompt.own, prompt.members)
@@ -298,8 +250,9 @@ class Exchange:
         events = self._filter
         assert events is not None
         events.output_before = self._shown.output_tokens
+        events.last = self._outcome.hidden >= MOST_HIDDEN
         events.begin()
-        splitter, kept, taken = Splitter(self._most_bytes), False, 0
+        splitter, kept, taken = dialect.splitter(self._most_bytes), False, 0
         try:
             async for chunk in answer.content.iter_any():
                 taken += len(chunk)
@@ -311,13 +264,13 @@ class Exchange:
                     await self._keep(prompt, events)
                 if out:
                     await response.write(out)
-            if out := b"".join([events.feed(event) for event in splitter.last()]):
+            if out := b"".join([events.feed(event) for event in splitter.last()]) + events.rest():
                 await response.write(out)
-        except (aiohttp.ClientError, TooLongEvent):
+        except (aiohttp.ClientError, BrokenStream):
             cut_off(self._request)
             return response
         turn = events.turn()
-        if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
+        if events.hides():
             return await self._next(prompt, turn)
         try:
             await response.write_eof()
@@ -328,7 +281,7 @@ class Exchange:
     async def _keep(self, prompt: Prompt, events: Filter) -> None:
         """Remember what the answer really was, before the agent has its end and sends the next request."""
         turn = events.turn()
-        if not turn.hidden and (prompt.added or turn.mixed or turn.id):
+        if not events.hides() and (prompt.added or turn.own or turn.id):
             keep = partial(self._prompter.keep, shown=events.ids[0] if events.ids is not None else "")
             await self._work.run(keep, prompt, turn, events.visible(), self._work.check)
 
@@ -368,7 +321,6 @@ class Exchange:
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
-        assert isinstance(self._dialect, RecallDialect)
         await self._response.write(self._dialect.stream_error(status, body))
         await self._response.write_eof()
         return self._response

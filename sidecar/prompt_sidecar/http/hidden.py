@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import RecallDialect
+from prompt_sidecar.http.dialects.base import Dialect
 from prompt_sidecar.serving.members import loads
 
 _FRAME: Final = 200
@@ -34,6 +34,8 @@ class Splice:
     """The entries in their place."""
     answers: tuple[Any, ...] = ()
     """Entries that answer the sidecar's calls among those of the agent's, to stand before its results."""
+    place: int = -1
+    """How many entries the agent held before the answer; -1: not known."""
 
     @property
     def size(self) -> int:
@@ -94,7 +96,7 @@ class HiddenTurns:
             return True
 
     def restored(
-        self, run: tuple[str, str], dialect: RecallDialect, history: Callable[[], list[bytes]]
+        self, run: tuple[str, str], dialect: Dialect, history: Callable[[], list[bytes]]
     ) -> list[bytes] | None:
         """Put a run's hidden turns back into a history; None: nothing of it belongs there."""
         with self._lock:
@@ -105,14 +107,23 @@ class HiddenTurns:
         return _restored(splices, dialect, history())
 
 
-def _restored(splices: Sequence[Splice], dialect: RecallDialect, entries: list[bytes]) -> list[bytes] | None:
-    """Splices are looked for in their order, so that of two answers with the same words each gets its own."""
-    parsed = [loads(entry) for entry in entries]
-    gists = [dialect.gist(entry) if dialect.speaker(entry) == "model" else "" for entry in parsed]
+def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes]) -> list[bytes] | None:
+    """Put splices into a history.
+
+    One that fits where its answer was given belongs there. Where an agent has changed its history, they are looked for
+    in their order, so that of two answers with the same words each gets its own.
+    """
+    gists = dialect.gists([loads(entry) for entry in entries])
+    placed = {
+        splice.place: splice
+        for splice in splices
+        if 0 <= splice.place < len(entries) and _matches(splice.visible, gists, splice.place)
+    }
+    settled = {id(splice) for splice in placed.values()}
     waiting: dict[str, list[Splice]] = {}
     """By the first gist of what the agent holds."""
     for splice in splices:
-        if splice.visible:
+        if splice.visible and id(splice) not in settled:
             waiting.setdefault(splice.visible[0], []).append(splice)
     made: list[bytes] = []
     at, known, changed = 0, 0, False
@@ -121,6 +132,8 @@ def _restored(splices: Sequence[Splice], dialect: RecallDialect, entries: list[b
         while known < len(entries) and gists[known] is None:
             known += 1
         candidates = waiting.get(gists[known] or "", []) if known < len(entries) else []
+        if at in placed:
+            candidates = [placed[at]]
         for splice in candidates:
             end = _matches(splice.visible, gists, known)
             if end:

@@ -177,7 +177,7 @@ class _Handler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle a request."""
-        found = route(request.method, request.rel_url.raw_path, request.headers)
+        found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name
         outcome, word = Outcome(), "failed"
@@ -241,7 +241,14 @@ class _Handler:
                 raise web.HTTPRequestEntityTooLarge(most, len(plain))
         sent = body if plain is None else plain
         asked = Asked(
-            found.dialect, caller, request.headers, sent, found.model, found.counting, decoded=plain is not None
+            found.dialect,
+            caller,
+            request.headers,
+            sent,
+            found.model,
+            found.counting,
+            decoded=plain is not None,
+            recalls=not found.in_array,
         )
         exchange = Exchange(
             request,

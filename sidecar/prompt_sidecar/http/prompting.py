@@ -20,7 +20,7 @@ from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
 from prompt_sidecar.http.dialects import openai_responses
-from prompt_sidecar.http.dialects.base import Call, Dialect, RecallDialect, Turn
+from prompt_sidecar.http.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.restoring import Restore
@@ -67,6 +67,8 @@ class Asked:
     """Whether only tokens are to be counted: nothing is recorded."""
     decoded: bool = False
     """Whether the body came compressed."""
+    recalls: bool = True
+    """Whether calls of the sidecar's tools can be answered in what the provider sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +138,9 @@ class Prompter:
         with conversation.lock:
             run = asked.caller, conversation.run_id
             lost = not conversation.seen or self.hidden.lost(run)
-            if isinstance(dialect, RecallDialect):
-                restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
-                if restored is not None:
-                    members.set(dialect.messages, array(restored))
+            restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
+            if restored is not None:
+                members.set(dialect.messages, array(restored))
             own = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
@@ -157,14 +158,15 @@ class Prompter:
 
     def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
         """Answer a hidden turn and make the next prompt; `last`: the model must answer it without tools."""
-        members, conversation, dialect = prompt.members, prompt.conversation, _recalling(prompt)
+        members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
         assert members is not None
         assert conversation is not None
         added = [orjson.dumps(each) for each in self._sendable(prompt, turn)]
-        added += [orjson.dumps(each) for each in dialect.answers(self._results(prompt, turn, check))]
-        members.set(dialect.messages, appended(members.raw(dialect.messages), added))
+        answers = dialect.answers(self._results(prompt, turn, check))
         if last:
-            dialect.forbid_tools(members)
+            dialect.forbid_tools(members, answers)
+        added += [orjson.dumps(each) for each in answers]
+        members.set(dialect.messages, appended(members.raw(dialect.messages), added))
         prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
         if prompt.answer is None:
             return prompt
@@ -207,17 +209,21 @@ class Prompter:
         """
         if prompt.conversation is None:
             return
-        dialect = _recalling(prompt)
+        dialect = prompt.asked.dialect
         answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
         if turn.id:
             self._stored.keep(
                 prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
             )
+        if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
+            prompt.conversation.seen = False
+            return
         if not (prompt.added or turn.mixed):
             return
         gists = tuple(gist for entry in visible if (gist := dialect.gist(entry)))
         entries = (*prompt.added, *(orjson.dumps(each) for each in self._sendable(prompt, turn)))
-        self.hidden.keep(prompt.run, Splice(gists, entries, tuple(answers)))
+        place = sum(1 for _ in dialect.entries(Members(prompt.asked.body)))
+        self.hidden.keep(prompt.run, Splice(gists, entries, tuple(answers), place))
 
     def restore(self, prompt: Prompt) -> Restore | None:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
@@ -264,7 +270,7 @@ class Prompter:
             members.set("previous_response_id", orjson.dumps(stored.id))
         openai_responses.as_items(members)
         if stored.answers:
-            dialect = _recalling(Prompt(asked, asked.body))
+            dialect = asked.dialect
             members.set("input", array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         own = self._offered(asked, members, stored.conversation)
         return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own), "PROVIDER_HISTORY")
@@ -285,7 +291,7 @@ class Prompter:
     def _offered(self, asked: Asked, members: Members, conversation: Conversation) -> frozenset[str]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's."""
         dialect = asked.dialect
-        if not isinstance(dialect, RecallDialect) or self._modes.observes or not dialect.agent_tools(members):
+        if not asked.recalls or self._modes.observes or not dialect.agent_tools(members):
             return frozenset()
         if conversation.offered is None:
             conversation.offered = dialect.free(members)
@@ -332,13 +338,6 @@ class Prompter:
             return self._open(replace(prompt, body=body), "INTERNAL")
         trimmed = body if answer.body is None else answer.body
         return replace(prompt, body=trimmed, answer=answer, failed_open="")
-
-
-def _recalling(prompt: Prompt) -> RecallDialect:
-    """The dialect of a prompt whose model was offered the sidecar's tools."""
-    dialect = prompt.asked.dialect
-    assert isinstance(dialect, RecallDialect)
-    return dialect
 
 
 def _window(headers: Mapping[str, str]) -> int:

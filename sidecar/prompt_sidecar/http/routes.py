@@ -47,8 +47,8 @@ class Route:
     """The model that the path names; empty: the body does."""
     counting: bool = False
     """Whether only tokens are to be counted."""
-    streams: bool = False
-    """Whether the path asks for a stream; where it cannot, the body does."""
+    in_array: bool = False
+    """Whether the answer is asked for as an array that comes in pieces, which is not read event by event."""
 
 
 PASSED: Final = "passed_through"
@@ -69,27 +69,31 @@ _COUNTING: Final = re.compile(r"/(?:models|tunedModels)/([^/:]+)(?::|%3[Aa])coun
 _GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/")
 
 
-def route(method: str, path: str, headers: Mapping[str, str]) -> Route:
+def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Route:
     """Return a request's route.
 
     Args:
         method: of HTTP.
         path: without the query, as it was sent.
         headers: the request's.
+        query: the request's.
     """
-    known = _known(path) if method == "POST" else None
+    known = _known(path, query) if method == "POST" else None
     if known is not None and known.provider is Provider.BEDROCK and SIGNED in headers.get("authorization", ""):
         return Route(PASSED, Provider.BEDROCK)
     return known or Route(PASSED, _provider(path, headers))
 
 
-def _known(path: str) -> Route | None:
+def _known(path: str, query: Mapping[str, str]) -> Route | None:
     if path.endswith("/v1/messages/count_tokens"):
         return Route("count_tokens", Provider.ANTHROPIC, _MESSAGES, counting=True)
     if (found := _COUNTING.search(path)) is not None:
         return Route("count_tokens", Provider.GEMINI, _GEMINI, unquote(found[1]), counting=True)
     of = provider_path("POST", path)
-    return None if of is None else replace(_BY_FORMAT[of.format], model=of.model, streams=of.streams)
+    if of is None:
+        return None
+    in_events = of.format != _GEMINI.format or "sse" in (query.get("alt"), query.get("$alt"))
+    return replace(_BY_FORMAT[of.format], model=of.model, in_array=of.streams and not in_events)
 
 
 def _provider(path: str, headers: Mapping[str, str]) -> Provider:

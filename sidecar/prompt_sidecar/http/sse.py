@@ -19,8 +19,12 @@ DONE: Final = b"[DONE]"
 """The data of OpenAI's last event, which is no JSON."""
 
 
-class TooLongEvent(Exception):
-    """An event has more bytes than any can need."""
+EVENTS: Final = "text/event-stream"
+"""The content type of server-sent events."""
+
+
+class BrokenStream(Exception):
+    """A stream cannot be split into events, or one has more bytes than any can need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Splitter:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that `chunk` completes; only it is searched. Raises TooLongEvent."""
+        """Return the events that `chunk` completes; only it is searched. Raises BrokenStream."""
         searched = max(0, len(self._rest) - _LONGEST_END + 1)
         self._rest += chunk
         events, at = [], 0
@@ -63,7 +67,7 @@ class Splitter:
             at = end
         del self._rest[:at]
         if len(self._rest) > self._most:
-            raise TooLongEvent
+            raise BrokenStream
         return events
 
     def last(self) -> list[Event]:

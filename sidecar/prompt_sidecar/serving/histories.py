@@ -6,14 +6,18 @@ format and are not needed for that.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.serving.members import Members, each_element, elements
+from prompt_sidecar.serving.members import Members, NotJson, each_element, elements
 from prompt_sidecar.serving.untyped import member, objects, text_of
+
+_INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
 
 
 class History(ABC):
@@ -117,18 +121,41 @@ class GeminiHistory(History):
         role = member(entry, "role")
         return "model" if role == "model" else "user" if role in (None, "user") else "other"
 
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The declarations of the agent's functions."""
+        return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
+
     def gist(self, entry: Any) -> str | None:
-        """A content's text and calls, which may have no ids."""
+        """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
         parts = parts_of(entry)
         said = [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
         calls = [call for each in parts if (call := call_of(each)) is not None]
-        return gist_of("".join(said), [(call.get("id"), call.get("name")) for call in calls])
+        return gist_of("".join(said), [(_arguments(call.get("args")), call.get("name")) for call in calls])
 
 
 def parts_of(content: Any) -> list[dict[str, Any]]:
     """Return the parts of one of Gemini's contents, also where one stands in place of an array."""
     parts = member(content, "parts")
     return objects([parts] if isinstance(parts, dict) else parts)
+
+
+def declarations(tool: bytes) -> tuple[str, bytes]:
+    """Return the name and the value of the member of one of Gemini's tools that declares functions; empty: none."""
+    try:
+        members = Members(tool)
+    except NotJson:
+        return "", b""
+    name = next((name for name in ("functionDeclarations", "function_declarations") if name in members), "")
+    return name, members.raw(name)
+
+
+def _arguments(value: Any) -> str:
+    """A digest of a call's arguments, the same for `1` and `1.0`: some of Google's libraries know no integers."""
+    try:
+        text = orjson.dumps(value or {}, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested too deep
+        return ""
+    return blake2b(_INTEGRAL.sub(b"", text), digest_size=16).hexdigest()
 
 
 def call_of(part: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
     529: "overloaded_error",
 }
 """Types of Anthropic's errors by status."""
-_GEMINI_STATUS: Final[Mapping[int, str]] = {
+GEMINI_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
     413: "INVALID_ARGUMENT",
@@ -87,7 +87,7 @@ def error_body(format_name: str, status: int, message: str, reason: str) -> byte
         kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
         shape = {"type": "error", "error": {"type": kind, "message": told}}
     elif format_name == "gemini_contents":
-        of_status = _GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+        of_status = GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
         name = "FAILED_PRECONDITION" if reason in FINAL_REASONS else of_status
         shape = {"error": {"code": status, "message": told, "status": name}}
     elif format_name == "bedrock_converse":

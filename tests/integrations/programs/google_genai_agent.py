@@ -54,7 +54,7 @@ def main() -> None:
         history.append(types.Content(role="user", parts=answers))
     answer = "".join(part.text or "" for part in history[-1].parts or [])
     left = models.count_tokens(model="scripted", contents=history).total_tokens
-    tell(answer=answer, kept=len(str(history)), tokens=tokens, counted=left)
+    tell(answer=answer, kept=len(str(history)), tokens=tokens, counted=left, recalls="query" in str(history))
 
 
 main()

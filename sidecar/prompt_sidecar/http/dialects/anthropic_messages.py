@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
+from prompt_sidecar.http.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import Event, written
 from prompt_sidecar.serving.histories import AnthropicHistory
@@ -26,7 +26,7 @@ _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 _WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
 
 
-class AnthropicMessages(AnthropicHistory, RecallDialect):
+class AnthropicMessages(AnthropicHistory, Dialect):
     """See the module."""
 
     def free(self, members: Members) -> bool:
@@ -34,7 +34,7 @@ class AnthropicMessages(AnthropicHistory, RecallDialect):
         choice = members.get("tool_choice")
         return choice is None or member(choice, "type") == "auto"
 
-    def forbid_tools(self, members: Members) -> None:
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'{"type":"none"}')
 
@@ -151,7 +151,7 @@ class _Blocks(Filter):
         if kind == "message_delta":
             self._counted(data.get("usage"))
             self._stop, self.ended = member(data, "delta", "stop_reason"), True
-            self._hidden = self.turn().hidden
+            self._hidden = self.hides()
             return b"" if self._hidden else self._flushed() + self._ended(event, data)
         return b"" if self._hidden else event.raw
 

@@ -20,12 +20,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
 from prompt_sidecar.http.restoring import Restore
-from prompt_sidecar.http.sse import Event
+from prompt_sidecar.http.sse import EVENTS, Event, Splitter
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
@@ -98,6 +98,8 @@ class Filter(ABC):
         """The id that the agent was given and the provider's, where they differ."""
         self.output_before = 0
         """Output tokens of the turns before this one."""
+        self.last = False
+        """Whether this turn is the answer, even if it calls the sidecar's tools alone."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -108,6 +110,14 @@ class Filter(ABC):
     def feed(self, event: Event) -> bytes:
         """Take an event; return what goes on to the agent now."""
 
+    def hides(self) -> bool:
+        """Whether the turn is answered here."""
+        return not self.last and self.turn().hidden
+
+    def rest(self) -> bytes:
+        """Return what has waited, as the turn's stream has ended."""
+        return b""
+
     @abstractmethod
     def turn(self) -> Turn:
         """Return the turn, whose stream has ended."""
@@ -117,16 +127,21 @@ class Filter(ABC):
         """Return what the agent holds of the answer, as entries of the history."""
 
 
+class EventSplitter(Protocol):
+    """Takes a stream's bytes as they arrive and gives its events when they are whole."""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes. Raises BrokenStream."""
+
+    def last(self) -> list[Event]:
+        """Return what the stream ended with. Raises BrokenStream."""
+
+
 class Dialect(History):
-    """One provider's API: as much of it as trimming takes. Answers are the agent's, whole or streamed."""
+    """One provider's API."""
 
-    @abstractmethod
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
-
-
-class RecallDialect(Dialect):
-    """An API whose model is offered the sidecar's tools."""
+    streamed: ClassVar[str] = EVENTS
+    """The content type of its streams."""
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -148,8 +163,8 @@ class RecallDialect(Dialect):
         members.set("tools", array([*self.agent_tools(members), *definitions]))
 
     @abstractmethod
-    def forbid_tools(self, members: Members) -> None:
-        """Have the model answer without tools."""
+    def forbid_tools(self, members: Members, answers: Sequence[Any]) -> None:
+        """Have the model answer without tools; `answers` are the entries that will be the last ones."""
 
     @abstractmethod
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
@@ -159,7 +174,15 @@ class RecallDialect(Dialect):
         """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
         return [*map(orjson.dumps, answers), *following]
 
+    def gists(self, entries: Sequence[Any]) -> list[str | None]:
+        """The gists of the model's entries in a history; of others empty, as nothing is known by those."""
+        return [self.gist(entry) if self.speaker(entry) == "model" else "" for entry in entries]
+
     # -- answers ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
+        """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
 
     @abstractmethod
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
@@ -173,6 +196,10 @@ class RecallDialect(Dialect):
     def written(self, answer: dict[str, Any], shown: Shown, own: Collection[str]) -> Sequence[Any]:
         """Turn the last answer into the agent's, in place; return what the agent then holds, as entries."""
 
+    def splitter(self, most_bytes: int) -> EventSplitter:
+        """Make what splits a stream into events of at most `most_bytes`."""
+        return Splitter(most_bytes)
+
     @abstractmethod
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter for one stream to the agent, by its request."""
@@ -182,12 +209,12 @@ class RecallDialect(Dialect):
         """End a stream that has begun with a provider's error, as the provider would."""
 
 
-def add_output(usage: Any, name: str, before: int) -> None:
+def add_output(usage: Any, name: str, before: int, total: str = "total_tokens") -> None:
     """Add the output of the turns before to a usage, whose member `name` then counts that of one answer."""
     if before and isinstance(usage, dict) and token_count(usage, name) is not None:
         usage[name] += before
-        if token_count(usage, "total_tokens") is not None:
-            usage["total_tokens"] += before
+        if token_count(usage, total) is not None:
+            usage[total] += before
 
 
 def error_text(body: bytes, status: int) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import BETWEEN, Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
+from prompt_sidecar.http.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments
 from prompt_sidecar.http.sse import DONE, Event, written
 from prompt_sidecar.serving.histories import ChatHistory
@@ -26,7 +26,7 @@ _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
 """Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
 
 
-class OpenAIChat(ChatHistory, RecallDialect):
+class OpenAIChat(ChatHistory, Dialect):
     """See the module."""
 
     def free(self, members: Members) -> bool:
@@ -38,7 +38,7 @@ class OpenAIChat(ChatHistory, RecallDialect):
         found = member(definition, "function", "name") or member(definition, "custom", "name")
         return found if isinstance(found, str) else ""
 
-    def forbid_tools(self, members: Members) -> None:
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
 
@@ -168,7 +168,7 @@ class _Chunks(Filter):
         finish = choice.get("finish_reason")
         if finish is not None:
             self._finish, self.ended = finish, True
-            self._hidden = self.turn().hidden
+            self._hidden = self.hides()
             if self._hidden:
                 choice["finish_reason"], changed = None, True
                 chunk.pop("usage", None)

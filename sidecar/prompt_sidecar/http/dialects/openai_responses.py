@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from prompt_sidecar.http.dialects.base import Call, Filter, RecallDialect, Shown, Turn, add_output, error_text
+from prompt_sidecar.http.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.http.restoring import Arguments, restored
 from prompt_sidecar.http.sse import Event, written
 from prompt_sidecar.serving.histories import ResponsesHistory
@@ -35,14 +35,14 @@ _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "res
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 
 
-class OpenAIResponses(ResponsesHistory, RecallDialect):
+class OpenAIResponses(ResponsesHistory, Dialect):
     """See the module."""
 
     def free(self, members: Members) -> bool:
         """Whether the model may choose among the tools, and answers at once."""
         return members.get("tool_choice") in (None, "auto") and members.raw("background") != b"true"
 
-    def forbid_tools(self, members: Members) -> None:
+    def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
         members.set("tool_choice", b'"none"')
 
@@ -267,7 +267,7 @@ class _Items(Filter):
         for index, item in enumerate(objects(response.get("output"))):
             self._items.setdefault(index, item)
         turn = self.turn()
-        if turn.hidden:
+        if turn.hidden and not self.last:
             return b""
         flushed = self._flushed()
         changed = self.turns > 1 or bool(turn.own) or self._restores

@@ -1,0 +1,115 @@
+"""Amazon's event stream: bytes in, events out, each with the bytes that it came as; and frames of the sidecar's own.
+
+A frame has a prelude (its length, that of its headers, and a checksum of both), headers, a payload and a checksum of
+all. A header is a name, a type and a value. smithy.io, "Amazon Event Stream Specification". `prompt_sidecar` depends on
+none of Amazon's libraries, and those that read frames come with a whole client.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import orjson
+
+from prompt_sidecar.http.sse import BrokenStream, Event
+
+FRAMES: Final = "application/vnd.amazon.eventstream"
+"""The content type."""
+_PRELUDE: Final = 12
+_CHECKSUM: Final = 4
+_STRING: Final = 7
+_FIXED: Final = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+"""Bytes of a header's value by its type; of the other types, byte arrays and strings, the length comes first."""
+_VARIABLE: Final = frozenset({6, _STRING})
+
+
+class FrameSplitter:
+    """Takes a stream's bytes as they arrive and gives its events when they are whole.
+
+    An event's name is its type, and its data the payload. A frame that reports an exception has no data.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """`most_bytes` of one frame."""
+        self._most = most_bytes
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that `chunk` completes. Raises BrokenStream."""
+        self._rest += chunk
+        events, at = [], 0
+        while len(self._rest) - at >= _PRELUDE:
+            total = int.from_bytes(self._rest[at : at + 4], "big")
+            headers = int.from_bytes(self._rest[at + 4 : at + 8], "big")
+            _check(self._rest[at : at + 8], self._rest[at + 8 : at + _PRELUDE])
+            if not _PRELUDE + headers + _CHECKSUM <= total <= self._most:
+                raise BrokenStream
+            if len(self._rest) - at < total:
+                break
+            events.append(_event(bytes(self._rest[at : at + total]), headers))
+            at += total
+        del self._rest[:at]
+        return events
+
+    def last(self) -> list[Event]:
+        """Return nothing: a stream ends with a whole frame. Raises BrokenStream if it does not."""
+        if self._rest:
+            raise BrokenStream
+        return []
+
+
+def _check(covered: bytes | bytearray, checksum: bytes | bytearray) -> None:
+    if zlib.crc32(covered) != int.from_bytes(checksum, "big"):
+        raise BrokenStream
+
+
+def _event(raw: bytes, headers: int) -> Event:
+    _check(raw[:-_CHECKSUM], raw[-_CHECKSUM:])
+    end = _PRELUDE + headers
+    told = dict(_headers(raw[_PRELUDE:end]))
+    if told.get(b":message-type") != b"event":
+        return Event(raw)
+    return Event(raw, told.get(b":event-type", b"").decode("utf-8", "replace"), raw[end:-_CHECKSUM])
+
+
+def _headers(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the headers that are strings. Raises BrokenStream."""
+    at = 0
+    while at < len(raw):
+        kind_at = at + 1 + raw[at]
+        if kind_at >= len(raw):
+            raise BrokenStream
+        name, kind, at = raw[at + 1 : kind_at], raw[kind_at], kind_at + 1
+        if kind in _VARIABLE:
+            length, at = int.from_bytes(raw[at : at + 2], "big"), at + 2
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise BrokenStream
+        if at + length > len(raw):
+            raise BrokenStream
+        if kind == _STRING:
+            yield name, raw[at : at + length]
+        at += length
+
+
+def frame(data: Any, name: str) -> bytes:
+    """Write an event with JSON data."""
+    return _framed({":event-type": name, ":content-type": "application/json", ":message-type": "event"}, data)
+
+
+def exception(data: Any, name: str) -> bytes:
+    """Write a frame that reports an exception."""
+    return _framed({":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}, data)
+
+
+def _framed(headers: dict[str, str], data: Any) -> bytes:
+    told, payload = b"", orjson.dumps(data)
+    for name, value in headers.items():
+        told += bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
+    total = _PRELUDE + len(told) + len(payload) + _CHECKSUM
+    prelude = total.to_bytes(4, "big") + len(told).to_bytes(4, "big")
+    made = prelude + zlib.crc32(prelude).to_bytes(4, "big") + told + payload
+    return made + zlib.crc32(made).to_bytes(4, "big")
