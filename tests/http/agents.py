@@ -41,6 +41,7 @@ class Agent:
     headers: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     tools: bool = True
+    model: str = MODEL
     _client: Any = None
 
     def ask(self) -> Said:
@@ -70,7 +71,7 @@ class Agent:
 
 def _chat(agent: Agent) -> Said:
     tools = [{"type": "function", "function": {"name": TOOL, "parameters": OWN}}]
-    words = {"model": MODEL, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
+    words = {"model": agent.model, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
     words |= {"tools": tools} if agent.tools else {}
     create = agent.client.chat.completions
     headers: Mapping[str, str] = {}
@@ -99,7 +100,7 @@ def _chat(agent: Agent) -> Said:
 
 def _responses(agent: Agent) -> Said:
     tools = [{"type": "function", "name": TOOL, "parameters": OWN, "strict": False}]
-    words = {"model": MODEL, "input": agent.history, "store": False, "extra_headers": dict(agent.headers)}
+    words = {"model": agent.model, "input": agent.history, "store": False, "extra_headers": dict(agent.headers)}
     words |= {"tools": tools} if agent.tools else {}
     headers: Mapping[str, str] = {}
     if agent.stream:
@@ -124,7 +125,7 @@ def _plain(item: Any) -> Any:
 
 
 def _messages(agent: Agent) -> Said:
-    words = {"model": MODEL, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
+    words = {"model": agent.model, "messages": agent.history, "max_tokens": 300, "extra_headers": dict(agent.headers)}
     words |= {"tools": [{"name": TOOL, "input_schema": OWN}]} if agent.tools else {}
     headers: Mapping[str, str] = {}
     if agent.stream:

@@ -18,6 +18,7 @@ from aiohttp import web
 
 from tests.client.provider import SHAPES, Says
 from tests.http.streams import EVENTS
+from tests.programs.conformance.bound_thinking import BoundThinking
 from tests.programs.conformance.table import CASES
 
 FORMATS: Final[Mapping[str, str]] = {
@@ -55,6 +56,8 @@ class Upstream:
     """Answers requests to any other path."""
     before: Callable[[], Any] | None = None
     """Awaited before each event of a stream."""
+    thinking: BoundThinking | None = None
+    """Binds the thinking of Anthropic's messages to what precedes it; None: it is not looked at."""
     _loop: Any = None
     _thread: Any = None
     _runner: Any = None
@@ -117,6 +120,13 @@ class Upstream:
         if says.status != 200:
             return _error(says.status, says.text)
         answer_json = SHAPES[name](says, len(self.sent))
+        if self.thinking is not None:
+            said = {"role": "assistant", "content": answer_json["content"]}
+            reply = self.thinking.ask(raw, [json.dumps(said).encode()])
+            self.defects += [str(each) for each in reply.refusals]
+            if reply.refusals:
+                return _error(400, "; ".join(map(str, reply.refusals)))
+            answer_json["content"] = json.loads(reply.messages[0])["content"]
         if not sent.body.get("stream"):
             sent.answered = json.dumps(answer_json).encode()
             return web.Response(body=sent.answered, content_type="application/json", headers={"request-id": "r1"})
