@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
-from prompt_sidecar.http.lifecycle import HttpDoor
+from prompt_sidecar.http.lifecycle import HttpDoor, Tls
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.prompting import Modes
 from prompt_sidecar.runs.service import Runs
@@ -57,6 +57,7 @@ def proxied(
     observer: Observer | None = None,
     limits: Limits | None = None,
     guard: GuardOptions | None = None,
+    tls: Tls | None = None,
     **more: object,
 ) -> Iterator[Proxied]:
     """Serve a door; prompts for models that are not known have `window` tokens."""
@@ -67,7 +68,7 @@ def proxied(
             counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=time.time, guard=guard
         )
         modes = Modes(restores=bool(guard and guard.restore), enforces=bool(guard and guard.mode == "enforce"))
-        door = HttpDoor(options(upstream.url, **more), KEY, modes=modes)
+        door = HttpDoor(options(upstream.url, **more), KEY, tls, modes)
         server.start(core)
         door.start(server.shared)
         try:

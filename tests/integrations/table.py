@@ -54,7 +54,7 @@ _NOTHING: Final = (UNTESTED,) * len(COLUMNS)
 _DOOR: Final = "http/test_sdks.py::test_sixty_calls_over_the_limit"
 _GENAI: Final = "integrations/test_google_genai.py::test_a_long_run"
 _PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
-_PATH_RECALL: Final = "http/test_path_recall.py::test_sixty_calls_over_the_limit"
+_BOTO3: Final = "integrations/test_boto3.py::test_a_long_run"
 _DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
 _THROUGH_DOOR: Final = "a base URL, as for the SDKs; the agent itself is not run in CI"
 
@@ -105,12 +105,11 @@ ROWS: Final = (
         "door is down a request fails, as with any base URL",
     ),
     Row(
-        "Bedrock's Converse with a bearer key",
+        "Amazon's SDK (boto3), Bedrock's Converse with a bearer key",
         "endpoint URL: the HTTP door",
         "0",
-        (yes(_PATH_RECALL), yes(_PATH_RECALL), yes(_PATH_MODELS), yes(_PATH_RECALL), UNTESTED),
-        "its API is tested, Amazon's SDKs are not, and boto3 wants TLS at the door; signed requests "
-        "(SigV4) pass untrimmed",
+        (yes(_BOTO3), yes(_BOTO3), yes(_PATH_MODELS), yes(_BOTO3), UNTESTED),
+        "boto3 wants TLS at the door; signed requests (SigV4) pass untrimmed; when the door is down a request fails",
     ),
     Row(
         "anything on httpx or httpx2",
