@@ -154,8 +154,8 @@ docs: $(READY) ## Build the site of docs/ into dist/docs, with the reference mad
 # The image takes the versions that the checks and tests have met.
 .PHONY: pins
 pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the checks and for the image
-	@$(COMPILE) pyproject.toml --extra server --extra fast --extra http --extra report --extra store --group dev --upgrade --output-file .ci/requirements.txt
-	@$(COMPILE) pyproject.toml --extra server --extra fast --extra http --extra store --constraint .ci/requirements.txt \
+	@$(COMPILE) pyproject.toml --extra server --extra admin --extra fast --extra http --extra report --extra store --group dev --upgrade --output-file .ci/requirements.txt
+	@$(COMPILE) pyproject.toml --extra server --extra admin --extra fast --extra http --extra store --constraint .ci/requirements.txt \
 		--output-file deploy/requirements/server.txt
 	@$(COMPILE) --group wheel --constraint .ci/requirements.txt --output-file deploy/requirements/build.txt
 	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done

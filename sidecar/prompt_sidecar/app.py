@@ -43,6 +43,7 @@ from prompt_sidecar.tokens.models import ESTIMATE
 from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
+    from prompt_sidecar.admin.listener import Admin  # needs the extra `admin`
     from prompt_sidecar.http.lifecycle import HttpDoor
     from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
 
@@ -77,6 +78,7 @@ def build_runs(settings: Settings, counter: Counter, key: bytes = b"", archive: 
         rules=build_rules(settings),
         archive=archive,
         first_wait=settings.store.first_wait,
+        journal_entries=settings.admin.run_entries if settings.admin.listen else 0,
     )
 
 
@@ -130,6 +132,7 @@ class Sidecar:
     grace: float = 0.0
     """Seconds that requests in progress have to finish."""
     store: SharedArchive | None = None
+    admin: Admin | None = None
 
     @property
     def addresses(self) -> Sequence[str]:
@@ -138,6 +141,8 @@ class Sidecar:
 
     def stop(self, grace: float | None = None) -> bool:
         """Drain and end, then send what telemetry still has; return whether all calls finished."""
+        if self.admin is not None:
+            self.admin.close()
         if self.envoy is not None:
             self.envoy.close()
         clean = self.http is None or self.http.stop(self.grace if grace is None else grace)
@@ -161,14 +166,14 @@ def start(settings: Settings) -> Sidecar:
     store = open_store(settings)
     telemetry = _telemetry(settings)
     key = settings.key or secrets.token_bytes(_KEY_BYTES)
-    http = None
+    http, admin = None, None
     try:
         http = _http_door(settings, key)
+        admin = _admin(settings)
         names = CallerNames(names_of(settings.identities))
         server = Server(settings.server, telemetry.observer, Refusals(settings.log.refusals), names)
     except BaseException:
-        if http is not None:
-            http.stop(0)
+        _abandon(http, admin)
         telemetry.stop()
         raise
     envoy = None
@@ -185,16 +190,36 @@ def start(settings: Settings) -> Sidecar:
             http.start(server.shared)
         if envoy is not None:
             envoy.start(server.shared, _identities(settings, key, server))
+        if admin is not None:
+            admin.start(server.shared.use_cases, server.observer.reached)
     except BaseException:
-        if http is not None:
-            http.stop(0)
+        _abandon(http, admin)
         if envoy is not None:
             envoy.stop()
         server.stop(0)
         telemetry.stop()
         raise
     settle_collector()
-    return Sidecar(server, telemetry, http, envoy, settings.server.grace, store)
+    return Sidecar(server, telemetry, http, envoy, settings.server.grace, store, admin)
+
+
+def _abandon(http: HttpDoor | None, admin: Admin | None) -> None:
+    """Close what was opened, as the start failed."""
+    if http is not None:
+        http.stop(0)
+    if admin is not None:
+        admin.close()
+
+
+def _admin(settings: Settings) -> Admin | None:
+    """Bind the pages of runs, if there are to be any. Raises StartError and TokensError."""
+    if not settings.admin.listen:
+        return None
+    try:
+        from prompt_sidecar.admin.listener import Admin
+    except ImportError as error:
+        raise StartError(f"admin.listen is set, and the extra `admin` is not installed: {error}") from None
+    return Admin(settings.admin)
 
 
 def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
@@ -288,6 +313,8 @@ def _serve(settings: Settings) -> bool:
         _log.info("probes over HTTP: listening on %s:%d", host, server.server.probes.port)
     if server.envoy is not None:
         _log.info("external processor for Envoy: listening on %s", server.envoy.address)
+    if server.admin is not None:
+        _log.info("pages of runs at http://%s/runs", server.admin.address)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
     while (event := events.get()) == signal.SIGHUP.name:
         _reload(server)
@@ -311,7 +338,7 @@ def _serve(settings: Settings) -> bool:
 def _reload(sidecar: Sidecar) -> None:
     """Read again what can be read again, and log what came of it."""
     try:
-        told = sidecar.server.reload()
+        told = [*sidecar.server.reload(), *(sidecar.admin.reload() if sidecar.admin is not None else ())]
     except Exception as error:  # noqa: BLE001 - whatever it is, the sidecar goes on with what it has
         _log.error("SIGHUP: %s; what was read before stays in use", frames(error))
         return
@@ -328,6 +355,8 @@ def _remark(settings: Settings) -> None:
     metrics = settings.telemetry.metrics_listen
     if metrics and not is_loopback(metrics):
         _log.warning("telemetry.metrics_listen %s: whoever reaches it reads all figures, but no text", metrics)
+    if settings.admin.listen and not is_loopback(settings.admin.listen):
+        _log.warning("admin.listen %s is reachable without TLS: tokens travel in the clear", settings.admin.listen)
     container = settings.limits.process_bytes or memory_limit()
     effective = fitted(settings.limits, container)
     if told := changed(settings.limits, effective, container):

@@ -28,6 +28,7 @@ TITLES = {
     "guard": "Guard",
     "store": "Store",
     "telemetry": "Telemetry",
+    "admin": "Pages of runs",
     "ceilings": "Ceilings",
     "policy": "Policy",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.config.settings import (
     SETTINGS,
     TABLES,
@@ -59,6 +60,7 @@ def test_every_field_is_a_setting() -> None:
     structs: dict[str, type[Any]] = {
         "server": ServerOptions,
         "http": HttpOptions,
+        "admin": AdminOptions,
         "envoy": EnvoyOptions,
         "log": LogSettings,
         "tokens": TokenSettings,

@@ -71,6 +71,7 @@ class Engine:
     rules: Rules | None = None
     """What holds for whom; None: no ceilings."""
     archive: Archive | None = None
+    journal_entries: int = 0
     runs: Runs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class Engine:
             rules=self.rules,
             archive=self.archive,
             first_wait=FIRST_WAIT,
+            journal_entries=self.journal_entries,
         )
 
     def trim(self, format: str, body: bytes, **fields: Any) -> TrimAnswer:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final, cast, get_type_hints
 from urllib.parse import urlsplit
 
+from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
@@ -134,6 +135,7 @@ class Settings:
     guard: GuardOptions = field(default_factory=GuardOptions)
     store: StoreOptions = field(default_factory=StoreOptions)
     telemetry: TelemetryOptions = field(default_factory=TelemetryOptions)
+    admin: AdminOptions = field(default_factory=AdminOptions)
     ceilings: Ceilings = field(default_factory=Ceilings)
     prices: Mapping[str, Price] = tables(
         Price,
@@ -472,6 +474,12 @@ def _conflicts(settings: Settings) -> Iterator[str]:
         yield (
             f"envoy.listen is {envoy}, which other machines can reach, and nobody is authenticated; "
             "set server.client_ca (with TLS) or server.tokens_file, or listen on 127.0.0.1"
+        )
+    admin = settings.admin
+    if admin.listen and not is_loopback(admin.listen) and not admin.tokens_file:
+        yield (
+            f"admin.listen is {admin.listen}, which other machines can reach, and nobody is authenticated; "
+            "set admin.tokens_file, or listen on 127.0.0.1"
         )
     if settings.previous_keys and not settings.key:
         yield "previous_keys is set and key is not; set key: its predecessors are of use only with a key that lasts"

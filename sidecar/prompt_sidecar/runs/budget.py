@@ -1,11 +1,12 @@
 """The budget for what runs keep in addition to their originals: prompts, ledger, index, history, tombstones.
 
-Two kinds of things are kept. *Caches* (the last prompt, the returned one, the ledger, the index) can be made again from
-the agent's next prompt or at the next search, so when there is too much the run that was idle for longest forgets them
-first. Its originals stay in the stash, and its decisions follow from its history; only an agent that goes on from
-trimmed prompts and sends no revision back finds that its trimmed text has become ordinary text. *Facts* (what is known
-of each item, and of originals that are gone) exist nowhere else, so they go only with their run: where the facts of all
-runs alone are too much, the run that was idle for longest is forgotten, as where there are too many runs.
+Two kinds of things are kept. *Caches* (the last prompt, the returned one, the ledger, the index) can be made again
+from the agent's next prompt or at the next search, so when there is too much the run that was idle for longest forgets
+them first, and its journal, which only people look at. Its originals stay in the stash, and its decisions follow from
+its history; only an agent that goes on from trimmed prompts and sends no revision back finds that its trimmed text has
+become ordinary text. *Facts* (what is known of each item, and of originals that are gone) exist nowhere else, so they
+go only with their run: where the facts of all runs alone are too much, the run that was idle for longest is forgotten,
+as where there are too many runs.
 
 The figures below are what a deep look at the objects finds (CPython 3.11, runs of 62 and of 4,081 messages, trimmed and
 not); `make bench` compares their sum with the memory of a process.

@@ -86,6 +86,7 @@ class Recalling:
             held = stash.get(run.stash_key, stash_id)
             if isinstance(held, Outcome):
                 outcome = Outcome.NOT_FOUND if held is Outcome.RUN_UNKNOWN else held
+                self._note(run, stash_id or "?", outcome, 0)
                 return RetrieveAnswer(outcome, describe(outcome))
             page = select(
                 held.original,
@@ -97,8 +98,15 @@ class Recalling:
                 check,
             )
         answer = page_answer(page, searched=isinstance(selection, PatternMatch))
+        self._note(run, stash_id, answer.outcome, answer.content_tokens)
         item = run.history.item(stash_id)  # not from the ledger: a prompt may hold the run's lock for long
         return answer if item is None else replace(answer, tool=item.tool)
+
+    def _note(self, run: Run, stash_id: str, outcome: Outcome, tokens: int) -> None:
+        """Have the run's journal say what was asked for."""
+        run.journal.recalled(stash_id, outcome, tokens, run.last_seen)
+        if run.journal.kept_bytes:
+            self._table.weigh(run)
 
     def search(self, call: SearchCall, check: Pace) -> Found:
         """See `Runs.search`."""
@@ -124,6 +132,7 @@ class Recalling:
             check=check,
             visible=visible,
         )
+        run.journal.recalled("", found.outcome, found.rendered_tokens, run.last_seen)
         self._table.weigh(run)
         with check.holding(run.lock):
             run.searches += 1

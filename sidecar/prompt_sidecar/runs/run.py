@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from threading import Lock
+from typing import Final
 
 from prompt_sidecar.facts.archived import Restored
 from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.facts.trim_calls import CacheFigures, TokenFigures, TrimAnswer
@@ -22,6 +25,7 @@ from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.archive import Archived
 from prompt_sidecar.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, Kept, Name
+from prompt_sidecar.runs.journal import Journal
 from prompt_sidecar.runs.marks import Marks
 from prompt_sidecar.runs.reported_usage import Usage
 from prompt_sidecar.tokens.calibration import Factors
@@ -30,6 +34,9 @@ from prompt_sidecar.tools.tasks import TaskList
 from prompt_sidecar.turn.memory import Memory
 from prompt_sidecar.turn.received import Draft
 from prompt_sidecar.turn.recording import Recorder
+
+KEY_DIGITS: Final = 24
+"""Hexadecimal digits of the digest that names a run where its journal is shown."""
 
 
 class Run:
@@ -48,6 +55,7 @@ class Run:
         recall: RecallLimits,
         bounds: Counts[str],
         events: Counts[Event],
+        journal_entries: int = 0,
     ) -> None:
         """Begin a run.
 
@@ -62,6 +70,7 @@ class Run:
             recall: bounds of recall by the model.
             bounds: counts bounds that were reached.
             events: counts what becomes of its tasks.
+            journal_entries: of each kind that its journal keeps.
         """
         self.lock = Lock()
         self.tools_lock = Lock()
@@ -77,6 +86,7 @@ class Run:
         )
         self.tasks = TaskList(events)
         self.usage = Usage()
+        self.journal = Journal(journal_entries, bounds.add)
         self.marks = Marks()
         self.size: HistorySize | None = None
         self.carried_factors: tuple[str, Factors] | None = None
@@ -117,16 +127,17 @@ class Run:
         return not (self.calls or self.tasks.items or self.draft is not None or len(self.memory.ledger))
 
     def forget_caches(self) -> None:
-        """Give up all that the next prompt, or the next search, makes again."""
+        """Give up all that the next prompt, or the next search, makes again, and what only people look at."""
         self.memory = self.memory.fresh()  # a call that is at it now keeps its own and puts it back
         self.draft = None
         self.history.drop_index()
+        self.journal.forget()
 
     def kept(self) -> Kept:
         """What the run keeps in addition to its originals, estimated, in constant time; needs no lock."""
         memory, recorded = self.memory, self.history.figures()
         received = memory.received
-        caches = recorded.index_bytes if recorded.passages else 0
+        caches = self.journal.kept_bytes + (recorded.index_bytes if recorded.passages else 0)
         if received is not None:
             caches += received.kept_bytes + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
             caches += RUN_CACHE_BYTES + memory.own.kept_bytes
@@ -143,6 +154,7 @@ class Run:
         self.returned_total += answer.tokens.after
         if answer.compared is not None:
             self.comparison = self.comparison.plus(answer.compared)
+        self.journal.answered(answer, self.last_seen)
 
     def adopt(self, restored: Restored, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.
@@ -170,6 +182,29 @@ class Run:
         self.searches_found += was.history.searches_found
         self.tool_calls += was.history.tool_calls
         self.usage.restore(was.usage)
+
+    def summary(self, ahead: float) -> RunSummary:
+        """The run in a line; needs no lock. `ahead`: seconds since the epoch less the clock of `started`."""
+        tokens = self.tokens
+        line = RunSummary(
+            key=sha256(b"journal" + self.key).hexdigest()[:KEY_DIGITS],
+            caller=self.name[0],
+            run_id=self.name[1],
+            started=self.started + ahead,
+            last_seen=self.last_seen + ahead,
+            iteration=self.answered_iteration,
+            before=tokens.before if tokens is not None else 0,
+            after=tokens.after if tokens is not None else 0,
+            limit=tokens.limit if tokens is not None else 0,
+            sent_total=self.sent_total,
+            returned_total=self.returned_total,
+            cost=self.used.cost if self.priced else None,
+        )
+        return self.journal.summary(line)
+
+    def read_journal(self, ahead: float) -> RunJournal:
+        """What its journal keeps; see `summary`."""
+        return self.journal.read(self.summary(ahead), ahead)
 
     def figures(self) -> RunFigures:
         """The run's figures. What a prompt makes known is another process's until one has come to this one."""

@@ -16,6 +16,7 @@ from typing import Final
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
@@ -78,6 +79,7 @@ class Runs:
         rules: Rules | None = None,
         archive: Archive | None = None,
         first_wait: float = 0.002,
+        journal_entries: int = 0,
     ) -> None:
         """Take what the use cases need.
 
@@ -99,6 +101,7 @@ class Runs:
             rules: what holds for whom; None: the policy for all, and no ceilings.
             archive: keeps runs outside the process; None: nothing does.
             first_wait: seconds that a run's first prompt waits for the archive once it has been read.
+            journal_entries: prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals.
         """
         self._clock, self._wall = clock, wall or clock
         self._lane = Lane(perf_counter)
@@ -109,7 +112,15 @@ class Runs:
         guard = guard or GuardOptions()
         vault_bytes = guard.vault_bytes, guard.run_vault_bytes
         keys = Keys(key, tuple(previous_keys))
-        self._table = RunTable(keys, clock, limits, search=search, recall=recall, vault_bytes=vault_bytes)
+        self._table = RunTable(
+            keys,
+            clock,
+            limits,
+            search=search,
+            recall=recall,
+            vault_bytes=vault_bytes,
+            journal_entries=journal_entries,
+        )
         self._guarding = Guarding(guard, self._table.vault, self._table.bounds, guard_of)
         self._calibration = Calibration(reached=self._table.bounds.add)
         self._meter = Meter(self._rules, self._table.bounds.add)
@@ -172,12 +183,14 @@ class Runs:
                 run.torn = False
             except InvalidJson as error:
                 run.torn = False
+                run.journal.refused(error.reason)
                 looks = likely_format(call.body, format_.name) if format_.is_json else ""
                 if not looks:
                     raise
                 hint = f"; the body looks like {looks.upper()}, and json.format says {format_.name.upper()}"
                 raise InvalidJson(error.message + hint, field=error.field) from error
-            except SidecarError:
+            except SidecarError as error:
+                run.journal.refused(error.reason)
                 run.torn = False  # such errors are raised before anything changes
                 raise
         self._archiving.settle(run)
@@ -296,6 +309,17 @@ class Runs:
             self._archiving.restore(caller, run_id, pace.holding, tasks=True)
             with self._table.seen(caller, run_id, pace.holding) as run:
                 return self._figures(run)
+
+    def summaries(self, most: int) -> Sequence[RunSummary]:
+        """The runs seen last by this process, each in a line, the newest first."""
+        ahead = self._ahead()
+        return [run.summary(ahead) for run in self._table.latest(most)]
+
+    def journal(self, key: str, most: int) -> RunJournal | None:
+        """The journal of the run with this key among those seen last; None: it is not among them."""
+        ahead = self._ahead()
+        run = next((run for run in self._table.latest(most) if run.summary(ahead).key == key), None)
+        return run.read_journal(ahead) if run is not None else None
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""

@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from threading import Lock
 from typing import Final
 
@@ -47,16 +48,18 @@ class RunTable:
         search: SearchLimits,
         recall: RecallLimits,
         vault_bytes: tuple[int, int],
+        journal_entries: int = 0,
     ) -> None:
         """`keys` mint ids; `clock` gives seconds that never step, as times to live are counted by it.
 
-        `vault_bytes` bound the values of all runs, and of one.
+        `vault_bytes` bound the values of all runs, and of one; `journal_entries` what the journal of one keeps.
         """
         self._keys = keys
         self._clock = clock
         self._limits = limits
         self._search = search
         self._recall = recall
+        self._journal_entries = journal_entries
         self._lock = Lock()
         self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
         self._budget = MemoryBudget(limits.memory_bytes)
@@ -92,6 +95,11 @@ class RunTable:
         """The runs of a caller that have been seen and have not ended."""
         with self._lock:
             return [run_id for of, run_id in self._runs if of == caller]
+
+    def latest(self, most: int) -> Sequence[Run]:
+        """The runs seen last, the newest first. They count as seen no later for it."""
+        with self._lock:
+            return [run for run in islice(reversed(self._runs.values()), most) if not run.ended]
 
     @contextmanager
     def seen(
@@ -156,6 +164,7 @@ class RunTable:
                     recall=self._recall,
                     bounds=self.bounds,
                     events=self.events,
+                    journal_entries=self._journal_entries,
                 )
             run.last_seen = now
             run.in_use += 1

@@ -26,8 +26,10 @@ class TokensError(Exception):
     """The tokens file cannot be used. The message names the file and line, never a token."""
 
 
-def read_tokens(path: str) -> Mapping[str, str]:
+def read_tokens(path: str, setting: str = "server.tokens_file") -> Mapping[str, str]:
     """Read a file of `name:token` lines into name → token. Empty lines and lines that start with # are skipped.
+
+    `setting` is the one that names the file, for messages.
 
     Raises:
         TokensError: the file cannot be read, holds no token, or a line is not valid.
@@ -36,11 +38,11 @@ def read_tokens(path: str) -> Mapping[str, str]:
         mode = Path(path).stat().st_mode
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError as error:
-        raise TokensError(f"server.tokens_file {path} cannot be read: {error.strerror}") from None
+        raise TokensError(f"{setting} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise TokensError(f"server.tokens_file {path} is not UTF-8") from None
+        raise TokensError(f"{setting} {path} is not UTF-8") from None
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        _log.warning("server.tokens_file can be read by others than its owner; set its mode to 0600")
+        _log.warning("%s can be read by others than its owner; set its mode to 0600", setting)
     tokens: dict[str, str] = {}
     for index, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
@@ -139,6 +140,14 @@ class UseCases:
     def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
         """Return a run's figures."""
         return self._runs.figures(caller, run_id, check)
+
+    def summaries(self, most: int) -> Sequence[RunSummary]:
+        """Return the runs of all callers that were seen last, each in a line, the newest first."""
+        return self._runs.summaries(most)
+
+    def journal(self, key: str, most: int) -> RunJournal | None:
+        """Return what is kept of one of them for people; None: no such run is among them."""
+        return self._runs.journal(key, most)
 
     def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
         """Forget a run now; return its last figures, None: it was not known."""

@@ -1,0 +1,140 @@
+"""The listener of the pages: who may look, and which page is meant.
+
+No client is trusted. Connections and their time are bounded. A request must name this machine or a configured name as
+its host: else a site could make its own name lead here, and a browser would let it read the answers (DNS rebinding).
+Beyond loopback a token is needed. Nothing can be changed through it, so there is nothing to be forged.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from prompt_sidecar.admin.options import AdminOptions
+from prompt_sidecar.admin.site import Answer, Pages, Shown
+from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.tokens import Tokens, read_tokens
+from prompt_sidecar.telemetry.scrapes import LOOK_SECONDS, BoundedServer, Bounds
+from prompt_sidecar.values import split_address
+
+CONNECTIONS: Final = 16
+"""Connections at a time: some people with a browser each, which opens up to six."""
+SECONDS: Final = 10.0
+"""Of one connection."""
+QUERY_CHARACTERS: Final = 4_096
+QUERY_FIELDS: Final = 8
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cache-Control", "no-store"),
+)
+
+
+class Admin:
+    """Serves the pages. Raises StartError where it cannot listen, TokensError where the tokens cannot be used."""
+
+    def __init__(self, options: AdminOptions) -> None:
+        """Listen; nothing is answered before `start`."""
+        self._tokens_file = options.tokens_file
+        self._tokens = Tokens(_read(options.tokens_file))
+        self._names = frozenset({"localhost", *(name.lower().rstrip(".") for name in options.hosts)})
+        self._pages = Pages()
+        bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
+        try:
+            self._server = BoundedServer(split_address(options.listen), self._answer, bounds)
+        except OSError as error:
+            raise StartError(
+                f"admin.listen {options.listen}: cannot listen there: {error.strerror}; free the address or set another"
+            ) from None
+        self.address = f"{options.listen.rpartition(':')[0]}:{self._server.server_port}"
+        """With the actual port, also if port 0 was configured."""
+        self._shown: Shown | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, shown: Shown, reached: Callable[[str], None]) -> None:
+        """Answer; `reached` is called with the name of each bound that is reached."""
+        self._shown = shown
+        self._server.reached = reached
+        serve = partial(self._server.serve_forever, LOOK_SECONDS)
+        self._thread = threading.Thread(target=serve, name="admin", daemon=True)
+        self._thread.start()
+
+    def reload(self) -> Sequence[str]:
+        """Read the tokens again; return what changed. Raises TokensError."""
+        if not self._tokens_file:
+            return []
+        return [f"admin {self._tokens.replace(_read(self._tokens_file))}"]
+
+    def close(self) -> None:
+        """Stop answering."""
+        if self._thread is not None:
+            self._server.shutdown()
+        self._server.server_close()
+
+    def _answer(self, environment: Any, start: Any) -> Iterable[bytes]:
+        answer = self._look(environment)
+        headers = [*_HEADERS, ("Content-Type", answer.kind), ("Content-Length", str(len(answer.body)))]
+        start(answer.status, [*headers, *answer.headers])
+        return [] if environment["REQUEST_METHOD"] == "HEAD" else [answer.body]
+
+    def _look(self, environment: Any) -> Answer:
+        if not self._is_host(environment.get("HTTP_HOST", "")):
+            return Answer.plain("421 Misdirected Request", "use localhost, an IP address, or a name in admin.hosts")
+        if environment["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return Answer.plain("405 Method Not Allowed", "only GET and HEAD", ("Allow", "GET, HEAD"))
+        if self._tokens and self._tokens.caller(token_of(environment.get("HTTP_AUTHORIZATION", ""))) is None:
+            challenge = ("WWW-Authenticate", 'Basic realm="prompt-sidecar", charset="UTF-8"')
+            return Answer.plain("401 Unauthorized", "a token of admin.tokens_file is needed", challenge)
+        query = environment.get("QUERY_STRING", "")
+        if len(query) > QUERY_CHARACTERS or query.count("&") >= QUERY_FIELDS:
+            return Answer.plain("400 Bad Request", "the query is too long")
+        fields = {name: values[0] for name, values in parse_qs(query).items()}
+        assert self._shown is not None
+        return self._pages.answer(environment["PATH_INFO"], fields, self._shown)
+
+    def _is_host(self, host: str) -> bool:
+        """Whether a request's host is this listener and no name that somebody else made lead here.
+
+        Addresses cannot be made to lead elsewhere, so all of them are accepted.
+        """
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        name = found[1].lower().rstrip(".")
+        try:
+            ipaddress.ip_address(name.strip("[]"))
+        except ValueError:
+            return name in self._names
+        return True
+
+
+def token_of(authorization: str) -> str:
+    """The token in a header: a bearer token, or a password; empty: none."""
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        except (binascii.Error, ValueError):
+            return ""
+    return ""
+
+
+def _read(path: str) -> dict[str, str]:
+    return dict(read_tokens(path, "admin.tokens_file")) if path else {}

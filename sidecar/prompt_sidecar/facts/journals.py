@@ -1,0 +1,104 @@
+"""What happened in a run, prompt by prompt and recall by recall, as plain data; never text of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from prompt_sidecar.facts.guard_calls import FindingAction
+from prompt_sidecar.facts.trim_calls import CacheBreak
+from prompt_sidecar.trim.entries import Action, Reason
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedItems:
+    """Items that one answer trimmed for the first time, or further, in one way for one reason."""
+
+    action: Action
+    reason: Reason
+    items: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a rule of the guard found in one prompt."""
+
+    rule: str
+    action: FindingAction
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEntry:
+    """One answered prompt. Tokens, as its answer had them; `at` is in seconds since the epoch."""
+
+    at: float
+    iteration: int
+    before: int
+    after: int
+    limit: int
+    fits: bool
+    kept: int
+    """Of the prefix that it shares with the prompt before."""
+    rewritten: int
+    cache_break: CacheBreak | None
+    trimmed: Sequence[TrimmedItems] = ()
+    findings: Sequence[Found] = ()
+    observed_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecallEntry:
+    """One retrieval or search; `at` is in seconds since the epoch."""
+
+    at: float
+    iteration: int
+    """Of the last answered prompt."""
+    stash_id: str
+    """As it was asked for, cut; empty: it was a search."""
+    outcome: str
+    """Of `prompt_sidecar.recall.outcome.Outcome`, or of `SearchOutcome`."""
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run in a line. Counts are of all that happened; times are seconds since the epoch."""
+
+    key: str
+    """Names the run in addresses; neither its id nor its ids of originals can be derived from it."""
+    caller: str
+    run_id: str
+    started: float
+    last_seen: float
+    prompts: int = 0
+    iteration: int = 0
+    before: int = 0
+    """Of the last prompt, as the next two."""
+    after: int = 0
+    limit: int = 0
+    sent_total: int = 0
+    returned_total: int = 0
+    cost: float | None = None
+    """By the configured prices; None: no model of its prompts has one."""
+    trimmed: int = 0
+    """Items, each once for each change."""
+    recalls: int = 0
+    searches: int = 0
+    breaks: int = 0
+    refused: int = 0
+    findings: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunJournal:
+    """What is kept of one run: the newest entries, the oldest of them first."""
+
+    summary: RunSummary
+    prompts: Sequence[PromptEntry] = ()
+    recalls: Sequence[RecallEntry] = ()
+    refusals: Mapping[str, int] = field(default_factory=dict)
+    """Prompts that were refused, by the reason of their error."""
+    forgotten: int = 0
+    """Entries that gave way to newer ones."""
