@@ -86,6 +86,10 @@ report: $(READY) ## Make a report over the recorded runs, and its picture for do
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
 	@$(BIN)/python -m tests.programs.eval $(EVAL)
 
+.PHONY: run-pages
+run-pages: $(READY) ## Photograph the pages of runs under a load of agents, for docs/images; needs Chromium
+	@$(BIN)/python -m tests.programs.run_pages
+
 .PHONY: observe
 observe: $(READY) ## Paint every dashboard from a live Prometheus under a load of agents; needs Node.js and Chromium
 	@$(BIN)/python -m tests.programs.observe $(OBSERVE)

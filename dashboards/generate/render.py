@@ -45,6 +45,8 @@ _PANES: Final = {
         "range": {"from": "${__from}", "to": "${__to}"},
     }
 }
+ADMIN: Final = "http://127.0.0.1:7718"
+"""Where the pages of runs are, as docs/runs.md has them served."""
 _TRACES: Final = "/explore?schemaVersion=1&panes=" + quote(json.dumps(_PANES), safe="${}")
 
 
@@ -94,6 +96,9 @@ def _variables(board: Board) -> list[Any]:
             .values(", ".join(f"{name} : {value}" for name, value in GROUPINGS))
             .current(models.VariableOption(selected=True, text=GROUPINGS[0][0], value=GROUPINGS[0][1]))
         )
+    variables.append(
+        _typed("admin", "Pages of runs", ADMIN, "Where admin.listen of the sidecar is reached, for the link Runs.")
+    )
     if board.prices:
         variables += [
             _price("read_price", "Price: cached", "0.1", "of a token that the provider reads from its cache"),
@@ -103,10 +108,14 @@ def _variables(board: Board) -> list[Any]:
 
 
 def _price(name: str, label: str, default: str, what: str) -> dashboard.TextBoxVariable:
+    return _typed(name, label, default, f"Price {what}, in uncached input tokens.")
+
+
+def _typed(name: str, label: str, default: str, description: str) -> dashboard.TextBoxVariable:
     return (
         dashboard.TextBoxVariable(name)
         .label(label)
-        .description(f"Price {what}, in uncached input tokens.")
+        .description(description)
         .default_value(default)
         .current(models.VariableOption(selected=True, text=default, value=default))
     )
@@ -242,7 +251,13 @@ def _links() -> list[Any]:
         .icon("external link")
         .as_dropdown(as_dropdown=False)
         .include_vars(include_vars=True)
-        .keep_time(keep_time=True)
+        .keep_time(keep_time=True),
+        dashboard.DashboardLink("Runs")
+        .type(models.DashboardLinkType.LINK)
+        .url("${admin}/runs")
+        .icon("doc")
+        .tooltip("What happened in single runs, where the sidecar serves pages about them")
+        .target_blank(target_blank=True),
     ]
 
 

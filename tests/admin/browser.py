@@ -7,6 +7,7 @@ import base64
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,13 +50,32 @@ def look(address: str, folder: Path, width: int, *, phone: bool = False) -> Seen
     ]
     command += [f"--user-data-dir={folder}", "--no-first-run", "--disable-dev-shm-usage", "about:blank"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        patience = threading.Timer(2 * PATIENCE, process.kill)
+        patience.start()
         try:
-            assert process.stderr is not None
-            told = (re.search(r"listening on ws://[^:]+:(\d+)/", line) for line in process.stderr)
-            port = int(next(filter(None, told))[1])
+            port = _port(process)
             return asyncio.run(asyncio.wait_for(_look(port, address, width, phone=phone), PATIENCE))
         finally:
-            process.kill()
+            patience.cancel()
+            _end(process)
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    """The port that the browser says it listens on; what it says later is read by `_end`."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(r"listening on ws://[^:]+:(\d+)/", line):
+            return int(found[1])
+    raise AssertionError("the browser ended before it listened")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Have it end its helpers too, which write to its profile."""
+    process.terminate()
+    try:
+        process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 async def _look(port: int, address: str, width: int, *, phone: bool) -> Seen:

@@ -55,12 +55,22 @@ def test_head(board: dict[str, Any]) -> None:
 
 def test_links_lead_to_the_others(board: dict[str, Any]) -> None:
     """By a tag that all have, with the time and the variables kept."""
-    (link,) = board["links"]
+    (link, _) = board["links"]
 
     assert ("dashboards", ["prompt-sidecar"]) == (link["type"], link["tags"])
     assert link["keepTime"]
     assert link["includeVars"]
     assert "prompt-sidecar" in board["tags"]
+
+
+def test_a_link_leads_to_the_pages_of_runs(board: dict[str, Any]) -> None:
+    """At the address that a variable has; what is behind it is another site, so nothing of the board goes there."""
+    (_, link) = board["links"]
+    (variable,) = [each for each in board["templating"]["list"] if each["name"] == "admin"]
+
+    assert ("link", "${admin}/runs", True) == (link["type"], link["url"], link["targetBlank"])
+    assert not link.get("keepTime") and not link.get("includeVars")
+    assert "http://127.0.0.1:7718" == variable["query"]
 
 
 def test_panels_explain_themselves(board: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""Agents at work with a real server, and pictures of its pages about their runs."""
