@@ -69,7 +69,8 @@ def test_a_link_leads_to_the_pages_of_runs(board: dict[str, Any]) -> None:
     (variable,) = [each for each in board["templating"]["list"] if each["name"] == "admin"]
 
     assert ("link", "${admin}/runs", True) == (link["type"], link["url"], link["targetBlank"])
-    assert not link.get("keepTime") and not link.get("includeVars")
+    assert not link.get("keepTime")
+    assert not link.get("includeVars")
     assert "http://127.0.0.1:7718" == variable["query"]
 
 

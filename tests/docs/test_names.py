@@ -20,6 +20,7 @@ from tests.docs.pages import PAGES, ROOT
 from tests.telemetry.watched import scraped_name
 
 SECTIONS = (
+    "admin",
     "ceilings",
     "envoy",
     "guard",
