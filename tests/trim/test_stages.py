@@ -13,7 +13,7 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import HEAVY, Action, Reason, Record
 from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.presets import preset
-from prompt_sidecar.trim.stages import MIN_SAVING
+from prompt_sidecar.trim.stages import MIN_SAVING, WORDS_SHARE
 from tests.oracle.strategies import policies
 from tests.trim.histories import Fold, count, decisions, evaluated, few, histories, limits, plain
 from tests.trim.test_ledger import partners
@@ -92,17 +92,24 @@ def test_the_fold_remembers_nothing(messages: list[plain], limit: int, policy: P
 @few
 @given(histories(), limits, all_policies)
 def test_protected_text(messages: list[plain], limit: int, policy: Policy) -> None:
-    """Opening, users, system, pins, the newest assistant block and what cannot be stored stay."""
+    """Opening, users, system, pins, the newest assistant block and what cannot be stored stay.
+
+    Users' longer texts are elided where all together exceed their share, but for the newest.
+    """
     ledger = evaluated(messages, limit, policy).ledger
     newest = len(ledger.groups) - 1
-    for record, message in zip(ledger.records, messages, strict=True):
+    said = sum(entry.full_tokens for record in ledger.records if record.words for entry in record.entries)
+    for index, (record, message) in enumerate(zip(ledger.records, messages, strict=True)):
         if message.pinned or record.role in (Role.SYSTEM, Role.OTHER):
             assert not record.dropped
         if message.pinned or not message.holdable:
             assert [] == [entry for entry in record.entries if entry.action]
         if record.group < 0 or record.role is Role.USER:
             assert not (record.dropped and record.group < 0)
-            assert [] == [entry for entry in record.entries if entry.action and entry.reason is not Reason.CAP]
+            trimmed = [entry for entry in record.entries if entry.action and entry.reason is not Reason.CAP]
+            if record.group < 0 or index >= ledger.closed or said <= WORDS_SHARE * limit:
+                assert [] == trimmed
+            assert all(entry.action is Action.ELIDED for entry in trimmed)
         if record.group == newest and record.role is Role.ASSISTANT:
             assert not record.dropped
             assert [] == [entry for entry in record.entries if entry.action]
