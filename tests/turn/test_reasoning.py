@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -152,22 +153,65 @@ def test_limits_that_change_between_calls(lasting: bool, data: st.DataObject) ->
             engine = Engine(limit=LIMIT)
 
 
+def branching(preset: str, branches: Iterable[int], limit: int = LIMIT) -> int:
+    """A run that goes on, at each turn, from the prompt that many back of those returned; -1: from the newest.
+
+    Returns how many blocks of thinking its prompts had in all.
+    """
+    engine, judge, returned = Engine(limit=limit, preset=preset), Judge(), dict[int, tuple[list[Any], Any]]()
+    messages, carried = history(0), 0
+    for number, branch in enumerate(branches):
+        _, sent = trim(engine, messages)
+        assert [] == judge.invalid(sent)
+        carried += sum(len(thinking_of(message)) for message in sent["messages"])
+        returned[len(messages)] = messages, sent
+        if branch >= 0:
+            messages, sent = returned[sorted(returned)[-1 - branch % len(returned)]]
+        answer = said(number)
+        judge.answered(sent, answer)
+        messages = [*messages, answer, got(number, 300 if number % 3 else 600)]
+    return carried
+
+
 @pytest.mark.parametrize(
     ("preset", "back"), [("lean", 3), ("lean", 4), ("lean", 5), ("fit_only", 3), ("cache_first", 3)]
 )
 def test_another_answer_to_an_earlier_prompt(preset: str, back: int) -> None:
     """An agent may go on with one, twice: what was cut since stands before its thinking, which goes."""
-    engine, judge, returned = Engine(limit=LIMIT, preset=preset), Judge(), dict[int, tuple[list[Any], Any]]()
-    messages = history(0)
-    for number, branch in enumerate([-1] * 9 + [back, -1, back, -1]):
-        _, sent = trim(engine, messages)
-        assert [] == judge.invalid(sent)
-        returned[len(messages)] = messages, sent
-        if branch >= 0:
-            messages, sent = returned[sorted(returned)[-1 - branch]]
-        answer = said(number)
-        judge.answered(sent, answer)
-        messages = [*messages, answer, got(number, 300 if number % 3 else 600)]
+    branching(preset, [-1] * 9 + [back, -1, back, -1])
+
+
+@pytest.mark.parametrize("back", [(2, 0, 1), (1, 3, 0, 1), (2, 5, 1, 1)])
+def test_a_branch_again_after_another(back: tuple[int, ...]) -> None:
+    """Its prompts were returned before the other branch was cut: what the model said to them goes."""
+    branching("cache_first", [-1] * 6 + [*back, -1, -1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    preset=st.sampled_from(["cache_first", "lean", "fit_only", "cap_only"]),
+    start=st.integers(1, 12),
+    branches=st.lists(st.integers(-1, 9), min_size=2, max_size=8),
+    limit=st.sampled_from([4_000, 6_000, LIMIT, 14_000]),
+)
+def test_any_branches(preset: str, start: int, branches: list[int], limit: int) -> None:
+    """Whichever of its earlier prompts an agent goes on from, in any order."""
+    branching(preset, [-1] * start + [*branches, -1, -1], limit)
+
+
+def test_another_answer_keeps_its_thinking() -> None:
+    """Where nothing was decided since its prompt was returned, it came of the same prompt."""
+    engine, judge, messages = Engine(limit=LIMIT), Judge(), history(8)
+    for length in prompts(messages):
+        _, sent = trim(engine, messages[:length])
+        judge.answered(sent, messages[length])
+    for number in (98, 99):  # the newest answer again, and once more
+        messages = [*messages[:length], said(number), got(number, 20)]
+        judge.answered(sent, messages[-2])
+        answer, again = trim(engine, messages)
+        assert [] == judge.invalid(again)
+        assert [f"sig{number}" * 100] == thinking_of(again["messages"][-2])
+        assert answer.cache.batch_points
 
 
 def test_what_came_of_other_prompts_goes() -> None:

@@ -110,9 +110,13 @@ class Ledger:
         """Messages with provider ids, for which the provider may require their reasoning."""
         self.mid_block = -1
         """The group whose assistant block was incomplete when a message before it was edited; -1: none."""
-        self.stale = -1
-        """The record to which a rewind went and left decisions made later before it, until a prompt is returned that
-        has them; -1: none. What the model says from there on in the same prompt came of another one."""
+        self.prompts: list[int] = []
+        """Lengths of the history at which prompts were returned that would be the same now; ascending."""
+        self.altered = False
+        """Whether anything was ever decided that changed a prompt which was returned, or its reasoning."""
+        self.rewound_to = -1
+        """The record from which the prompt at hand goes on otherwise than the one before; -1: it does not, or nothing
+        was decided yet. What the model says from there on came of a prompt like this one only if `prompts` has it."""
         self.moved = False
         """Whether a rewind changed the position or the count of our own text."""
         self.newest_words = -1
@@ -175,8 +179,11 @@ class Ledger:
         record.group = len(self.groups) - 1
         if self.task < 0 and record.role is Role.USER:
             self.task = index
-        if 0 <= self.stale <= index and record.role is Role.ASSISTANT:
-            record.foreign = True  # the model answered prompts as they were before those decisions
+        if 0 <= self.rewound_to <= index and record.role is Role.ASSISTANT:
+            goes_on = index > self.rewound_to and self.records[-1].role is Role.ASSISTANT
+            # Of the lengths that are left, none is greater than that to which the rewind went.
+            came_of_another = self.records[-1].foreign if goes_on else self.prompts[-1:] != [index]
+            record.foreign = record.foreign or came_of_another
         self.records.append(record)
         self.total += record.tokens
         self.opaque += record.opaque
@@ -486,7 +493,10 @@ class Ledger:
         self._forget_records(length)
         while self.groups and self.groups[-1].start >= length:
             self.groups.pop()
-        self.stale = length if self._decided_later() else -1
+        while self.prompts and self.prompts[-1] > length:
+            self.prompts.pop()
+        decided = self.altered or any(record.dropped or record.touched for record in self.records)
+        self.rewound_to = length if decided else -1
         for queue in self.queues.values():
             while queue.entries and queue.entries[-1].message >= length:
                 queue.entries.pop()
@@ -534,13 +544,17 @@ class Ledger:
         self.names = [place for place in self.names if place[0] < length]
         self.named = min(self.named, length)
 
-    def _decided_later(self) -> bool:
-        """Whether something was decided after the iteration that the history ends in."""
-        return any(
-            (record.dropped and record.dropped_in > self.iteration)
-            or (record.touched and any(entry.decided > self.iteration for entry in record.entries))
-            for record in self.records
-        )
+    def returned(self) -> None:
+        """Note that a prompt that ends here is returned."""
+        self.rewound_to = -1
+        if self.prompts[-1:] != [len(self.records)]:
+            self.prompts.append(len(self.records))
+
+    def alter(self, first: int) -> None:
+        """Prompts that reach beyond record `first` are no longer what was returned."""
+        self.altered |= first < len(self.records)
+        while self.prompts and self.prompts[-1] > first:
+            self.prompts.pop()
 
     def _own_places(self) -> tuple[object, ...]:
         """The values that determine positions and counts of our own text inside the history."""

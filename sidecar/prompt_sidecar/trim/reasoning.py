@@ -101,6 +101,7 @@ class Reasoning:
         This includes reasoning that the stash cannot store: the provider would reject the prompt with it.
         """
         ledger = self._ledger
+        ledger.alter(first)
         any_removed = False
         while ledger.reasoning and ledger.reasoning[-1].message >= first:
             self._remove(ledger.reasoning.pop())

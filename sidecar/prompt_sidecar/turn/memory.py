@@ -140,6 +140,7 @@ class Memory:
         self.answered = Answered(len(ledger), ledger.batches, ledger.listings, recall)
         self.brought = None
         ledger.dirty = set()
+        ledger.returned()
         self.returned_at.append(len(ledger))
 
     def id_now(self, stash_id: str) -> str:

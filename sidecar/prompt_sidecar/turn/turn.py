@@ -286,7 +286,6 @@ class _Turn:
         finally:
             memory.received = Received.of(self._body, self._opened.sent, reads, self._rows)
         evaluation.run()
-        memory.ledger.stale = -1
         memory.system = []
         for index, row in enumerate(self._rows):
             if row.place >= 0:
@@ -434,6 +433,7 @@ class _Turn:
                 memory.own.choose(own_text.with_masks(DIRECTIVES[sealed.directives], self._opened.masks))
                 memory.sealed_batches = ledger.batches
                 if applied:
+                    ledger.returned()
                     later = [each for each in self._brought.repetitions if each.message >= sealed.length]
                     self._brought.news.take_over(ledger.iteration, pending[sealed.length :], later)
         return applied
