@@ -11,10 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.generate.health import HEALTH
-from dashboards.generate.overview import OVERVIEW
-from dashboards.generate.recall import RECALL
-from dashboards.generate.trimming_and_cache import TRIMMING_AND_CACHE
+from dashboards.generate.__main__ import BOARDS
 from prompt_sidecar.telemetry.catalog import BOUNDS, CATALOG
 from tests.docs.pages import PAGES, ROOT
 from tests.telemetry.watched import scraped_name
@@ -46,7 +43,6 @@ METRIC = re.compile(r"\bprompt_sidecar_[a-z_]+\b")
 NO_SETTINGS = {"tokens.window_assumed", "search.outcome"}
 """A field of the answer, and an attribute of spans."""
 SUFFIXES = ("_bucket", "_count", "_sum")
-BOARDS = (OVERVIEW, TRIMMING_AND_CACHE, RECALL, HEALTH)
 
 
 @cache
