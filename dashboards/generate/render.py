@@ -35,13 +35,29 @@ GROUPINGS: Final = (
 """What a fleet can be grouped by, and the label: attributes of the resource, and labels that a PodMonitor adds."""
 Drawn = stat.Panel | timeseries.Panel | bargauge.Panel
 
+_RUNS: Final = (
+    '{ resource.service.name = "prompt-sidecar" && span.prompt_sidecar.run.id != "" } | select('
+    + ", ".join(
+        f"span.prompt_sidecar.{name}"
+        for name in (
+            "run.id",
+            "prompt.iteration",
+            "prompt.tokens.before",
+            "prompt.tokens.after",
+            "cache.break.cause",
+            "trims.new",
+            "retrieval.outcome",
+        )
+    )
+    + ")"
+)
+"""Spans of runs, in a table with what matters of each."""
+
 # Grafana takes the panes of its explorer as JSON in the address; what is in ${} it fills in itself.
 _PANES: Final = {
     "traces": {
         "datasource": "${tempo}",
-        "queries": [
-            {"refId": "A", "queryType": "traceql", "query": '{ resource.service.name = "prompt-sidecar" }', "limit": 50}
-        ],
+        "queries": [{"refId": "A", "queryType": "traceql", "query": _RUNS, "tableType": "spans", "limit": 50}],
         "range": {"from": "${__from}", "to": "${__to}"},
     }
 }

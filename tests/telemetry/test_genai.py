@@ -18,6 +18,8 @@ NEWER = {spans.COMPACTED, spans.SEARCH_MEMORY}
 OLD = {"gen_ai.request.model"}
 """Written without opting in, too: it has not changed since."""
 
+METHOD = "prompt_sidecar.v1.SidecarService/TrimPrompt"
+
 
 def _work(server: Watched) -> set[str]:
     """Have all spans written; return their attributes of the convention."""
@@ -58,14 +60,17 @@ def test_tools_and_searches() -> None:
         _work(server)
         found = server.spans()
     (recall,) = found[f"execute_tool {RECALL}"]
-    (inner,) = found["retrieve"]
-    assert inner.parent is not None
-    assert recall.context is not None
-    assert recall.context.span_id == inner.parent.span_id
+    assert recall.attributes is not None
+    assert "not_found" == recall.attributes["prompt_sidecar.retrieval.outcome"]
+    (by_tool,) = [span for span in found["search_memory"] if (span.attributes or {})["prompt_sidecar.via"] == "tool"]
+    (around,) = found[f"execute_tool {SEARCH}"]
+    assert by_tool.parent is not None
+    assert around.context is not None
+    assert around.context.span_id == by_tool.parent.span_id
     assert {"execute_tool other", f"execute_tool {SEARCH}", f"execute_tool {CREATE_TASKS}"} <= set(found)
     assert 2 == len(found["search_memory"])
     assert {"run"} == {(span.attributes or {})[spans.CONVERSATION] for span in found["search_memory"]}
-    compacted = [(span.attributes or {}).get(spans.COMPACTED) for span in found["trim"]]
+    compacted = [(span.attributes or {}).get(spans.COMPACTED) for span in found[METHOD]]
     assert {True, None} == set(compacted)
 
 
@@ -73,8 +78,7 @@ def test_without_opting_in_names_are_ours() -> None:
     """As ever: a backend that reads them goes on to."""
     with watched() as server:
         assert OLD == _work(server)
-        assert {"search", "retrieve", "trim"} <= set(server.spans())
-        assert not any(name.startswith("execute_tool") for name in server.spans())
+        assert all(name.startswith("prompt_sidecar.v1.SidecarService/") for name in server.spans())
 
 
 @pytest.mark.parametrize(

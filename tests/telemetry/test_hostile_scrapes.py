@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.scrapes import Exposition
 
@@ -18,6 +19,18 @@ PATIENCE = 20.0
 SCRAPES = 4
 SILENT = 300
 """Half-open scrapers; each once held a thread for ever."""
+
+
+class Exposing(Exposed):
+    """Exposes what a test has."""
+
+    def __init__(self, has: CollectorRegistry) -> None:
+        super().__init__()
+        self._has = has
+
+    def registry(self) -> CollectorRegistry:
+        """All of it."""
+        return self._has
 
 
 class Served:
@@ -28,7 +41,8 @@ class Served:
         Counter("asked", "Something to scrape.", registry=exposed)
         self.reached: list[str] = []
         self.reported = threading.Event()
-        self.exposition = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions(**{"scrapes": SCRAPES, **options}))  # type: ignore[arg-type]
+        made = TelemetryOptions(**{"scrapes": SCRAPES, **options})  # type: ignore[arg-type]
+        self.exposition = Exposition(("127.0.0.1", 0), Exposing(exposed), made)
         self.exposition.report_to(self._report)
 
     def _report(self, bound: str) -> None:
@@ -106,7 +120,7 @@ def test_a_scrape_that_is_answered_is_not_cut_off_for_a_new_one(opened: list[soc
     served = Served(scrape_timeout=3_600)
     exposed = CollectorRegistry()
     exposed.register(Held())  # type: ignore[arg-type]
-    held = Exposition(("127.0.0.1", 0), exposed, TelemetryOptions(scrapes=2, scrape_timeout=3_600))
+    held = Exposition(("127.0.0.1", 0), Exposing(exposed), TelemetryOptions(scrapes=2, scrape_timeout=3_600))
     asking = socket.create_connection(("127.0.0.1", held.port), PATIENCE)
     opened.append(asking)
     asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

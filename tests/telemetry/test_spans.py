@@ -8,12 +8,16 @@ from typing import Any
 
 import grpc
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.tool_calls import RECALL
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.telemetry.spans import Spans
 from prompt_sidecar.v1 import retrieve_pb2, run_pb2, search_pb2, tool_pb2
 from tests.server.serving import LATE, PATIENCE, failure, outlasted
 from tests.telemetry.watched import Watched, prompt, watched
@@ -43,23 +47,19 @@ def _golden(span: ReadableSpan) -> dict[str, Any]:
 
 
 def test_a_prompt_within_its_agents_trace() -> None:
-    """The server's span has the agent's span as its parent, and the span of the trim has the server's."""
+    """The span of the call has the agent's span as its parent, and says what became of the prompt."""
     with watched() as server:
         answer = server.served.stub.TrimPrompt(prompt(3, model="gpt-4o"), metadata=METADATA)
-        outer, inner = _ended(server, METHOD), _ended(server, "trim")
+        span = _ended(server, METHOD)
+        assert [METHOD] == list(server.spans())
     assert {
         "name": METHOD,
         "kind": SpanKind.SERVER,
         "status": (StatusCode.UNSET, None),
-        "attributes": {"rpc.system.name": "grpc", "rpc.method": METHOD, "rpc.response.status_code": "OK"},
-        "events": [],
-        "links": [],
-    } == _golden(outer)
-    assert {
-        "name": "trim",
-        "kind": SpanKind.INTERNAL,
-        "status": (StatusCode.UNSET, None),
         "attributes": {
+            "rpc.system.name": "grpc",
+            "rpc.method": METHOD,
+            "rpc.response.status_code": "OK",
             "prompt_sidecar.run.id": "run",
             "prompt_sidecar.prompt.format": "openai_chat",
             "prompt_sidecar.prompt.outcome": "untouched",
@@ -76,25 +76,51 @@ def test_a_prompt_within_its_agents_trace() -> None:
         },
         "events": [],
         "links": [],
-    } == _golden(inner)
-    assert outer.parent is not None
-    assert inner.parent is not None
-    assert outer.context is not None
-    assert (TRACE, PARENT, True) == (outer.parent.trace_id, outer.parent.span_id, outer.parent.is_remote)
-    assert (TRACE, outer.context.span_id) == (inner.parent.trace_id, inner.parent.span_id)
-    assert "1" == outer.context.trace_state["vendor"]
-    assert outer.start_time is not None
-    assert inner.start_time is not None
-    assert outer.end_time is not None
-    assert inner.end_time is not None
-    assert outer.start_time <= inner.start_time <= inner.end_time <= outer.end_time
+    } == _golden(span)
+    assert span.parent is not None
+    assert span.context is not None
+    assert (TRACE, PARENT, True) == (span.parent.trace_id, span.parent.span_id, span.parent.is_remote)
+    assert "1" == span.context.trace_state["vendor"]
+    assert span.start_time is not None
+    assert span.end_time is not None
+    assert span.start_time <= span.end_time
+
+
+def test_a_call_that_is_not_sampled_has_no_spans() -> None:
+    """As its agent decides; the call after it has its own."""
+    with watched() as server:
+        unsampled = ("traceparent", f"00-{TRACE:032x}-{PARENT:016x}-00")
+        server.served.stub.TrimPrompt(prompt(3), metadata=(unsampled,))
+        assert {} == server.spans()
+        server.served.stub.TrimPrompt(prompt(4), metadata=METADATA)
+        span = _ended(server, METHOD)
+    assert span.attributes is not None
+    assert 5 == span.attributes["prompt_sidecar.prompt.iteration"]
+
+
+def test_a_prompt_without_a_call_has_a_span_of_its_own() -> None:
+    """Through the doors that are no gRPC."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    written = Spans(provider.get_tracer("test"))
+    written.restored("run", [RestoredArguments(b"{}", restored=2, not_allowed=1)], 5)
+    (span,) = exporter.get_finished_spans()
+    assert ("restore", 5) == (span.name, span.start_time)
+    assert {
+        "prompt_sidecar.run.id": "run",
+        "prompt_sidecar.guard.calls": 1,
+        "prompt_sidecar.guard.restored": 2,
+        "prompt_sidecar.guard.not_allowed": 1,
+        "prompt_sidecar.guard.unknown": 0,
+    } == dict(span.attributes or {})
 
 
 def test_a_batch_of_trims_is_an_event() -> None:
     """It tells how much went and why, and under which ids."""
     with watched() as server:
         answers = [server.served.stub.TrimPrompt(prompt(iterations)) for iterations in range(1, 16)]
-        events = [event for span in server.spans()["trim"] for event in span.events]
+        events = [event for span in server.spans()[METHOD] for event in span.events]
     (first,) = [answer for answer in answers if answer.cache.batch_point][:1]
     event = events[0]
     assert "prompt_sidecar.batch" == event.name
@@ -108,7 +134,7 @@ def test_a_batch_of_trims_is_an_event() -> None:
 
 
 def test_recall() -> None:
-    """Retrievals and searches have spans of their own; an id that was never ours stays out of them."""
+    """The spans of calls say what came of retrievals and searches; an id that was never ours stays out of them."""
     with watched() as server:
         stub = server.served.stub
         for iterations in range(1, 20):
@@ -119,16 +145,16 @@ def test_recall() -> None:
         stub.CallTool(tool_pb2.CallToolRequest(run_id="run", name=RECALL, arguments_json=f'{{"id": "{known}"}}'))
         stub.SearchHistory(search_pb2.SearchHistoryRequest(run_id="run", query="module_3"))
         spans = server.spans()
-    retrievals = [dict(span.attributes or {}) for span in spans["retrieve"]]
+    calls = [dict(span.attributes or {}) for of_name in spans.values() for span in of_name]
+    retrievals = [each for each in calls if "prompt_sidecar.retrieval.outcome" in each]
     told = [
         (each["prompt_sidecar.retrieval.outcome"], each["prompt_sidecar.via"], each.get("prompt_sidecar.stash.id"))
         for each in retrievals
     ]
     assert [("hit", "rpc", known), ("not_found", "rpc", None), ("hit", "tool", None)] == told
-    (search,) = spans["search"]
-    assert search.attributes is not None
-    assert "found" == search.attributes["prompt_sidecar.search.outcome"]
-    assert search.attributes["prompt_sidecar.stash.ids"]
+    (search,) = [each for each in calls if "prompt_sidecar.search.outcome" in each]
+    assert "found" == search["prompt_sidecar.search.outcome"]
+    assert search["prompt_sidecar.stash.ids"]
 
 
 @pytest.mark.parametrize(

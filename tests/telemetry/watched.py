@@ -15,7 +15,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -24,7 +23,7 @@ from prompt_sidecar.runs.metering import Rules
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.catalog import Kind, Metric
-from prompt_sidecar.telemetry.exposition import Reader, registry
+from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
 from prompt_sidecar.telemetry.scrapes import Exposition
@@ -89,15 +88,12 @@ def watched(
     genai: bool = False,
 ) -> Iterator[Watched]:
     """Serve and watch, everything on free ports."""
-    inner = CollectorRegistry()
-    reader = Reader(inner)
     methods = [f"{SERVICE}/{name}" for name in METHODS]
-    exposition = Exposition(("127.0.0.1", 0), registry(inner, reader, methods), TelemetryOptions())
+    exposition = Exposition(("127.0.0.1", 0), Exposed(methods), TelemetryOptions())
     exporter, logs = InMemorySpanExporter(), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     running = assemble(
         options or TelemetryOptions(),
         resource=Resource({"service.name": "prompt-sidecar"}),
-        readers=[reader],
         processor=lambda _: SimpleSpanProcessor(exporter),
         log_processor=lambda _: SimpleLogRecordProcessor(logs),
         genai=genai,

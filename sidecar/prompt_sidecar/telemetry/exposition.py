@@ -1,20 +1,21 @@
-"""`/metrics`: the output of OpenTelemetry's Prometheus reader, completed.
+"""`/metrics`: the catalogue's numbers, and what OpenTelemetry's SDK tells about itself.
 
-Two things are added. A histogram without recorded values is not exposed at all, so that a rate over it would miss its
-first event: its series are added at zero. And the reader drops exemplars, which link a bucket to a trace: they are
-added to the buckets, as in OpenMetrics, from the data of the same collection.
+Every series is named as OpenTelemetry's own Prometheus reader would name it, and tests compare both. In addition a
+histogram without recorded values has its series at zero, so that a rate over it does not miss its first event, and
+buckets have exemplars, which link to a trace. The text is made in slices: a prompt that is answered meanwhile waits
+for one of them, not for all.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import accumulate
+from threading import Lock
+from typing import Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk.metrics.export import Histogram, MetricsData
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
@@ -23,120 +24,114 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
 from prompt_sidecar.telemetry import catalog
-from prompt_sidecar.telemetry.catalog import CATALOG, Kind, Metric
+from prompt_sidecar.telemetry.catalog import Kind, Metric
+from prompt_sidecar.telemetry.distributions import Distribution
+from prompt_sidecar.telemetry.instruments import Collected, Instruments
+from prompt_sidecar.telemetry.slices import Sliced, pause
+from prompt_sidecar.telemetry.tallies import Values
 
 STATUSES: Final = ("OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "INTERNAL")
 """Statuses whose series exist from the start for our own methods: those that alerts use. All statuses would be three
 thousand series, most of which never occur."""
 
+_UNITS: Final = {"s": "_seconds", "By": "_bytes"}
 _INFINITY: Final = "+Inf"
-_Key = tuple[str, frozenset[tuple[str, str]]]
-"""A family's name, and the labels of one of its series or buckets."""
 
 
-class Reader(PrometheusMetricReader):
-    """OpenTelemetry's reader, which also keeps the data of the last collection."""
+class Exposed(Collector):
+    """The metrics of the SDK and, once there are instruments, ours. Thread-safe."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(scope_info_enabled=False, registry=registry)
-        self.last: MetricsData | None = None
-
-    def _receive_metrics(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> None:
-        """Receive a collection's data: the abstract method of readers."""
-        self.last = metrics_data
-        super()._receive_metrics(metrics_data, timeout_millis, **kwargs)
-
-
-class Completed(Collector):
-    """The metrics of a registry's reader, completed. Thread-safe: scrapes collect one after another."""
-
-    def __init__(self, registry: CollectorRegistry, reader: Reader, methods: Sequence[str]) -> None:
+    def __init__(self, methods: Sequence[str] = ()) -> None:
         """`methods` are the names of the methods whose calls are counted from the start."""
-        self._registry = registry
-        self._reader = reader
-        self._lock = threading.Lock()
-        self._empty = {family(metric): list(_expected(metric, methods)) for metric in _histograms()}
-        self._metrics = {family(metric): metric for metric in _histograms()}
+        self._inner = CollectorRegistry()
+        self._lock = Lock()
+        self._methods = methods
+        self._instruments: Instruments | None = None
+        self.reader = PrometheusMetricReader(scope_info_enabled=False, registry=self._inner)
+        """What the SDK tells about itself is read by it."""
+
+    def show(self, instruments: Instruments) -> None:
+        """Expose these from now on."""
+        self._instruments = instruments
 
     def collect(self) -> Iterable[Family]:
         """Collect once."""
-        with self._lock:
-            found = {each.name: each for each in self._registry.collect()}
-            exemplars = dict(_exemplars(self._reader.last))
-        for name, metric in self._metrics.items():
-            if name not in found:
-                found[name] = HistogramMetricFamily(name, metric.description)
-            _fill(found[name], metric, self._empty[name])
-            if exemplars:
-                found[name].samples = [_with_exemplar(sample, exemplars) for sample in found[name].samples]
-        return found.values()
+        with self._lock:  # the SDK's collector keeps what it has read in itself
+            found = list(self._inner.collect())
+        yield from found
+        if self._instruments is None:
+            return
+        for collected in self._instruments.collect():
+            pause()
+            yield family_of(collected, self._methods)
+
+    def registry(self) -> CollectorRegistry:
+        """All of these, and the metrics of the process and the interpreter."""
+        made = CollectorRegistry()
+        made.register(self)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=made)
+        return made
 
 
-def registry(reader_registry: CollectorRegistry, reader: Reader, methods: Sequence[str]) -> CollectorRegistry:
-    """Everything that `/metrics` exposes: our metrics, and those of the process and the interpreter."""
-    made = CollectorRegistry()
-    made.register(Completed(reader_registry, reader, methods))
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=made)
+def family_of(collected: Collected, methods: Sequence[str]) -> Family:
+    """A metric as the Prometheus client has it."""
+    metric = collected.metric
+    name, labels = family(metric), tuple(label.replace(".", "_") for label in metric.labels)
+    made: Family
+    if metric.kind is Kind.HISTOGRAM:
+        made = HistogramMetricFamily(name, metric.description)
+        samples: Iterable[Sample] = _histogram(name, metric, labels, _started(collected, methods))
+    else:
+        counter = metric.kind is Kind.COUNTER
+        made = (CounterMetricFamily if counter else GaugeMetricFamily)(name, metric.description)
+        name += "_total" if counter else ""
+        samples = (
+            Sample(name, dict(zip(labels, values, strict=True)), value) for values, value in collected.numbers.items()
+        )
+    made.samples = Sliced(samples)
     return made
 
 
 def family(metric: Metric) -> str:
-    """Prometheus's name of a histogram of the catalogue."""
-    return metric.name.replace(".", "_") + {"s": "_seconds", "By": "_bytes"}.get(metric.unit, "")
+    """Prometheus's name of a metric of the catalogue, without the suffixes of its series."""
+    return metric.name.replace(".", "_") + _UNITS.get(metric.unit, "")
 
 
-def _histograms() -> list[Metric]:
-    return [metric for metric in CATALOG if metric.kind is Kind.HISTOGRAM]
+def _started(collected: Collected, methods: Sequence[str]) -> Mapping[Values, Distribution]:
+    """The series of a histogram, those without a value too."""
+    metric = collected.metric
+    empty = Distribution([0] * (len(metric.boundaries) + 1))
+    return dict.fromkeys(_expected(metric, methods), empty) | dict(collected.distributions)
 
 
-def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[dict[str, str]]:
-    """The series that exist from the start, with Prometheus's label names."""
+def _expected(metric: Metric, methods: Sequence[str]) -> Iterator[Values]:
+    """The series that exist from the start."""
     if metric is catalog.RPC_DURATION:
         for method in methods:
             for status in STATUSES:
-                yield {"rpc_system_name": "grpc", "rpc_method": method, "rpc_response_status_code": status}
+                yield "grpc", method, status
         return
     for labels in metric.series():
-        yield {name.replace(".", "_"): value for name, value in labels.items()}
+        yield tuple(labels.values())
 
 
-def _fill(found: Family, metric: Metric, expected: Sequence[Mapping[str, str]]) -> None:
-    """Add missing series at zero."""
-    infinite = [sample.labels for sample in found.samples if sample.labels.get("le") == _INFINITY]
-    known = {frozenset(labels.items()) for labels in infinite}
-    for labels in expected:
-        if frozenset({**labels, "le": _INFINITY}.items()) in known:
-            continue
-        for bound in (*map(str, metric.boundaries), _INFINITY):
-            found.add_sample(f"{found.name}_bucket", {**labels, "le": bound}, 0)
-        if metric.boundaries[0] >= 0:  # as the library does: a sum that can decrease is not a counter
-            found.add_sample(f"{found.name}_count", dict(labels), 0)
-            found.add_sample(f"{found.name}_sum", dict(labels), 0)
+def _histogram(
+    name: str, metric: Metric, labels: Sequence[str], series: Mapping[Values, Distribution]
+) -> Iterator[Sample]:
+    bounds = (*map(str, metric.boundaries), _INFINITY)
+    for values, found in series.items():
+        own = dict(zip(labels, values, strict=True))
+        total = 0
+        for bucket, (bound, total) in enumerate(zip(bounds, accumulate(found.counts), strict=True)):
+            yield Sample(f"{name}_bucket", {**own, "le": bound}, total, None, _exemplar(found, bucket))
+        yield Sample(f"{name}_count", own, total)
+        yield Sample(f"{name}_sum", own, found.sum)
 
 
-def _exemplars(data: MetricsData | None) -> Iterator[tuple[_Key, Exemplar]]:
-    """The newest exemplar of each bucket."""
-    for of_resource in data.resource_metrics if data is not None else ():
-        for of_scope in of_resource.scope_metrics:
-            for metric in of_scope.metrics:
-                if isinstance(metric.data, Histogram):
-                    yield from _of_points(metric.name, metric.unit or "", metric.data)
-
-
-def _of_points(name: str, unit: str, data: Histogram) -> Iterator[tuple[_Key, Exemplar]]:
-    name = family(Metric(name, Kind.HISTOGRAM, unit, "")) + "_bucket"
-    for point in data.data_points:
-        labels = {key.replace(".", "_"): str(value) for key, value in (point.attributes or {}).items()}
-        for found in sorted(point.exemplars, key=lambda exemplar: exemplar.time_unix_nano):
-            if not found.trace_id:
-                continue
-            bound = next((str(bound) for bound in point.explicit_bounds if found.value <= bound), _INFINITY)
-            ids = {"trace_id": f"{found.trace_id:032x}", "span_id": f"{found.span_id:016x}"}
-            key = name, frozenset({**labels, "le": bound}.items())
-            yield key, Exemplar(ids, found.value, found.time_unix_nano / 1e9)
-
-
-def _with_exemplar(sample: Sample, exemplars: Mapping[_Key, Exemplar]) -> Sample:
-    found = exemplars.get((sample.name, frozenset(sample.labels.items())))
-    return sample if found is None else sample._replace(exemplar=found)
+def _exemplar(found: Distribution, bucket: int) -> Exemplar | None:
+    exemplar = found.exemplars.get(bucket)
+    if exemplar is None:
+        return None
+    ids = {"trace_id": f"{exemplar.trace_id:032x}", "span_id": f"{exemplar.span_id:016x}"}
+    return Exemplar(ids, exemplar.value, exemplar.time / 1e9)

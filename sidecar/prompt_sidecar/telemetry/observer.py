@@ -25,13 +25,13 @@ from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall, UsageOutcom
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.telemetry import catalog, changes
 from prompt_sidecar.telemetry.agent_tools import AgentTools
-from prompt_sidecar.telemetry.catalog import OTHER, Kind
+from prompt_sidecar.telemetry.catalog import OTHER, Kind, Metric
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.lag import LagMeter
 from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.spans import Spans
-from prompt_sidecar.telemetry.tallies import Change, Tallies
+from prompt_sidecar.telemetry.tallies import Change, Tallies, Values
 from prompt_sidecar.telemetry.tool_names import ToolNames
 
 Metadata = Iterable[Any]
@@ -198,14 +198,14 @@ class Telemetry(Observer):
         if isinstance(error, CeilingReached):
             self._tallies.add([changes.ceiling(error.scope, error.kind)])
         took = perf_counter() - called.arrived
-        self._instruments.record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
+        self._record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
         if called.span is not None:
             self._spans.end(called.span, code)
 
     @_harmless
     def waited(self, seconds: float) -> None:
         """Record how long a call waited."""
-        self._instruments.record(catalog.QUEUE_WAIT, seconds)
+        self._record(catalog.QUEUE_WAIT, seconds)
 
     @_harmless
     def reached(self, bound: str) -> None:
@@ -220,7 +220,7 @@ class Telemetry(Observer):
     @_harmless
     def late(self, seconds: float) -> None:
         """Record how late a timer was."""
-        self._instruments.record(catalog.SCHEDULER_LAG, seconds)
+        self._record(catalog.SCHEDULER_LAG, seconds)
 
     @_harmless
     def received(self) -> None:
@@ -238,17 +238,17 @@ class Telemetry(Observer):
             self._events.trimmed(call, answer, model)
         if changes.aside(call):
             return
-        instruments, tokens = self._instruments, answer.tokens
-        instruments.record(catalog.PROMPT_SIZE, tokens.before, ("before",))
-        instruments.record(catalog.PROMPT_SIZE, tokens.after, ("after",))
+        tokens = answer.tokens
+        self._record(catalog.PROMPT_SIZE, tokens.before, ("before",))
+        self._record(catalog.PROMPT_SIZE, tokens.after, ("after",))
         news = answer.news
         label = self._agent_tools.label
         tools = {tool: label(tool, each.brought, declared=tool in news.declared) for tool, each in news.tools.items()}
         self._tallies.add(changes.tools((tools[tool], each) for tool, each in news.tools.items()))
         for tool, size in news.result_sizes:
-            instruments.record(catalog.TOOL_RESULT_SIZE, size, (tools.get(tool, OTHER),))
+            self._record(catalog.TOOL_RESULT_SIZE, size, (tools.get(tool, OTHER),))
         if answer.size is not None:
-            instruments.record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
+            self._record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
         if answer.crossed:
             _log.info(
                 "run %s: its prompts have reached %d %% of their limit of %s tokens",
@@ -290,7 +290,7 @@ class Telemetry(Observer):
         self._tallies.add(changes.report(call, answer))
         if answer.outcome is UsageOutcome.RECORDED and answer.limit_named is None and answer.real_tokens:
             ratio = answer.estimated_tokens / answer.real_tokens
-            self._instruments.record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))
+            self._record(catalog.ESTIMATE_RATIO, ratio, (self._models.label(answer.model),))
 
     @_harmless
     def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
@@ -308,7 +308,10 @@ class Telemetry(Observer):
     @_harmless
     def envoy_answered(self, seconds: float) -> None:
         """Record how long Envoy waited."""
-        self._instruments.record(catalog.ENVOY_DURATION, seconds)
+        self._record(catalog.ENVOY_DURATION, seconds)
+
+    def _record(self, metric: Metric, value: float, values: Values = ()) -> None:
+        self._instruments.record(metric, value, values, self._spans.exported)
 
     def _tool_called(self, call: ToolCall, answer: ToolAnswer, began: int) -> None:
         counted = changes.tool_call(call.name, answer)
@@ -329,7 +332,7 @@ class Telemetry(Observer):
     def _search(self, run_id: str, found: Found, counted: list[Change], via: str, began: int) -> None:
         self._tallies.add(counted)
         if found.seconds:  # 0: nothing was searched, as the run is not known
-            self._instruments.record(catalog.SEARCH_DURATION, found.seconds)
+            self._record(catalog.SEARCH_DURATION, found.seconds)
         if self._spans.on:
             self._spans.searched(run_id, found, via, began)
 

@@ -1,6 +1,6 @@
 """From options to running telemetry: one meter provider with two readers, one tracer provider, and their shutdown.
 
-    calls ──► Telemetry ──► instruments ──► Prometheus's reader ──► /metrics
+    calls ──► Telemetry ──► instruments ──► exposition ──► /metrics
                        │               └──► OTLP's reader ─────┐
                        ├──► spans ──► batch processor ─────────┼──► collector
                        └──► events ──► batch processor ────────┘
@@ -22,22 +22,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from opentelemetry.metrics import NoOpMeterProvider
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
-from opentelemetry.sdk.metrics.view import Aggregation, ExponentialBucketHistogramAggregation
+from opentelemetry.metrics import NoOpMeterProvider, Observation
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from prometheus_client import CollectorRegistry
 
+from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
+from prompt_sidecar.telemetry.distributions import Distributions
 from prompt_sidecar.telemetry.events import Events
-from prompt_sidecar.telemetry.exposition import Reader, registry
+from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.instruments import Instruments
 from prompt_sidecar.telemetry.model_names import ModelNames
 from prompt_sidecar.telemetry.observer import Observer, Telemetry, counters
 from prompt_sidecar.telemetry.options import TelemetryOptions
-from prompt_sidecar.telemetry.readings import version
+from prompt_sidecar.telemetry.pushed import PushReader, WithOurs
+from prompt_sidecar.telemetry.readings import build_info, version
 from prompt_sidecar.telemetry.scrapes import Exposition
 from prompt_sidecar.telemetry.spans import GENAI_OPT_IN, Spans
 
@@ -114,16 +115,9 @@ def start(
         return Running(notices=["telemetry is off: OTEL_SDK_DISABLED is true"])
     os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # to count what queues drop
     push = exporters(options, environment)
-    readers: list[MetricReader] = []
-    exposition = None
-    if address is not None:
-        inner = CollectorRegistry()
-        reader = Reader(inner)
-        exposition = Exposition(address, registry(inner, reader, methods), options)
-        readers.append(reader)
-    if push.metrics is not None:
-        readers.append(PeriodicExportingMetricReader(push.metrics))
-    if not readers and push.spans is None and push.logs is None:
+    exposition = None if address is None else Exposition(address, Exposed(methods), options)
+    readers = [] if push.metrics is None else [PushReader(push.metrics)]
+    if exposition is None and not readers and push.spans is None and push.logs is None:
         return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
     return assemble(
         options,
@@ -153,17 +147,18 @@ def assemble(
     options: TelemetryOptions,
     *,
     resource: Resource,
-    readers: Sequence[MetricReader],
+    readers: Sequence[MetricReader] = (),
     processor: ProcessorMaker | None = None,
     log_processor: LogProcessorMaker | None = None,
     genai: bool = False,
     exposition: Exposition | None = None,
     notices: Sequence[str] = (),
 ) -> Running:
-    """Put readers, processor and instruments together."""
-    # Without spans an exemplar would link to nothing, so none are collected.
-    exemplars = AlwaysOffExemplarFilter() if processor is None else None
-    meters = MeterProvider(readers, resource, shutdown_on_exit=False, exemplar_filter=exemplars)
+    """Put readers, processors and instruments together. Readers that are `WithOurs` receive all metrics."""
+    own = [] if exposition is None else [exposition.exposed.reader]
+    meters = MeterProvider(
+        [*own, *readers], resource, shutdown_on_exit=False, exemplar_filter=AlwaysOffExemplarFilter()
+    )
     ends: list[Callable[[], object]] = [meters.shutdown]
     tracer = None
     if processor is not None:
@@ -180,8 +175,22 @@ def assemble(
         logs.add_log_record_processor(log_processor(meters))
         logger = logs.get_logger(SCOPE, version())
         ends.append(logs.shutdown)
+    made = build_info()
+    meters.get_meter(SCOPE, version()).create_observable_gauge(
+        BUILD_INFO.name,
+        [
+            lambda _: [
+                Observation(value, dict(zip(BUILD_INFO.labels, values, strict=True))) for values, value in made.items()
+            ]
+        ],
+        BUILD_INFO.unit,
+        BUILD_INFO.description,
+    )
+    fed = [reader for reader in readers if isinstance(reader, WithOurs)]
     tallies = counters()
-    instruments = Instruments(meters.get_meter(SCOPE, version()), tallies)
+    instruments = Instruments(tallies, Distributions(CATALOG, exponential=bool(fed)))
+    for reader in fed:
+        reader.feed(instruments, SCOPE)
     observer = Telemetry(
         instruments,
         tallies,
@@ -191,6 +200,7 @@ def assemble(
         agent_tools=options.tools,
     )
     if exposition is not None:
+        exposition.exposed.show(instruments)
         exposition.report_to(observer.reached)
         ends.append(exposition.close)
     return Running(observer, notices, exposition, [observer.lag.end, *ends])
@@ -250,15 +260,13 @@ def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]
 
 
 def _metric_exporter(signal: _Signal) -> MetricExporter:
-    # Exponential histograms need no boundaries, but Prometheus's reader cannot take them: so here, and not in a view.
-    aggregation: dict[type, Aggregation] = {Histogram: ExponentialBucketHistogramAggregation()}
     if signal.http:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
 
-        return HttpMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)
+        return HttpMetrics(signal.endpoint, timeout=signal.timeout)
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
 
-    return GrpcMetrics(signal.endpoint, timeout=signal.timeout, preferred_aggregation=aggregation)
+    return GrpcMetrics(signal.endpoint, timeout=signal.timeout)
 
 
 def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:

@@ -19,8 +19,9 @@ from time import monotonic
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import make_wsgi_app
 
+from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.options import TelemetryOptions
 
 LOOK_SECONDS: Final = 0.25
@@ -28,12 +29,13 @@ LOOK_SECONDS: Final = 0.25
 
 
 class Exposition:
-    """Answers scrapes of a registry."""
+    """Answers scrapes."""
 
-    def __init__(self, address: tuple[str, int], exposed: CollectorRegistry, options: TelemetryOptions) -> None:
+    def __init__(self, address: tuple[str, int], exposed: Exposed, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
         bounds = Bounds(options.scrapes, "telemetry.scrapes", options.scrape_timeout, "telemetry.scrape_timeout")
-        self._server = BoundedServer(address, _only("/metrics", make_wsgi_app(exposed)), bounds)
+        self._server = BoundedServer(address, _only("/metrics", make_wsgi_app(exposed.registry())), bounds)
+        self.exposed = exposed
         self.port = self._server.server_port
         """The actual port, also if port 0 was configured."""
         serve = partial(self._server.serve_forever, LOOK_SECONDS)

@@ -1,10 +1,12 @@
-"""Spans: one for each call of the service, within the agent's trace, and one inside for what the call did.
+"""Spans: one for each call of the service, within the agent's trace, which also says what the call did.
 
-They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. The
-outer span follows OpenTelemetry's conventions for RPC; by these its status is an error only if the server is at fault.
-The inner ones are written when their work is done, from the core's facts.
+They hold numbers, words of closed sets, the run's id and ids of originals; never text of a prompt or of a model. They
+follow OpenTelemetry's conventions for RPC; by these a span's status is an error only if the server is at fault. What
+the call did is written when its work is done, from the core's facts; a prompt that came through another door than gRPC
+has no call's span, and so gets one of its own.
 
-Without an exporter there are no spans at all: `on` is false, and no work is spent on them.
+Without an exporter there are no spans at all: `on` is false, and no work is spent on them. Where the span of a call is
+sampled out, nothing is written to it.
 
 OpenTelemetry's conventions for generative AI have names for some of this. They change still, so spans follow them only
 where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/telemetry.md has both side by side.
@@ -12,7 +14,9 @@ where the operator opts in (`GENAI_OPT_IN`), in addition to our own names. docs/
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -30,6 +34,7 @@ from prompt_sidecar.recall.found import Found
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import changes
 from prompt_sidecar.telemetry.catalog import OTHER
+from prompt_sidecar.telemetry.distributions import Ids
 
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
@@ -60,6 +65,7 @@ _propagator: Final = TraceContextTextMapPropagator()
 _Token = Any
 """What `context.attach` returns."""
 Attributes = Mapping[str, AttributeValue]
+_Event = tuple[str, Attributes]
 
 
 class Spans:
@@ -69,6 +75,13 @@ class Spans:
         """`genai`: whether to follow OpenTelemetry's conventions for generative AI as well."""
         self._tracer = tracer
         self._genai = genai
+        self._of_thread = threading.local()
+
+    @property
+    def exported(self) -> Ids | None:
+        """The ids of this thread's call, if its span is exported: for exemplars."""
+        ids: Ids | None = getattr(self._of_thread, "ids", None)
+        return ids
 
     @property
     def on(self) -> bool:
@@ -91,12 +104,16 @@ class Spans:
             {"rpc.system.name": "grpc", "rpc.method": method or UNKNOWN_METHOD},
             start_time=time.time_ns() - int(ago * 1e9),
         )
+        self._of_thread.call = span
+        if span.is_recording():
+            own = span.get_span_context()
+            self._of_thread.ids = own.trace_id, own.span_id
         return span, context.attach(trace.set_span_in_context(span))
 
-    @staticmethod
-    def end(begun: object, code: str) -> None:
+    def end(self, begun: object, code: str) -> None:
         """End it with the call's status."""
         assert isinstance(begun, tuple)
+        self._of_thread.call = self._of_thread.ids = None
         span: Span = begun[0]
         token: _Token = begun[1]
         span.set_attribute("rpc.response.status_code", code)
@@ -108,7 +125,9 @@ class Spans:
         context.detach(token)
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str, began: int) -> None:
-        """Write the span of a prompt."""
+        """Write what became of a prompt."""
+        if self._sampled_out():
+            return
         tokens, cache, news = answer.tokens, answer.cache, answer.news
         attributes = self._of_run(call.run_id) | {
             "prompt_sidecar.prompt.format": call.format,
@@ -131,47 +150,24 @@ class Spans:
             attributes[COMPACTED] = True
         if news.cache_break is not None:
             attributes["prompt_sidecar.cache.break.cause"] = news.cache_break.value
-        span = self._start("trim", began, attributes)
-        if news.trims:
-            ids = [trim.stash_id for trim in news.trims[:MOST_IDS] if trim.stash_id]
-            removed = sum(trim.tokens_saved for trim in news.trims)
-            span.add_event(
-                BATCH,
-                {
-                    "prompt_sidecar.batch.items": len(news.trims),
-                    "prompt_sidecar.batch.tokens": removed,
-                    "prompt_sidecar.batch.batch_point": cache.batch_point,
-                    "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in news.trims}),
-                    "prompt_sidecar.stash.ids": ids,
-                },
-            )
-        found: dict[tuple[str, str], int] = {}
-        for finding in answer.findings:
-            where = changes.rule_label(finding.rule), finding.action.value
-            found[where] = found.get(where, 0) + finding.count
-        for (rule, action), count in found.items():
-            span.add_event(
-                FINDING,
-                {
-                    "prompt_sidecar.guard.rule": rule,
-                    "prompt_sidecar.guard.action": action,
-                    "prompt_sidecar.guard.count": count,
-                },
-            )
-        span.end()
+        self._write("trim", began, attributes, _events(answer))
 
     def restored(self, run_id: str, calls: Sequence[RestoredArguments], began: int) -> None:
-        """Write the span of values that were given back."""
+        """Write that values were given back."""
+        if self._sampled_out():
+            return
         attributes = self._of_run(run_id) | {
             "prompt_sidecar.guard.calls": len(calls),
             "prompt_sidecar.guard.restored": sum(call.restored for call in calls),
             "prompt_sidecar.guard.not_allowed": sum(call.not_allowed for call in calls),
             "prompt_sidecar.guard.unknown": sum(call.unknown for call in calls),
         }
-        self._start("restore", began, attributes).end()
+        self._write("restore", began, attributes)
 
     def retrieved(self, run_id: str, stash_id: str, answer: RetrieveAnswer, via: str, began: int) -> None:
-        """Write the span of a retrieval."""
+        """Write a retrieval."""
+        if self._sampled_out():
+            return
         attributes = self._of_run(run_id) | {
             "prompt_sidecar.retrieval.outcome": answer.outcome.value,
             "prompt_sidecar.via": via,
@@ -182,10 +178,12 @@ class Spans:
         }
         if stash_id and answer.outcome in _MINTED:
             attributes["prompt_sidecar.stash.id"] = stash_id
-        self._start("retrieve", began, attributes).end()
+        self._write("retrieve", began, attributes)
 
     def searched(self, run_id: str, found: Found, via: str, began: int) -> None:
-        """Write the span of a search."""
+        """Write a search. The conventions for generative AI want a span of its own for it."""
+        if self._sampled_out():
+            return
         attributes = self._of_run(run_id) | {
             "prompt_sidecar.search.outcome": found.outcome.value,
             "prompt_sidecar.via": via,
@@ -197,27 +195,32 @@ class Spans:
             "prompt_sidecar.stash.ids": [snippet.item.stash_id for snippet in found.snippets],
         }
         if self._genai:
-            attributes[OPERATION] = SEARCH_MEMORY
-        self._start(SEARCH_MEMORY if self._genai else "search", began, attributes).end()
+            self._start(SEARCH_MEMORY, began, attributes | {OPERATION: SEARCH_MEMORY}).end()
+        else:
+            self._write("search", began, attributes)
 
     @contextmanager
     def tool(self, run_id: str, name: str, began: int) -> Iterator[None]:
-        """Write the span of a call of one of the model's tools around those that are written within.
+        """Write the span of a call of one of the model's tools around what is written within, which goes to it.
 
-        Only where the conventions for generative AI are followed: without, what the tool did has a span of its own.
+        Only where the conventions for generative AI are followed: without, the span of the RPC takes it all.
 
         Args:
             run_id: the run's id.
             name: the tool's name; one that the sidecar has not is other.
             began: when the call began, in nanoseconds since the epoch.
         """
-        if self._tracer is None or not self._genai:
+        if self._tracer is None or not self._genai or self._sampled_out():
             yield
             return
         attributes = self._of_run(run_id) | {OPERATION: EXECUTE_TOOL, TOOL_NAME: name, TOOL_TYPE: "function"}
         span = self._start(f"{EXECUTE_TOOL} {name}", began, attributes)
-        with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
-            yield
+        call, self._of_thread.call = self._call(), span
+        try:
+            with trace.use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
+                yield
+        finally:
+            self._of_thread.call = call
 
     def _of_run(self, run_id: str) -> dict[str, AttributeValue]:
         """Whose call it is."""
@@ -226,9 +229,55 @@ class Spans:
             attributes[CONVERSATION] = run_id
         return attributes
 
+    def _sampled_out(self) -> bool:
+        """Whether this thread's call has a span that is not exported."""
+        call = self._call()
+        return call is not None and not call.is_recording()
+
+    def _call(self) -> Span | None:
+        """The span of this thread's call."""
+        span: Span | None = getattr(self._of_thread, "call", None)
+        return span
+
+    def _write(self, name: str, began: int, attributes: Attributes, events: Iterable[_Event] = ()) -> None:
+        """Write to the span of this thread's call, or where it has none to one of its own."""
+        call = self._call()
+        span = call or self._start(name, began, {})
+        span.set_attributes(attributes)
+        for event, of_event in events:
+            span.add_event(event, of_event)
+        if call is None:
+            span.end()
+
     def _start(self, name: str, began: int, attributes: Attributes) -> Span:
         assert self._tracer is not None
         return self._tracer.start_span(name, attributes=attributes, start_time=began)
+
+
+def _events(answer: TrimAnswer) -> Iterator[_Event]:
+    """The events of a prompt: its batch, if it has one, and what rules found."""
+    trims = answer.news.trims
+    if trims:
+        yield (
+            BATCH,
+            {
+                "prompt_sidecar.batch.items": len(trims),
+                "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in trims),
+                "prompt_sidecar.batch.batch_point": answer.cache.batch_point,
+                "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in trims}),
+                "prompt_sidecar.stash.ids": [trim.stash_id for trim in trims[:MOST_IDS] if trim.stash_id],
+            },
+        )
+    found: Counter[tuple[str, str]] = Counter()
+    for finding in answer.findings:
+        found[changes.rule_label(finding.rule), finding.action.value] += finding.count
+    for (rule, action), count in found.items():
+        what: Attributes = {
+            "prompt_sidecar.guard.rule": rule,
+            "prompt_sidecar.guard.action": action,
+            "prompt_sidecar.guard.count": count,
+        }
+        yield FINDING, what
 
 
 def current_ids() -> tuple[str, str] | None:

@@ -30,6 +30,7 @@ from tests.programs.bench.stash import stash
 from tests.programs.bench.synthetic import run
 from tests.programs.bench.telemetry import telemetry
 from tests.programs.bench.through_envoy import through_envoy
+from tests.programs.bench.ticks import ticks
 from tests.programs.bench.unseen import unseen
 from tests.programs.bench.wire import measure, phases, wire
 
@@ -48,6 +49,7 @@ PARTS = (
     "plateau",
     "telemetry",
     "scraped",
+    "ticks",
     "envoy",
     "http",
 )
@@ -107,6 +109,7 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         "plateau": lambda: plateau(200 if quick else 500, with_recorded=not quick),
         "telemetry": lambda: telemetry(prompts, limit, 2 if quick else 8),
         "scraped": lambda: scraped(prompts, limit, 3 if quick else 10),
+        "ticks": lambda: ticks(3.0 if quick else 10.0),
         "envoy": lambda: through_envoy(prompts, limit, 1 if quick else 5),
         "http": lambda: door(prompts, limit, 1 if quick else 5),
     }

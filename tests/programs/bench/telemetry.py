@@ -12,15 +12,14 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from prometheus_client import CollectorRegistry
 
 from prompt_sidecar.server.callers import CALLER as CALLED_BY
 from prompt_sidecar.server.servicer import SERVICE, Servicer
 from prompt_sidecar.serving.use_cases import UseCases
-from prompt_sidecar.telemetry.exposition import Reader
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import Running, assemble, partial_processor
+from prompt_sidecar.telemetry.pushed import WithOurs
 from tests.programs.bench.figures import Section, best_of, milliseconds, ratio
 from tests.programs.bench.inprocess import runs
 from tests.programs.bench.prompts import ACCEPT_BYTES, CALLER, Prompts, request
@@ -29,6 +28,10 @@ TARGET = 0.10
 """Of the processor time of a call."""
 METHOD = f"{SERVICE}/TrimPrompt"
 METADATA = (("user-agent", "bench"), ("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"))
+
+
+class _Pushed(WithOurs, InMemoryMetricReader):
+    """Takes metrics as an exporter does."""
 
 
 class _Nowhere(SpanExporter):
@@ -54,7 +57,7 @@ def _metrics(*more: MetricReader, spans: bool = False) -> Running:
     return assemble(
         TelemetryOptions(),
         resource=Resource.get_empty(),
-        readers=[Reader(CollectorRegistry()), *more],
+        readers=more,
         processor=partial_processor(lambda _: _Nowhere()) if spans else None,
     )
 
@@ -62,7 +65,7 @@ def _metrics(*more: MetricReader, spans: bool = False) -> Running:
 CONTENDERS: dict[str, Callable[[], Running]] = {
     "none": Running,
     "/metrics": _metrics,
-    "/metrics, OTLP metrics, every call traced": lambda: _metrics(InMemoryMetricReader(), spans=True),
+    "/metrics, OTLP metrics, every call traced": lambda: _metrics(_Pushed(), spans=True),
 }
 
 
