@@ -125,7 +125,7 @@ class Spans:
         context.detach(token)
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, model: str, began: int) -> None:
-        """Write what became of a prompt."""
+        """Write the outcome of a prompt."""
         if self._sampled_out():
             return
         tokens, cache, news = answer.tokens, answer.cache, answer.news
