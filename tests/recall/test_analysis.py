@@ -75,6 +75,15 @@ def test_the_memo_changes_nothing(text: str) -> None:
     assert expected == [term for word in text.split(" ") for term in Analyser().terms(word)]
 
 
+def test_words_can_be_forgotten() -> None:
+    """Nothing of them stays, and they are learned again."""
+    analyser = Analyser()
+    expected = analyser.terms("The DiffExecutor.run_target hashes")
+    analyser.forget()
+    assert (0, 0) == (len(analyser._memo), analyser._memo_bytes)  # noqa: SLF001 - what is kept is the point
+    assert expected == analyser.terms("The DiffExecutor.run_target hashes")
+
+
 @given(ANY)
 @example("iS tHE")
 def test_terms_are_bounded(text: str) -> None:

@@ -149,6 +149,25 @@ def test_sweep(format: str) -> None:
     assert Outcome.RUN_UNKNOWN == engine.retrieve(ids(answer)[0]).outcome
 
 
+@formats
+def test_what_runs_share_is_forgotten_once_most_are_over(format: str) -> None:
+    """Once, when less than a quarter is kept of what was; the run that stays goes on as if nothing had happened."""
+    engine, _ = grown(format)
+    others = [f"run-{number}" for number in range(2, 8)]
+    for run_id in others:
+        send(engine, format, 12, run_id=run_id)
+    engine.runs.sweep()
+    found = []
+    for run_id in others:
+        found.append(engine.runs.forget_shared())
+        engine.runs.end("promises", run_id)
+        engine.runs.sweep()
+    found += [engine.runs.forget_shared(), engine.runs.forget_shared()]
+    assert [False] * 6 + [True, False] == found
+    answer, expected = send(engine, format, 13), grown(format, 13)[1]
+    assert (expected.body, expected.trims, expected.tokens) == (answer.body, answer.trims, answer.tokens)
+
+
 def test_another_format_is_another_history() -> None:
     """A run that goes on in another format begins its history anew."""
     engine, _ = grown(OPENAI_CHAT)

@@ -293,6 +293,23 @@ def test_the_cache_is_bounded() -> None:
     assert {32} == {len(key) for key in cache}
 
 
+def test_counts_can_be_forgotten() -> None:
+    """A text that comes again is counted again, to the same."""
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    counter = Counter({"o200k_base": lambda: count})
+    text = "a" * CACHE_FROM_CHARS
+    assert counter.count(text, "o200k_base") == counter.count(text, "o200k_base")
+    assert [text] == counted
+    counter.forget()
+    assert len(text) == counter.count(text, "o200k_base")
+    assert [text, text] == counted
+
+
 def test_a_cache_needs_room_for_one() -> None:
     """A cache of nothing is a mistake that is named."""
     with pytest.raises(ValueError, match="cache_entries is 0; it may be 1 or more"):

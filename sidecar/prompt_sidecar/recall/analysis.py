@@ -110,6 +110,12 @@ class Analyser:
             found += self._unseen(word) if terms is None else terms
         return found
 
+    def forget(self) -> None:
+        """Forget the words that were seen, which changes no result."""
+        with self._lock:
+            self._memo.clear()
+            self._memo_bytes = 0
+
     def _unseen(self, word: bytes) -> tuple[str, ...]:
         text = word.decode("utf-8", "replace")
         terms = tuple(self._ascii(text) if text.isascii() else self._other(text))
@@ -210,6 +216,11 @@ def query_terms(text: str) -> list[str]:
     Empty if it has only function words and punctuation.
     """
     return _ANALYSER.terms(text)
+
+
+def forget_words() -> None:
+    """Forget the words of all texts so far. They are analysed again when they come again: 10 us each."""
+    _ANALYSER.forget()
 
 
 def plain(original: bytes, content_type: str) -> str:

@@ -1,19 +1,16 @@
 """Runs by the earliest time at which their oldest entry can expire, for sweeps.
 
 A heap of deadlines, at most one for each run. A forgotten run's deadline stays until it is due, an hour later; so that
-those of short runs do not accumulate, they are removed once they are half of the heap.
+those of short runs do not accumulate, they are removed once they are more than half of the heap; when no run is left,
+none is. Memory is given back to the system in pieces that nothing is left in, so each would keep one.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from typing import Final
 
 from prompt_sidecar.recall.holding import RunEntries
-
-MOST_STALE: Final = 64
-"""Deadlines of forgotten runs that are not removed, a kilobyte each: so few cost less than a search for them."""
 
 
 class Deadlines:
@@ -48,7 +45,7 @@ class Deadlines:
         run.evicted.clear()
         run.forgotten = True
         self._stale += run.timed
-        if self._stale > MOST_STALE and 2 * self._stale > len(self._notes):
+        if 2 * self._stale > len(self._notes):
             self._notes = [note for note in self._notes if not note[2].forgotten]
             heapq.heapify(self._notes)
             self._stale = 0

@@ -279,6 +279,11 @@ class Stash:
             self._expire_run(run, self._now())
             return run.figures()
 
+    @property
+    def held_bytes(self) -> int:
+        """What all originals take, as held."""
+        return self._held
+
     def totals(self) -> StashTotals:
         """What the whole stash holds. Counts what has died only once it is swept."""
         with self._lock:

@@ -28,6 +28,7 @@ from prompt_sidecar.guard.ceilings import Ceilings, Prices
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.likeness import likely_format
+from prompt_sidecar.recall.analysis import forget_words
 from prompt_sidecar.recall.found import Found, SearchLimits
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.archive import Archive
@@ -50,6 +51,8 @@ COMPRESS_SLICE: Final = 65_536
 """Bytes that a slice of background work compresses: a quarter of a millisecond."""
 NONCE_DIGITS: Final = 6
 """Digits of a fence's nonce: two tokens. Who writes the quoted text cannot know it, as it is drawn later."""
+OVER: Final = 4
+"""Most runs are over when all runs keep less than this part of the most that they kept."""
 
 
 def _never() -> None:
@@ -104,6 +107,9 @@ class Runs:
             journal_entries: prompts, and as many recalls, that the journal of a run keeps; 0: there are no journals.
         """
         self._clock, self._wall = clock, wall or clock
+        self._counter = counter
+        self._most_kept = 0
+        """The most that all runs kept, as housekeeping found it, since what they share was last forgotten; bytes."""
         self._lane = Lane(perf_counter)
         self._limits = limits
         general = CallerRules(policy, dict(preset_overrides or {}), Ceilings())
@@ -392,6 +398,21 @@ class Runs:
     def sweep(self) -> None:
         """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
         self._table.sweep()
+        self._most_kept = max(self._most_kept, self._table.kept_bytes())
+
+    def forget_shared(self) -> bool:
+        """Forget what all runs share of their texts, token counts and words, once most runs are over; whether it did.
+
+        Both are small and are made again in milliseconds, but they lie between what was kept of the runs, and memory is
+        given back to the system in pieces that nothing is left in.
+        """
+        kept = self._table.kept_bytes()
+        if kept * OVER >= self._most_kept:
+            return False
+        self._most_kept = kept
+        self._counter.forget()
+        forget_words()
+        return True
 
     def shed(self, size: int) -> None:
         """Free about `size` bytes, as the process comes near what it may take: caches of runs, then originals."""

@@ -276,6 +276,10 @@ class RunTable:
             bounds=self.bounds.read(),
         )
 
+    def kept_bytes(self) -> int:
+        """What all runs keep: originals, and all else, estimated."""
+        return self._budget.total + self.stash.held_bytes
+
     def _forget_oldest(self, event: Event, seen_by: float = math.inf) -> bool:
         """Forget the run that was idle for longest, if it was last seen by then; whether there was one.
 

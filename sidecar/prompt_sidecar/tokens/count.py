@@ -93,6 +93,11 @@ class Counter:
         """
         self._coders[encoding].counter()
 
+    def forget(self) -> None:
+        """Forget the counts of all texts so far, which changes no result."""
+        for coder in self._coders.values():
+            coder.forget()
+
     def count(self, text: str, encoding: str, check: Callable[[], None] | None = None) -> int:
         """Count the tokens of `text` in an encoding.
 
@@ -187,6 +192,11 @@ class _Coder:
         with self._lock:
             self._cache[key] = tokens
         return tokens
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        with self._lock:
+            self._cache.clear()
 
     def encode_slices(self, text: str, ends: Sequence[int]) -> int:
         """Count slice by slice."""

@@ -38,10 +38,12 @@ READY_GOAL: Final = 1.0
 """Seconds from the start to ready, on a quiet machine."""
 IDLE_GOALS: Final = {"auto": 110, "tiktoken": 150}
 """Megabytes that a sidecar takes after its first prompt, by who counts."""
-STOP_GOAL: Final = 5.0
+STOP_GOAL: Final = 1.0
 """Seconds from SIGTERM to the end of the process."""
 SETTLE_SECONDS: Final = 35.0
 """Longer than housekeeping waits before it gives unused memory back to the system."""
+AS_DEPLOYED: Final = {"PYTHONMALLOC": "malloc"}
+"""What the image and the systemd unit set."""
 MB: Final = 1_000_000
 END = "/prompt_sidecar.v1.SidecarService/EndRun"
 EXPLAINED: Final = (
@@ -95,11 +97,11 @@ def resident(runs: int, small: int, settling: float = SETTLE_SECONDS) -> Section
     for chosen in counting.COUNTERS:
         counting.chosen = chosen
         try:
-            with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics) as server:
+            with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
                 rows.append(_idle(server, chosen, facts))
         finally:
             counting.chosen = was
-    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics) as server:
+    with started(REAL, PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN=metrics, **AS_DEPLOYED) as server:
         rows += _full(_Process(server, metrics, settling), runs, small, facts)
     return Section(
         "resident",
