@@ -7,6 +7,7 @@ from typing import Final
 from dashboards.generate.promql import Like, Place, ratio
 from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
+    COMPARED_PROMPTS,
     COMPARED_TOKENS,
     ESTIMATE_RATIO,
     MEMORY_LIMIT,
@@ -15,6 +16,8 @@ from prompt_sidecar.telemetry.catalog import (
     PROMPT_TOKENS,
     PROMPTS,
     PROVIDER_CACHE,
+    RECOUNTED_PROMPTS,
+    RECOUNTED_TOKENS,
     REPORTED_TOKENS,
     RETRIEVALS,
     RPC_DURATION,
@@ -79,15 +82,27 @@ def removed(place: Place) -> str:
 def price(place: Place, prompts: str) -> str:
     """What a provider with a prompt cache charges a second, in uncached input tokens; `prompts`: returned, untrimmed.
 
-    Of prompts that would fit the model's window untrimmed: for others there is nothing to compare with.
+    Of prompts that would fit the model's window untrimmed: for others there is nothing to compare with. Where the
+    provider's counts were reported they take the place of the estimates.
     """
-    kept, new = (place.rate(COMPARED_TOKENS, where={"prompts": prompts, "state": state}) for state in ("kept", "new"))
-    return f"${{read_price}} * {kept} + ${{write_price}} * {new}"
+
+    def tokens(state: str) -> str:
+        where = {"prompts": prompts, "state": state}
+        estimate, report = (place.rate(RECOUNTED_TOKENS, where=where | {"by": by}) for by in ("estimate", "report"))
+        return f"({place.rate(COMPARED_TOKENS, where=where)} - {estimate} + {report})"
+
+    return f"${{read_price}} * {tokens('kept')} + ${{write_price}} * {tokens('new')}"
 
 
 def price_share(place: Place) -> str:
     """The price with the sidecar, as a part of that of never trimming."""
     return f"({price(place, 'returned')}) / (({price(place, 'untrimmed')}) > 0)"
+
+
+def measured_share(place: Place) -> str:
+    """The part of the compared prompts of which the provider's counts are known."""
+    where = {"how": ("compared", "recall")}
+    return ratio(place.rate(RECOUNTED_PROMPTS, where=where), place.rate(COMPARED_PROMPTS, where=where))
 
 
 def kept_share(place: Place) -> str:

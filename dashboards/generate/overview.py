@@ -223,7 +223,7 @@ MONEY: Final = Row(
             "Estimated tokens of all prompts, a second, before and after.",
             "Two equal lines mean that nothing is trimmed: prompts fit, or the limit is not the one that you expect.",
             IDLE,
-            width=8,
+            width=6,
         ),
         Panel(
             "Input price, in uncached tokens",
@@ -234,10 +234,11 @@ MONEY: Final = Row(
                 Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
             "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and for "
-            "the same prompts untrimmed, with the cache that these would have had.",
+            "the same prompts untrimmed, with the cache that these would have had. By what providers counted where "
+            "agents report it, else by estimates.",
             "If “with the sidecar” is above “never trimming”, see “Price next to untrimmed” at the top.",
             IDLE,
-            width=8,
+            width=6,
         ),
         Panel(
             "Prompts compared with never trimming",
@@ -248,7 +249,19 @@ MONEY: Final = Row(
             "refused: untrimmed they are larger than the model's window, so without the sidecar the run had ended.",
             "refused is what no price shows: these prompts were answered thanks to trimming.",
             IDLE,
-            width=8,
+            width=6,
+        ),
+        Panel(
+            "Prompts priced by reports",
+            Look.LINES,
+            Unit.SHARE,
+            (Query(figures.measured_share(PANEL), "by reports"),),
+            "Of the prompts whose price is compared, those of which the provider's counts were reported. "
+            "“with the sidecar” is measured for these, estimated for others.",
+            "If it is low, let agents report (`ReportUsage`), or see “Reports and refusals” in Trimming and cache. "
+            "A report is of use until eight later prompts of its run have come.",
+            "No prompt came in during the time shown.",
+            width=6,
         ),
     ),
 )

@@ -376,7 +376,8 @@ CACHE: Final = Row(
                 Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
             "What providers charge for input a second, as a number of uncached input tokens, next to the same prompts "
-            "untrimmed with the cache that these would have had. Prices are variables above.",
+            "untrimmed with the cache that these would have had. Prices are variables above. By what providers counted "
+            "where agents report it, else by estimates.",
             "Above “never trimming” the cache does not stay warm: see the panels next to this one.",
             IDLE,
         ),

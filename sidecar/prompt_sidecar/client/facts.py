@@ -443,6 +443,8 @@ class Comparison:
     """For the sake of the sidecar's own tools alone."""
     returned: PromptBill | None
     untrimmed: PromptBill | None
+    reported: int
+    """Of `prompts`, those that count by what the provider counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,17 @@ again only where the agent itself changed its history. What an agent that goes o
 follows from the run's history. A prompt larger than the model's window would have been refused:
 it is no saving not to have sent it, so it is on neither side. A call that only brings answers of the sidecar's own
 tools would not have been made: it is on the sidecar's side alone.
+
+A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the report, on
+both sides (`runs/comparing.py`). The model's answers are on neither side, as they are the same on both.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from prompt_sidecar.guard.ceilings import DECIMALS
 
 
 class Comparability(StrEnum):
@@ -35,7 +40,11 @@ class Bill:
 
     def plus(self, other: Bill) -> Bill:
         """Both together."""
-        return Bill(self.kept + other.kept, self.new + other.new, self.cost + other.cost)
+        return Bill(self.kept + other.kept, self.new + other.new, round(self.cost + other.cost, DECIMALS))
+
+    def minus(self, other: Bill) -> Bill:
+        """This one without the other, which is a part of it."""
+        return Bill(self.kept - other.kept, self.new - other.new, round(self.cost - other.cost, DECIMALS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,22 @@ class Compared:
     how: Comparability
     returned: Bill
     untrimmed: Bill
+
+    @property
+    def sides(self) -> tuple[Bill, Bill]:
+        """What it adds to the returned prompts and to the untrimmed ones."""
+        if self.how is Comparability.REFUSED:
+            return Bill(), Bill()
+        return self.returned, self.untrimmed
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """What a report changes of one prompt."""
+
+    estimated: Compared
+    """As it was counted until then."""
+    reported: Compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +83,8 @@ class Comparison:
     recalls: int = 0
     returned: Bill = Bill()
     untrimmed: Bill = Bill()
+    reported: int = 0
+    """Of `prompts`, those that count by what the provider counted."""
 
     def and_then(self, later: Comparison) -> Comparison:
         """Both together."""
@@ -67,16 +94,32 @@ class Comparison:
             self.recalls + later.recalls,
             self.returned.plus(later.returned),
             self.untrimmed.plus(later.untrimmed),
+            self.reported + later.reported,
         )
 
     def plus(self, one: Compared) -> Comparison:
         """With one prompt more."""
-        if one.how is Comparability.REFUSED:
-            return Comparison(self.prompts, self.refused + 1, self.recalls, self.returned, self.untrimmed)
-        return Comparison(
-            self.prompts + 1,
-            self.refused,
-            self.recalls + (one.how is Comparability.RECALL),
-            self.returned.plus(one.returned),
-            self.untrimmed.plus(one.untrimmed),
+        returned, untrimmed = one.sides
+        refused = one.how is Comparability.REFUSED
+        return replace(
+            self,
+            prompts=self.prompts + (not refused),
+            refused=self.refused + refused,
+            recalls=self.recalls + (one.how is Comparability.RECALL),
+            returned=self.returned.plus(returned),
+            untrimmed=self.untrimmed.plus(untrimmed),
         )
+
+    def recounted(self, recount: Recount) -> Comparison:
+        """With what a report says in place of the estimate for the same prompt."""
+        was, now = recount.estimated, recount.reported
+        without = replace(
+            self,
+            prompts=self.prompts - (was.how is not Comparability.REFUSED),
+            refused=self.refused - (was.how is Comparability.REFUSED),
+            recalls=self.recalls - (was.how is Comparability.RECALL),
+            returned=self.returned.minus(was.sides[0]),
+            untrimmed=self.untrimmed.minus(was.sides[1]),
+            reported=self.reported + (now.how is not Comparability.REFUSED),
+        )
+        return without.plus(now)

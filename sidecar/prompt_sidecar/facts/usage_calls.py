@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.guard.ceilings import NOTHING, Use
 
 
@@ -109,6 +110,8 @@ class UsageAnswer:
     """Whether a refusal named a limit; None: it was no refusal."""
     correction: Use = NOTHING
     """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
+    recount: Recount | None = None
+    """What changes of the comparison with never trimming; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)

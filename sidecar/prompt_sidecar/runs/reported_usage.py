@@ -1,8 +1,10 @@
 """What the provider counted: one run's last prompts, and what the reports on them teach.
 
-A report is about a prompt that was returned. It teaches three things. The real input tokens correct the factor of
-caller, model and format (`tokens/calibration.py`). A refusal teaches the limit, for this run alone: one agent cannot
-lower another's. Cached tokens are compared with the prefix that the answer said was kept.
+A report is about a prompt that was returned. It says what that prompt cost, which takes the place of an estimate in
+what ceilings count and in the comparison with never trimming (`runs/comparing.py`). And it teaches three things. The
+real input tokens correct the factor of caller, model and format (`tokens/calibration.py`). A refusal teaches the
+limit, for this run alone: one agent cannot lower another's. Cached tokens are compared with the prefix that the
+answer said was kept.
 
 A refused prompt must be followed by one that fits, in one step where the refusal named the limit, else in two. The
 limit alone does not do that, as our count may be wrong by the very share that got the prompt refused. So a refusal also
@@ -27,6 +29,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Final
 
+from prompt_sidecar.facts.comparison import Recount
 from prompt_sidecar.facts.usage_calls import (
     CacheUse,
     Calibrated,
@@ -37,7 +40,8 @@ from prompt_sidecar.facts.usage_calls import (
     UsageFigures,
     UsageOutcome,
 )
-from prompt_sidecar.guard.ceilings import NOTHING, Prices, Use
+from prompt_sidecar.guard.ceilings import NOTHING, Price, Prices, Use
+from prompt_sidecar.runs.comparing import NEITHER, Sides, Told, counted, estimated
 from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
 
@@ -91,6 +95,8 @@ class Returned:
     """Whether the model's own vocabulary counted it."""
     charge: Use = NOTHING
     """What it counts for until there is a report."""
+    sides: Sides | None = None
+    """What it is compared as with never trimming; None: it is not compared."""
     revision: bytes = b""
 
 
@@ -215,6 +221,7 @@ class Usage:
             model=sent.model,
             limit_named=refusal.input_limit(sent.reserve) is not None if refusal is not None else None,
             correction=_real_use(call, sent, real, prompt.charge, prices or Prices({})).minus(prompt.charge),
+            recount=_recount(call, sent, real, prices or Prices({})),
         )
         return prompt.answer
 
@@ -326,15 +333,13 @@ def _not_telling(call: UsageCall, sent: Returned, kept: int, real: int) -> Calib
         return Calibrated.NO_COUNT
     if sent.media:
         return Calibrated.MEDIA
-    if (
-        call.refusal is None
-        and call.cached_tokens is None
-        and _counted_apart(call, sent)
-        and kept >= CACHE_LEAST
-        and real < sent.tokens * sent.factor
-    ):
-        return Calibrated.CACHE_UNTOLD
-    return None
+    whole = calibrated_tokens(sent.tokens, sent.factor)
+    return Calibrated.CACHE_UNTOLD if call.refusal is None and _cache_untold(call, sent, kept, real, whole) else None
+
+
+def _cache_untold(call: UsageCall, sent: Returned, kept: int, real: int, whole: int) -> bool:
+    """Whether cached tokens may be missing from what was reported; `kept` and `whole`: what was expected."""
+    return call.cached_tokens is None and _counted_apart(call, sent) and kept >= CACHE_LEAST and real < whole
 
 
 def _real_tokens(call: UsageCall, sent: Returned) -> int:
@@ -367,10 +372,33 @@ def _real_use(call: UsageCall, sent: Returned, real: int, charge: Use, prices: P
         return replace(charge, input_tokens=0, cost=0.0)
     if not real:
         return charge
-    price = prices.of(call.model or sent.model) or prices.of(sent.model)
+    price = _price(call, sent, prices)
     if price is None:
         return replace(charge, input_tokens=real)
     cached, written = call.cached_tokens or 0, call.cache_write_tokens or 0
     plain = max(0, real - cached - written)
     cost = price.of(plain=plain, cached=cached, written=written, output=call.output_tokens or 0)
     return replace(charge, input_tokens=real, cost=cost)
+
+
+def _recount(call: UsageCall, sent: Returned, real: int, prices: Prices) -> Recount | None:
+    """What a report changes of the comparison with never trimming; `real`: the prompt's input tokens."""
+    if sent.sides is None:
+        return None
+    before = estimated(sent.sides)
+    if call.refusal is not None:
+        return Recount(before, NEITHER)
+    expected = sent.sides.sent
+    if not real or _cache_untold(call, sent, expected.kept, real, expected.tokens):
+        return None
+    cached = call.cached_tokens
+    if cached is None and _counted_apart(call, sent):
+        cached = 0  # all of it was counted, so nothing was cached
+    told = Told(real, cached, call.cache_write_tokens, _price(call, sent, prices))
+    after = counted(sent.sides, told)
+    return Recount(before, after) if after is not None else None
+
+
+def _price(call: UsageCall, sent: Returned, prices: Prices) -> Price | None:
+    """The prices of the model that answered."""
+    return prices.of(call.model or sent.model) or prices.of(sent.model)

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Final
 
 from prompt_sidecar.facts.archived import Restored
-from prompt_sidecar.facts.comparison import Comparison
+from prompt_sidecar.facts.comparison import Comparison, Recount
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
@@ -155,6 +155,11 @@ class Run:
         if answer.compared is not None:
             self.comparison = self.comparison.plus(answer.compared)
         self.journal.answered(answer, self.last_seen)
+
+    def recounted(self, recount: Recount | None) -> None:
+        """A report says what a prompt really cost."""
+        if recount is not None:
+            self.comparison = self.comparison.recounted(recount)
 
     def adopt(self, restored: Restored, ahead: float) -> None:
         """Take over what another process left of the run; once, but for its tasks, which may have changed since.

@@ -296,6 +296,7 @@ class Runs:
                 answer = run.usage.report(call, self._calibration, self._rules.prices)
                 if answer.outcome is UsageOutcome.RECORDED:
                     self._meter.corrected(call.caller, run, answer.correction)
+                    run.recounted(answer.recount)
                 self._archiving.changed(run)
                 return answer
 

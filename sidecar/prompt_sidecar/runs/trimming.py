@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
-from prompt_sidecar.facts.comparison import Bill, Comparability, Compared
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import Limits
-from prompt_sidecar.facts.trim_calls import RevisionUse, TrimAnswer, TrimCall
+from prompt_sidecar.facts.trim_calls import CacheBreak, RevisionUse, TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import NOTHING, Price, Use
 from prompt_sidecar.guard.masking import Masker
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.runs.archiving import Archiving
+from prompt_sidecar.runs.comparing import Extent, Sides, estimated
 from prompt_sidecar.runs.drafts import Drafts
 from prompt_sidecar.runs.guarding import Guarding, finding_of
 from prompt_sidecar.runs.metering import Meter, Metered, carried
@@ -71,6 +71,7 @@ class _Charged:
     tokens: int
     kept: int
     """Of the prefix that it shares with the prompt before; 0: that is not known."""
+    sides: Sides | None
 
 
 class Trimming:
@@ -209,15 +210,16 @@ class Trimming:
             answer = as_sent(answer, opened)
         if call.dry_run:
             return answer
+        sides: Sides | None = None
         if answer.size is not None:
-            compared = _compared(answer.size, answer, result, opened, factors, metered.price)
-            answer = replace(answer, compared=compared)
+            sides = _sides(answer.size, answer, result, opened, factors, metered.price)
+            answer = replace(answer, compared=estimated(sides))
         if copied:
             check_size(answer, accept)
         store.commit()
         run.memory = work.opened.memory
         self._meter.answered(metered, run)
-        charged = _Charged(metered.charge, tokens, 0 if observe else result.shared.kept)
+        charged = _Charged(metered.charge, tokens, 0 if observe else result.shared.kept, sides)
         self._remember(run, work.opened, result, answer, factors, in_force, charged)
         self._archiving.answered(run, answer)
         return answer
@@ -363,6 +365,7 @@ class Trimming:
                 exact=opened.exact,
                 revision=answer.revision,
                 charge=charged.use,
+                sides=charged.sides,
             )
         )
         run.calls += 1
@@ -380,23 +383,20 @@ class Trimming:
             self._table.keep(run)
 
 
-def _compared(  # noqa: PLR0917 - a prompt, its answer, and its price
+def _sides(  # noqa: PLR0917 - a prompt, its answer, and its price
     size: HistorySize, answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None
-) -> Compared:
+) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
-
-    def bill(kept: int, new: int) -> Bill:
-        return Bill(kept, new, price.of(cached=kept, written=new) if price is not None else 0.0)
-
     whole, window = size.tokens_sent, known_window(opened.model)
-    kept = min(calibrated_tokens(result.untrimmed_kept, factors.text), whole)
-    returned = bill(answer.cache.kept, answer.cache.rewritten)
-    if whole > (answer.tokens.limit if window is None else window - opened.reserve):
-        how = Comparability.REFUSED
-    else:
-        how = Comparability.RECALL if result.recalls else Comparability.COMPARED
-    untrimmed = bill(kept, whole - kept) if how is Comparability.COMPARED else Bill()
-    return Compared(how, returned, untrimmed)
+    return Sides(
+        returned=Extent(answer.cache.kept + answer.cache.rewritten, answer.cache.kept),
+        untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factors.text), whole)),
+        room=answer.tokens.limit if window is None else window - opened.reserve,
+        recalls=result.recalls,
+        rewritten=result.batch_point or result.news.cache_break is CacheBreak.BATCH_POINT,
+        observed=answer.observed_only,
+        price=price,
+    )
 
 
 def _most(opened: Opened, inputs: Inputs, room: Room, factors: Factors) -> int:

@@ -335,6 +335,22 @@ COMPARED_PROMPTS: Final = Metric(
     "refused, as untrimmed they are larger than the model's window and on neither side.",
     {"how": ("compared", "recall", "refused")},
 )
+RECOUNTED_TOKENS: Final = Metric(
+    "prompt_sidecar.comparison.recounted.tokens",
+    Kind.COUNTER,
+    "{token}",
+    "Tokens of the prompts whose counts by the provider were reported, on both sides of the comparison: as estimated, "
+    "which comparison.tokens has of them, and by the report, which belongs in their place.",
+    {"prompts": ("returned", "untrimmed"), "state": ("kept", "new"), "by": ("estimate", "report")},
+)
+RECOUNTED_PROMPTS: Final = Metric(
+    "prompt_sidecar.comparison.recounted.prompts",
+    Kind.COUNTER,
+    "{prompt}",
+    "Prompts whose counts by the provider were reported, by how their cost is compared with never trimming since then; "
+    "refused by the provider, or untrimmed larger than the window by its measure.",
+    {"how": ("compared", "recall", "refused")},
+)
 TOOL_RESULT_SIZE: Final = Metric(
     "prompt_sidecar.tool.result.size",
     Kind.HISTOGRAM,

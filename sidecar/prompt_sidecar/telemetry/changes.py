@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from prompt_sidecar.facts.comparison import Comparability, Compared
+from prompt_sidecar.facts.comparison import Comparability, Compared, Recount
 from prompt_sidecar.facts.guard_calls import RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
@@ -109,6 +109,16 @@ def _comparison(compared: Compared) -> list[Change]:
     ]
 
 
+def _recount(recount: Recount) -> list[Change]:
+    """What a report changes of the comparison; counters only grow, so what it replaces has counters too."""
+    changes: list[Change] = [(catalog.RECOUNTED_PROMPTS, (recount.reported.how.value,), 1)]
+    for by, compared in (("estimate", recount.estimated), ("report", recount.reported)):
+        for prompts, bill in zip(("returned", "untrimmed"), compared.sides, strict=True):
+            changes.append((catalog.RECOUNTED_TOKENS, (prompts, "kept", by), bill.kept))
+            changes.append((catalog.RECOUNTED_TOKENS, (prompts, "new", by), bill.new))
+    return changes
+
+
 def _news(answer: TrimAnswer) -> list[Change]:
     """Changes for events that no earlier answer reported."""
     news = answer.news
@@ -191,6 +201,8 @@ def report(call: UsageCall, answer: UsageAnswer) -> list[Change]:
     changes: list[Change] = [(catalog.USAGE_REPORTS, (answer.outcome.value,), 1)]
     if answer.outcome is not UsageOutcome.RECORDED:
         return changes
+    if answer.recount is not None:
+        changes += _recount(answer.recount)
     if answer.limit_named is not None:
         return [*changes, (catalog.PROVIDER_REFUSALS, ("named" if answer.limit_named else "unnamed",), 1)]
     return [

@@ -303,12 +303,15 @@ class Comparison(_message.Message):
     RECALLS_FIELD_NUMBER: _builtins.int
     RETURNED_FIELD_NUMBER: _builtins.int
     UNTRIMMED_FIELD_NUMBER: _builtins.int
+    REPORTED_FIELD_NUMBER: _builtins.int
     prompts: _builtins.int
     """Prompts that are compared, those for recall included."""
     refused: _builtins.int
     """Prompts that would have been refused."""
     recalls: _builtins.int
     """Prompts that only bring answers of the sidecar's own tools; without the sidecar they would not have been sent."""
+    reported: _builtins.int
+    """Of prompts, those that count by what the provider was reported to have counted; the others count by estimates."""
     @_builtins.property
     def returned(self) -> Global___PromptBill:
         """As they were returned."""
@@ -325,10 +328,11 @@ class Comparison(_message.Message):
         recalls: _builtins.int = ...,
         returned: Global___PromptBill | None = ...,
         untrimmed: Global___PromptBill | None = ...,
+        reported: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompts", b"prompts", "recalls", b"recalls", "refused", b"refused", "returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompts", b"prompts", "recalls", b"recalls", "refused", b"refused", "reported", b"reported", "returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

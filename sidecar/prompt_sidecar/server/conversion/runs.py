@@ -61,6 +61,7 @@ def _comparison(comparison: Comparison) -> run_pb2.Comparison:
         recalls=comparison.recalls,
         returned=returned,
         untrimmed=untrimmed,
+        reported=comparison.reported,
     )
 
 

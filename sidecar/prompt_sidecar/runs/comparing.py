@@ -1,0 +1,149 @@
+"""One prompt next to never trimming: by estimates when it is returned, by the provider's counts once they are reported.
+
+An estimate is wrong in two ways: the provider counts other tokens than we do, and its cache has not what it could have.
+A report says both of the prompt that was sent, which then counts by the report. Of the other prompt, that of never
+trimming, nobody has counts. It is the same conversation at the same time at the same provider, so what the report shows
+holds for it too:
+
+    size     the provider counted r times our estimate, so it would have counted the other prompt as r times its own
+    price    tokens that were new to the cache were written to it or not: in the same proportion
+    cache    of what both sides were expected to find in the cache, the same share was there
+
+The last is evidence, and not always of the same thing. Less was read than expected because the time to live was over,
+another replica answered, or caching is off: then the untrimmed prompt would have been cold as well, and a comparison
+that left it warm would blame trimming for a pause of the agent. But where the sidecar itself rewrote what the prompt
+before held, the miss may be its doing: providers look for cached prefixes at some places only, which a cut moves.
+Such a prompt says nothing about the other side, which stays as warm as it was estimated. What falls short by no more
+than the smallest prefix that providers cache is missing on both sides token for token. More than expected was read
+where another run had sent the same beginning, or where this process does not know the prompt before: then of what was
+expected to be new the same share was there on the other side too.
+
+Where the sidecar only observes, it is the untrimmed prompt that was sent and counted, and the other is what it would
+have returned.
+
+A prompt that the provider refused costs nothing, and the untrimmed one, which is no smaller, would have been refused
+as well: it is on neither side. So is one that turns out larger than the window by the report's measure. The model's
+answers are on neither side: they are paid in full either way, cached or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.facts.comparison import Bill, Comparability, Compared
+from prompt_sidecar.guard.ceilings import Price
+from prompt_sidecar.tokens.calibration import PLAUSIBLE
+
+SMALLEST_PREFIX: Final = 4_096
+"""Tokens: the largest of the smallest prefixes that providers cache (Anthropic's for some models; others begin at 1,024
+and go on in blocks of at most that)."""
+NEITHER: Final = Compared(Comparability.REFUSED, Bill(), Bill())
+"""A prompt that was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A prompt's size, as the provider counts."""
+
+    tokens: int
+    kept: int
+    """Of these, what the prompt before began with as well, on the same side."""
+
+    def times(self, ratio: float) -> Extent:
+        """The size by another measure."""
+        return Extent(round(self.tokens * ratio), round(self.kept * ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A prompt on both sides, by estimates."""
+
+    returned: Extent
+    untrimmed: Extent
+    room: int
+    """Tokens that the window leaves for an untrimmed prompt."""
+    recalls: bool = False
+    """Whether it was sent for the sake of the sidecar's own tools alone."""
+    rewritten: bool = False
+    """Whether the sidecar changed what the prompt before held."""
+    observed: bool = False
+    """Whether the untrimmed prompt was sent, as the sidecar only observes."""
+    price: Price | None = None
+
+    @property
+    def sent(self) -> Extent:
+        """The prompt that was sent."""
+        return self.untrimmed if self.observed else self.returned
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the provider counted of the prompt that was sent. None: not reported."""
+
+    tokens: int
+    """Cached ones included."""
+    cached: int | None = None
+    written: int | None = None
+    price: Price | None = None
+    """Of the model that answered."""
+
+
+def estimated(sides: Sides) -> Compared:
+    """A prompt before anything is reported: what is new is priced as written to the cache."""
+    return _compared(sides, sides.returned, sides.untrimmed, sides.room, 1.0, sides.price)
+
+
+def counted(sides: Sides, told: Told) -> Compared | None:
+    """A prompt by a report on it; None: its counts cannot be true, and the estimate stays."""
+    sent, cached, written = sides.sent, told.cached, told.written
+    if min(told.tokens, cached or 0, written or 0) < 0 or (cached or 0) + (written or 0) > told.tokens:
+        return None
+    if not (sent.tokens > 0 and 1 / PLAUSIBLE <= told.tokens / sent.tokens <= PLAUSIBLE):
+        return None
+    ratio = told.tokens / sent.tokens
+    expected = sent.times(ratio).kept
+    real = Extent(told.tokens, expected if cached is None else cached)
+    other = (sides.returned if sides.observed else sides.untrimmed).times(ratio)
+    other = Extent(other.tokens, _found(expected, real, other, telling=sides.observed or not sides.rewritten))
+    returned, untrimmed = (other, real) if sides.observed else (real, other)
+    # What was accepted is a window that is at least as large.
+    return _compared(sides, returned, untrimmed, max(sides.room, told.tokens), _written(told, real), told.price)
+
+
+def _found(expected: int, real: Extent, other: Extent, *, telling: bool) -> int:
+    """Tokens of the other prompt that the provider would have had cached; `telling`: whether a miss says so."""
+    short = expected - real.kept
+    if short <= 0:
+        new = real.tokens - expected
+        return other.kept - (round((other.tokens - other.kept) * short / new) if new else 0)
+    if not telling:
+        return other.kept
+    if short <= SMALLEST_PREFIX:
+        return max(0, other.kept - short)
+    return other.kept * real.kept // expected
+
+
+def _written(told: Told, real: Extent) -> float:
+    """The share of new tokens that was written to the cache; without any word of the cache, as estimated: all."""
+    if told.cached is None and told.written is None:
+        return 1.0
+    new = real.tokens - real.kept
+    return min(1.0, (told.written or 0) / new) if new else 1.0
+
+
+def _compared(  # noqa: PLR0917 - both sides, and what their cost depends on
+    sides: Sides, returned: Extent, untrimmed: Extent, room: int, written: float, price: Price | None
+) -> Compared:
+    def bill(extent: Extent) -> Bill:
+        new = extent.tokens - extent.kept
+        cost = 0.0
+        if price is not None:
+            cost = price.of(plain=new * (1 - written), cached=extent.kept, written=new * written)
+        return Bill(extent.kept, new, cost)
+
+    if untrimmed.tokens > room:
+        return Compared(Comparability.REFUSED, bill(returned), Bill())
+    if sides.recalls:
+        return Compared(Comparability.RECALL, bill(returned), Bill())
+    return Compared(Comparability.COMPARED, bill(returned), bill(untrimmed))
