@@ -47,7 +47,7 @@ def _golden(span: ReadableSpan) -> dict[str, Any]:
 
 
 def test_a_prompt_within_its_agents_trace() -> None:
-    """The span of the call has the agent's span as its parent, and says what became of the prompt."""
+    """The span of the call has the agent's span as its parent, and tells the outcome of the prompt."""
     with watched() as server:
         answer = server.served.stub.TrimPrompt(prompt(3, model="gpt-4o"), metadata=METADATA)
         span = _ended(server, METHOD)
