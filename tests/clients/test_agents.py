@@ -17,6 +17,7 @@ import pytest
 from tests.cli.running import PATIENCE, environment, program
 from tests.clients.conftest import LOG
 from tests.clients.languages import Language
+from tests.clients.relay import relayed
 
 READY = r"ready: listening on ([^\s,]+)"
 LONG = "60"
@@ -94,6 +95,15 @@ def test_over_tcp(language: Language, folder: Path, log: str) -> None:
         lines, end = told(language, folder, sidecar.wait_for(READY)[1], log, LONG)
     assert [f"iteration {number}: trimmed" for number in range(1, DAYS + 3)] == lines  # an error is named in its line
     assert WHOLE == end
+
+
+def test_each_call_names_its_run(language: Language, folder: Path, log: str) -> None:
+    """In its metadata, by which a load balancer keeps the run with one sidecar: one run, the same in all calls."""
+    with program("--listen", "127.0.0.1:0") as sidecar, relayed(sidecar.wait_for(READY)[1]) as relay:
+        assert WHOLE == told(language, folder, relay.address, log, LONG)[1]
+    assert {"TrimPrompt", "CallTool", "EndRun"} <= {method for method, _ in relay.calls}
+    (run,) = {run for method, run in relay.calls if method != "ListTools"}
+    assert run
 
 
 def test_over_a_unix_socket(language: Language, folder: Path, log: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SOURCES = {
     "java": "Agent.java",
     "python": "agent.py",
 }
-LINES = 265
+LINES = 268
 """An agent is an example: who reads it wants to be done in a minute or two. Go takes the most room."""
 
 

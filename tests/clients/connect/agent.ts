@@ -34,7 +34,8 @@ async function ask<Answer>(start: (options: CallOptions) => Promise<Answer>): Pr
   const deadline = Date.now() + Number(seconds) * 1_000;
   for (let attempt = 1, pause = 50; ; attempt += 1, pause *= 2) {
     try {
-      return await start({ timeoutMs: deadline - Date.now() });
+      const headers = { "x-prompt-sidecar-run": runId }; // by which a load balancer keeps the run with one sidecar
+      return await start({ timeoutMs: deadline - Date.now(), headers });
     } catch (error) {
       const lost = [Code.Unavailable, Code.Canceled].includes(ConnectError.from(error).code);
       if (!lost || attempt === 3 || Date.now() + pause >= deadline) throw error;

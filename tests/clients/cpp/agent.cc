@@ -113,6 +113,7 @@ class Agent {
                    const Request& request, Answer* answer) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(int(seconds_ * 1000)));
+    context.AddMetadata("x-prompt-sidecar-run", run_id_);  // by which a load balancer keeps the run with one sidecar
     return (sidecar_.get()->*method)(&context, request, answer);
   }
 

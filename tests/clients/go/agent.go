@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	pb "prompt-sidecar/prompt_sidecar/v1"
@@ -36,13 +37,15 @@ const serviceConfig = `{"methodConfig": [{
 		"retryableStatusCodes": ["UNAVAILABLE"]}
 }]}`
 
-func connect(target string, deadline time.Duration) (*grpc.ClientConn, error) {
+func connect(target, runID string, deadline time.Duration) (*grpc.ClientConn, error) {
 	wait := backoff.DefaultConfig
 	wait.MaxDelay = time.Second // a sidecar that is back is used again within a second
 	bounded := func(ctx context.Context, method string, request, answer interface{}, connection *grpc.ClientConn,
 		call grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, cancel := context.WithTimeout(ctx, deadline) // for all attempts together
 		defer cancel()
+		// By which a load balancer keeps the run with one sidecar.
+		ctx = metadata.AppendToOutgoingContext(ctx, "x-prompt-sidecar-run", runID)
 		return call(ctx, method, request, answer, connection, options...)
 	}
 	return grpc.Dial(target,
@@ -250,12 +253,13 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	connection, err := connect(arguments[0], time.Duration(seconds*float64(time.Second)))
+	runID := newID()
+	connection, err := connect(arguments[0], runID, time.Duration(seconds*float64(time.Second)))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer connection.Close()
-	a := &agent{sidecar: pb.NewSidecarServiceClient(connection), log: arguments[1], runID: newID()}
+	a := &agent{sidecar: pb.NewSidecarServiceClient(connection), log: arguments[1], runID: runID}
 	a.run()
 	last, _ := json.Marshal(a)
 	fmt.Println(string(last))

@@ -14,8 +14,10 @@ import com.google.protobuf.ByteString;
 import dev.promptsidecar.v1.*;
 import io.grpc.ManagedChannel;
 import io.grpc.ManagedChannelBuilder;
+import io.grpc.Metadata;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
+import io.grpc.stub.MetadataUtils;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -34,6 +36,7 @@ public final class Agent {
       "name", List.of(Map.of("service", "prompt_sidecar.v1.SidecarService")),
       "retryPolicy", Map.of("maxAttempts", 3.0, "initialBackoff", "0.05s", "maxBackoff", "0.5s",
           "backoffMultiplier", 2.0, "retryableStatusCodes", List.of("UNAVAILABLE")))));
+  static final Metadata.Key<String> RUN = Metadata.Key.of("x-prompt-sidecar-run", Metadata.ASCII_STRING_MARSHALLER);
   static final Pattern LABEL = Pattern.compile("content \\w+ — id=(\\w+)");
   static final String OWN_TOOL = """
       {"type": "function", "function": {"name": "read_log", "description": "Read a day's log.",
@@ -72,7 +75,10 @@ public final class Agent {
 
   /** The stub with a deadline for the next call, all its attempts together. */
   SidecarServiceGrpc.SidecarServiceBlockingStub sidecar() {
-    return stub.withDeadlineAfter((long) (seconds * 1_000), TimeUnit.MILLISECONDS);
+    Metadata run = new Metadata();
+    run.put(RUN, runId); // by which a load balancer keeps the run with one sidecar
+    return stub.withInterceptors(MetadataUtils.newAttachHeadersInterceptor(run))
+        .withDeadlineAfter((long) (seconds * 1_000), TimeUnit.MILLISECONDS);
   }
 
   /** Stands in for the provider: reads twelve days of the log, recalls what the first label stands for, and is done. */

@@ -39,9 +39,12 @@ const sidecar = new SidecarService(target, grpc.credentials.createInsecure(), {
 
 // One call with a deadline for all its attempts.
 type Done<Answer> = grpc.requestCallback<Answer>;
-function ask<Answer>(start: (options: grpc.CallOptions, done: Done<Answer>) => grpc.ClientUnaryCall): Promise<Answer> {
+type Start<Answer> = (run: grpc.Metadata, options: grpc.CallOptions, done: Done<Answer>) => grpc.ClientUnaryCall;
+function ask<Answer>(start: Start<Answer>): Promise<Answer> {
+  const run = new grpc.Metadata();
+  run.set("x-prompt-sidecar-run", runId); // by which a load balancer keeps the run with one sidecar
   const options = { deadline: Date.now() + Number(seconds) * 1_000 };
-  return new Promise((resolve, reject) => start(options, (error, answer) => (answer ? resolve(answer) : reject(error))));
+  return new Promise((resolve, reject) => start(run, options, (error, answer) => (answer ? resolve(answer) : reject(error))));
 }
 
 interface Call { id: string; type: "function"; function: { name: string; arguments: string } }
