@@ -281,7 +281,7 @@ class Server:
                     given_back = -math.inf  # what was evicted helps only once it is given back
                 if time.monotonic() - given_back >= _GIVE_BACK_SECONDS:
                     if runs.forget_shared() and not len(runs):
-                        # What is left lives as long as the process, so there is little to look through: a millisecond.
+                        # No run is left to be looked through, so this takes some milliseconds.
                         gc.collect()
                     give_back()
                     given_back = time.monotonic()
