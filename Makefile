@@ -78,6 +78,10 @@ bench-peers: $(READY) ## Measure what trimming costs beside other libraries; the
 evidence: $(READY) ## Measure what trimming recorded runs leaves of the text that the next action used
 	@$(BIN)/python -m tests.programs.evidence $(EVIDENCE)
 
+.PHONY: counted
+counted: $(READY) ## Compare estimates of what recorded runs cost with what their providers counted
+	@$(BIN)/python -m tests.programs.counted
+
 .PHONY: report
 report: $(READY) ## Make a report over the recorded runs, and its picture for docs/; needs Chromium
 	@$(BIN)/python -m tests.programs.report

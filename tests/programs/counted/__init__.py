@@ -1,0 +1,1 @@
+"""How far estimates of what prompts cost are from what providers counted, in recorded runs."""
