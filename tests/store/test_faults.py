@@ -12,6 +12,7 @@ import pytest
 
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
+from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.server import Server
@@ -56,6 +57,8 @@ def test_prompts_do_not_depend_on_a_store_that_is_down() -> None:
         archive.step()
 
     assert not archive.store.reachable
+    assert StoreFigures(reachable=False, waiting_calls=ITERATIONS + 1, detached=False) == engine.figures().store
+    assert alone.figures().store is None
     assert times(archive, StoreReply.UNREACHABLE) < ITERATIONS
     assert engine.original(elided(engine)[0]) is not None
     engine.run_id = "another"

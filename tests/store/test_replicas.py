@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
 from prompt_sidecar.recall.found import SearchOutcome
@@ -99,6 +100,23 @@ def test_the_figures_are_known_elsewhere(valkey: Valkey) -> None:
     assert [getattr(expected, name) for name in same] == [getattr(found, name) for name in same]
     assert expected.stash.entries == found.stash.entries
     assert expected.history.items == found.history.items
+
+
+def test_how_the_run_stands_in_the_store(valkey: Valkey) -> None:
+    """What waits to be written, and whether another replica has ended the run."""
+    first, archive = grown(valkey)
+    assert StoreFigures(reachable=True, waiting_calls=0, detached=False) == first.figures().store
+    send(first, OPENAI_CHAT, ITERATIONS + 1)
+    assert StoreFigures(reachable=True, waiting_calls=1, detached=False) == first.figures().store
+    archive.drain()
+    assert StoreFigures(reachable=True, waiting_calls=0, detached=False) == first.figures().store
+    second, _ = replica(valkey)
+    second.runs.end(CALLER, RUN_ID)
+    send(first, OPENAI_CHAT, ITERATIONS + 2)
+    archive.drain()
+    found = first.figures().store
+    assert found is not None
+    assert found.detached
 
 
 def test_figures_go_on_where_they_were(valkey: Valkey) -> None:

@@ -421,6 +421,19 @@ class RunFigures:
     observed_only: bool
     comparison: Comparison | None
     """None: the server is too old to tell."""
+    store: StoreFigures | None
+    """None: the sidecar has no shared store, or is too old to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFigures:
+    """A run in the shared store, as the sidecar that was asked sees it."""
+
+    reachable: bool
+    waiting_calls: int
+    """Calls whose changes are not there yet: another replica does not have them."""
+    detached: bool
+    """Whether the store takes no more of the run from this sidecar."""
 
 
 @dataclass(frozen=True, slots=True)

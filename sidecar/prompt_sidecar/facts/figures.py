@@ -32,6 +32,18 @@ class HistoryFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreFigures:
+    """A run in the shared store, as this process sees it."""
+
+    reachable: bool
+    """Whether the store answered when it was last asked."""
+    waiting_calls: int
+    """Calls whose changes are not there yet."""
+    detached: bool
+    """Whether nothing more of the run is written, as another process has ended it or it could not be looked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunFigures:
     """A run's figures; times are seconds since the epoch."""
 
@@ -62,3 +74,5 @@ class RunFigures:
     """What its prompts cost, next to what they would have cost untrimmed."""
     observed_only: bool = False
     """Whether the sidecar only observes, so that prompts are returned as they were sent."""
+    store: StoreFigures | None = None
+    """None: there is no shared store."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored, StoreTotals
-from prompt_sidecar.facts.figures import RunFigures
+from prompt_sidecar.facts.figures import RunFigures, StoreFigures
 
 
 class Place(Protocol):
@@ -46,6 +46,10 @@ class Place(Protocol):
 
     def items(self) -> Sequence[Original]:
         """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable."""
+        ...
+
+    def figures(self) -> StoreFigures:
+        """How the run stands there, as far as this process knows; nothing is asked."""
         ...
 
     def renew(self) -> None:

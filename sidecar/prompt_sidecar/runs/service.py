@@ -368,13 +368,14 @@ class Runs:
     def _figures(self, run: Run) -> RunFigures:
         """A run's figures with its times as a reader's watch has them."""
         ahead = self._ahead()
-        figures = run.figures()
+        figures, place = run.figures(), run.archived.place
         return replace(
             figures,
             started=figures.started + ahead,
             last_seen=figures.last_seen + ahead,
             ceilings=self._meter.uses(run),
             observed_only=self._rules.observe,
+            store=place.figures() if place is not None else None,
         )
 
     def _ahead(self) -> float:

@@ -39,6 +39,7 @@ from prompt_sidecar.facts.archived import (
     StoreLoss,
     StoreTotals,
 )
+from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breaker
@@ -193,6 +194,11 @@ class SharedArchive:
             "the store has not acknowledged what this prompt leaves out; the prompt may be sent again",
             bound="store.acknowledge_timeout",
         )
+
+    def figures(self, run: RunPlace) -> StoreFigures:
+        """See `Place.figures`."""
+        with self._lock:
+            return StoreFigures(self._breaker.closed, max(run.handed - run.kept, 0), run.detached)
 
     def renew(self, run: RunPlace) -> None:
         """See `Place.renew`."""
@@ -462,6 +468,10 @@ class SharedPlace:
     def items(self) -> Sequence[Original]:
         """See `Place.items`."""
         return self._archive.reader.items(self.run)
+
+    def figures(self) -> StoreFigures:
+        """See `Place.figures`."""
+        return self._archive.figures(self.run)
 
     def renew(self) -> None:
         """See `Place.renew`."""

@@ -186,6 +186,7 @@ class RunFigures(_message.Message):
     COST_FIELD_NUMBER: _builtins.int
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
     COMPARISON_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """The run."""
     calls: _builtins.int
@@ -254,6 +255,10 @@ class RunFigures(_message.Message):
     def comparison(self) -> Global___Comparison:
         """What the run's prompts cost, next to what they would have cost had nothing ever been trimmed."""
 
+    @_builtins.property
+    def store(self) -> Global___StoreFigures:
+        """The run in the shared store; not set where the sidecar has none."""
+
     def __init__(
         self,
         *,
@@ -279,16 +284,47 @@ class RunFigures(_message.Message):
         cost: _builtins.float | None = ...,
         observed_only: _builtins.bool = ...,
         comparison: Global___Comparison | None = ...,
+        store: Global___StoreFigures | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "calls", b"calls", "ceilings", b"ceilings", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "iteration", b"iteration", "last_seen", b"last_seen", "messages", b"messages", "observed_only", b"observed_only", "repeated_calls", b"repeated_calls", "repeated_tokens", b"repeated_tokens", "run_id", b"run_id", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "tokens_returned_total", b"tokens_returned_total", "tokens_sent_total", b"tokens_sent_total", "trimmed_items", b"trimmed_items", "unfinished_tasks", b"unfinished_tasks", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cost: _TypeAlias = _typing.Literal["cost"]  # noqa: Y015
     _WhichOneofArgType__cost: _TypeAlias = _typing.Literal["_cost", b"_cost"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cost) -> _WhichOneofReturnType__cost | None: ...
 
 Global___RunFigures: _TypeAlias = RunFigures  # noqa: Y015
+
+@_typing.final
+class StoreFigures(_message.Message):
+    """A run in the shared store, as this process sees it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REACHABLE_FIELD_NUMBER: _builtins.int
+    WAITING_CALLS_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
+    reachable: _builtins.bool
+    """Whether the store answered when it was last asked."""
+    waiting_calls: _builtins.int
+    """Calls whose changes are not in the store yet: another replica does not have them."""
+    detached: _builtins.bool
+    """The store takes no more of the run from this process, as the run was ended by another, or could not be looked for."""
+    def __init__(
+        self,
+        *,
+        reachable: _builtins.bool = ...,
+        waiting_calls: _builtins.int = ...,
+        detached: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detached", b"detached", "reachable", b"reachable", "waiting_calls", b"waiting_calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoreFigures: _TypeAlias = StoreFigures  # noqa: Y015
 
 @_typing.final
 class Comparison(_message.Message):

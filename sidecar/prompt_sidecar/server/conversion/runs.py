@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from prompt_sidecar.facts.comparison import Comparison
-from prompt_sidecar.facts.figures import HistoryFigures, RunFigures
+from prompt_sidecar.facts.figures import HistoryFigures, RunFigures, StoreFigures
 from prompt_sidecar.facts.usage_calls import UsageFigures
 from prompt_sidecar.server.conversion.tasks import task_items
 from prompt_sidecar.server.conversion.trim import cache_figures, ceiling_use, history_size, token_figures
@@ -47,7 +47,12 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
         cost=figures.cost,
         comparison=_comparison(figures.comparison),
         observed_only=figures.observed_only,
+        store=None if figures.store is None else _store(figures.store),
     )
+
+
+def _store(store: StoreFigures) -> run_pb2.StoreFigures:
+    return run_pb2.StoreFigures(reachable=store.reachable, waiting_calls=store.waiting_calls, detached=store.detached)
 
 
 def _comparison(comparison: Comparison) -> run_pb2.Comparison:
