@@ -38,6 +38,19 @@ def test_replay_tells_each_turn(tmp_path: Path, *, zipped: bool) -> None:
     assert (3, 0) == (summary["summary"]["turns"], summary["summary"]["over_limit"])
 
 
+def test_replay_shows_what_the_provider_counted(tmp_path: Path) -> None:
+    """Where the file has it: the whole, what of it was cached, its cost, and how often the cache was cold."""
+    path = tmp_path / "run.json"
+    usage = [[2_000, 0, 9], [3_000, 0, 9], [4_000, 3_900, 9]]
+    path.write_text(json.dumps({"format": "openai_chat", "messages": MESSAGES, "usage": usage}))
+    ended = run("replay", str(path), "--limit", "4000")
+    assert 0 == ended.returncode, ended.stderr
+    cost = 0.1 * 3_900 + 1.25 * 5_100
+    told = f"the provider counted 9,000 tokens in 3 calls, 3,900 of them cached, at a cost of {cost:,.0f}"
+    assert told in ended.stdout
+    assert "; calls that found the cache cold: 1\n" in ended.stdout
+
+
 def test_replay_takes_prices(tmp_path: Path) -> None:
     """Where nothing is cached, a token costs what it costs, and the sum is of what was sent."""
     path = tmp_path / "run.json"

@@ -19,6 +19,8 @@ from typing import Any, TextIO
 
 import grpc
 
+from prompt_sidecar.cli.report.counted import counted
+from prompt_sidecar.cli.report.figures import Counted
 from prompt_sidecar.cli.report.prices import RelativePrices
 from prompt_sidecar.cli.report.sizes import Sizes, steps
 from prompt_sidecar.cli.report.strategies import Cost, Sent, charges, control, cost, never
@@ -115,6 +117,8 @@ class Summary:
     """In the currency of the prices, answers included; None: there are no prices."""
     untrimmed_money: float | None
     control_money: float | None
+    counted: Counted | None
+    """What the provider counted of the run as it was; None: the file does not have it."""
     p50_milliseconds: float
     p99_milliseconds: float
 
@@ -215,6 +219,7 @@ def summarise(turns: Sequence[Turn], plan: Plan, counter: TokenCounter) -> Summa
         money=own.money,
         untrimmed_money=untrimmed.money,
         control_money=plain.money,
+        counted=counted(plan.run.prompts, never(made), charged, plan.prices, plan.money),
         p50_milliseconds=cuts[49],
         p99_milliseconds=cuts[98],
     )
@@ -296,6 +301,18 @@ def _summary_lines(summary: Summary) -> str:
         f"{summary.share:.2f} of never trimming ({summary.cost:,.0f} of {summary.untrimmed_cost:,.0f} input tokens)\n"
         f"the plain control, which drops the oldest iterations down to half of the limit: {summary.control_share:.2f} "
         f"({summary.control_cost:,.0f})\n"
-        f"{refused}{money}"
+        f"{refused}{money}{_counted_lines(summary.counted)}"
         f"a call took {summary.p50_milliseconds:.1f} ms at the median, {summary.p99_milliseconds:.1f} ms at p99"
+    )
+
+
+def _counted_lines(counted: Counted | None) -> str:
+    """What the provider counted, and what was estimated for the same calls."""
+    if counted is None:
+        return ""
+    return (
+        f"the provider counted {counted.input:,} tokens in {counted.calls} calls, {counted.cached:,} of them cached, "
+        f"at a cost of {counted.cost:,.0f}\n"
+        f"what the file has of these calls is estimated as {counted.estimated:,} tokens, {counted.estimated_cached:,} "
+        f"of them cached, at a cost of {counted.estimated_cost:,.0f}; calls that found the cache cold: {counted.cold}\n"
     )

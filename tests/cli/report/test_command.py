@@ -62,6 +62,7 @@ def test_a_reports_figures_are_those_of_the_server(tmp_path: Path) -> None:
     # Ids are minted for another run there, and may take some tokens more or less.
     assert sum(turn["after"] for turn in turns) == pytest.approx(sum(first["after"]), rel=0.05)
     summary = last["summary"]
+    assert report["counted"] == summary["counted"]
     assert summary["untrimmed_cost"] == pytest.approx(report["never"]["cost"])
     assert summary["untrimmed_money"] == pytest.approx(report["never"]["money"])
     assert summary["control_share"] == pytest.approx(report["control_share"])

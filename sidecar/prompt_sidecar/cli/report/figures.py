@@ -83,8 +83,14 @@ class Counted:
     output: int
     estimated: int
     """Tokens of these calls' prompts by our count: what the file has of them."""
+    estimated_cached: int
+    """Of these, what the prompts before began with as well."""
+    cold: int
+    """Calls for which the provider had much less cached than it could have had."""
     cost: float
     """Relative price of what was sent, by the provider's counts."""
+    estimated_cost: float
+    """The same by our count, with all cached that could have been."""
     money: float | None
 
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from prompt_sidecar.app import build_runs
-from prompt_sidecar.cli.report.figures import Asked, Counted, Cut, PresetFigures, RunFigures, Turn
-from prompt_sidecar.cli.report.prices import RelativePrices, billed
+from prompt_sidecar.cli.report.counted import counted
+from prompt_sidecar.cli.report.figures import Asked, Cut, PresetFigures, RunFigures, Turn
 from prompt_sidecar.cli.report.sizes import Sizes, steps
 from prompt_sidecar.cli.report.strategies import Cost, Sent, charges, control, cost, never
 from prompt_sidecar.cli.report.tool_weights import weigh_tools
 from prompt_sidecar.cli.transcripts.model import Prompt, Transcript
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
-from prompt_sidecar.guard.ceilings import Price, Prices
+from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.tokens.count import Counter
@@ -73,7 +73,7 @@ def measure(transcript: Transcript, asked: Asked, settings: Settings, counter: C
         turns=first.turns,
         cuts=first.cuts,
         tools=weigh_tools(sizes, first.saved),
-        counted=_counted(transcript, first.turns, asked.prices, money),
+        counted=counted(transcript.prompts, never(made), charged, asked.prices, money),
         missing=transcript.missing,
     )
 
@@ -161,22 +161,6 @@ def _call(
         preset=preset,
         accept_bytes=_ANSWER_BYTES,
         dry_run=dry_run,
-    )
-
-
-def _counted(transcript: Transcript, turns: list[Turn], prices: RelativePrices, money: Price | None) -> Counted | None:
-    used = [(one.usage, turn) for one, turn in zip(transcript.prompts, turns, strict=True) if one.usage is not None]
-    if not used:
-        return None
-    return Counted(
-        calls=len(used),
-        input=sum(one.input for one, _ in used),
-        cached=sum(one.cached for one, _ in used),
-        written=sum(one.written for one, _ in used),
-        output=sum(one.output for one, _ in used),
-        estimated=sum(turn.before for _, turn in used),
-        cost=sum(prices.of(one.cached, one.input - one.cached) for one, _ in used),
-        money=sum(billed(money, one) for one, _ in used) if money else None,
     )
 
 
