@@ -275,7 +275,7 @@ def test_two_prompts_in_flight(late: int) -> None:
         report(engine, answer, input_tokens=2 * answer.tokens.after, cached_tokens=0)
     found = comparison(engine)
     again = report(engine, answers[0], input_tokens=answers[0].tokens.after, cached_tokens=0)
-    assert UsageOutcome.REPEATED is again.outcome
+    assert (UsageOutcome.REPEATED, None) == (again.outcome, again.recount)
     assert found == comparison(engine)
     assert Bill(0, sum(2 * answer.tokens.after for answer in answers)) == found.returned
 
@@ -381,11 +381,3 @@ def test_another_model_answers_on_both_sides() -> None:
     found = comparison(engine)
     assert 5.0 * answer.tokens.after == pytest.approx(found.returned.cost)
     assert 5.0 * found.untrimmed.new == pytest.approx(found.untrimmed.cost)
-
-
-def test_another_process_keeps_its_own_reports() -> None:
-    """Sums of a process before are added; its prompts can be reported on no more."""
-    engine, answer = grown(OPENAI_CHAT, 4)
-    report(engine, answer, input_tokens=answer.tokens.after)
-    was = comparison(engine)
-    assert (1, 2) == (was.reported, was.and_then(was).reported)

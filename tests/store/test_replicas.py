@@ -10,6 +10,7 @@ from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.usage_calls import UsageCall, UsageOutcome
 from prompt_sidecar.recall.found import SearchOutcome
 from prompt_sidecar.recall.outcome import Outcome
 from tests.promises.engine import CALLER, RUN_ID, Engine
@@ -300,3 +301,17 @@ def test_without_a_store_nothing_is_handed_over() -> None:
     assert engine.runs.totals().store is None
     (run,) = engine.runs._table._runs.values()  # noqa: SLF001
     assert run.archived.outbox is None
+
+
+def test_what_was_reported_counts_elsewhere(valkey: Valkey) -> None:
+    """The sums go along; a prompt can be reported to the process that returned it, and to no other."""
+    first, archive = grown(valkey)
+    last = send(first, OPENAI_CHAT, ITERATIONS)
+    told = UsageCall(CALLER, RUN_ID, input_tokens=last.tokens.after + 99, cached_tokens=7, revision=last.revision)
+    first.runs.report_usage(told)
+    archive.drain()
+    second, _ = replica(valkey)
+    expected = first.figures().comparison
+    assert (1, expected) == (expected.reported, second.figures().comparison)
+    assert UsageOutcome.PROMPT_UNKNOWN is second.runs.report_usage(told).outcome
+    assert expected == second.figures().comparison

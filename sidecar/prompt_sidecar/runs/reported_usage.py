@@ -163,7 +163,8 @@ class Usage:
         """Remember a prompt that changed the run; not a dry run's and not a side call's."""
         tag = returned.revision[:TAG_BYTES]
         self._prompts.pop(tag, None)
-        self._prompts[tag] = _Prompt(returned, 0 if self._refused_last else returned.kept, returned.charge)
+        kept = 0 if self._refused_last else returned.kept
+        self._prompts[tag] = _Prompt(replace(returned, revision=b""), kept, returned.charge)  # the tag names it
         self._refused_last = False
         if len(self._prompts) > PROMPTS:
             self._prompts.popitem(last=False)
@@ -204,7 +205,7 @@ class Usage:
         cache = self._cache_use(call, expected) if refusal is None else CacheUse.NOT_TOLD
         cached = (call.cached_tokens or 0) if refusal is None else 0
         self._count(call, real, cached, cache)
-        prompt.answer = UsageAnswer(
+        answer = UsageAnswer(
             outcome=UsageOutcome.RECORDED,
             estimated_tokens=calibrated_tokens(sent.tokens, sent.factor),
             real_tokens=real,
@@ -223,7 +224,9 @@ class Usage:
             correction=_real_use(call, sent, real, prompt.charge, prices or Prices({})).minus(prompt.charge),
             recount=_recount(call, sent, real, prices or Prices({})),
         )
-        return prompt.answer
+        # A report counts once: what it was compared as is not asked for again.
+        prompt.answer, prompt.returned = replace(answer, recount=None), replace(sent, sides=None)
+        return answer
 
     def _find(self, revision: bytes) -> _Prompt | None:
         if revision:
