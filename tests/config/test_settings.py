@@ -377,3 +377,34 @@ def test_previous_keys_are_a_list_that_is_never_shown() -> None:
     assert ["previous_keys" in problem for problem in _problems({"PROMPT_SIDECAR_PREVIOUS_KEYS": old})] == [True]
     (problem,) = _problems(given | {"PROMPT_SIDECAR_PREVIOUS_KEYS": "s3cr3t"})
     assert "s3cr3t" not in problem
+
+
+@pytest.mark.parametrize(
+    "name", ["STORE__URL", "HTTP__OPENAI_UPSTREAM", "HTTP__BEDROCK_UPSTREAM", "TELEMETRY__OTLP_ENDPOINT"]
+)
+@pytest.mark.parametrize("url", ["https://u:hunter2@host", "rediss//u:hunter2@host", "https://u:hunt@er/hunter2@host"])
+def test_credentials_in_a_url_are_refused_and_not_shown(name: str, url: str) -> None:
+    """No setting takes them, and what refuses them goes to logs."""
+    (problem,) = _problems({f"PROMPT_SIDECAR_{name}": url})
+    assert "//…@host" in problem
+    assert "hunter2" not in problem
+
+
+def test_an_empty_table_is_one_that_there_is(tmp_path: Path) -> None:
+    """A misspelt one would hold nothing that could be found wrong."""
+    load({}, config=_file(tmp_path, '[server]\n[policy]\n[callers."x"]\n'))
+    (problem,) = _problems(config=_file(tmp_path, "[sevrer]\n"))
+    assert "sevrer" in problem
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "127.0.0.2:80", "[::1]:8080"])
+def test_an_upstream_on_this_machine_may_be_without_tls(host: str) -> None:
+    """Whatever way it is written."""
+    assert f"http://{host}" == load({"PROMPT_SIDECAR_HTTP__OPENAI_UPSTREAM": f"http://{host}"}).http.openai_upstream
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "[2001:db8::1]:80", "localhost.example", "::1"])
+def test_another_upstream_needs_tls(host: str) -> None:
+    """Credentials travel there."""
+    (problem,) = _problems({"PROMPT_SIDECAR_HTTP__OPENAI_UPSTREAM": f"http://{host}"})
+    assert "HTTP__OPENAI_UPSTREAM" in problem or "https" in problem

@@ -61,6 +61,8 @@ CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, *(PREFIX + name for name in ("DATA", "RUN", "TARGET", "TOKEN"))})
 """Variables with the prefix that are no settings: the file's own, the one that the tests find their data with, and
 those of the MCP process."""
+_CREDENTIALS = re.compile(r"//[^\s\"]*@")
+"""User and password in a URL, which no setting takes, so that messages would show them."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes sets these in every pod next to a Service that is named prompt-sidecar."""
 
@@ -235,6 +237,10 @@ TABLES: Final[Mapping[str, Tables]] = {
 """The tables that may come several times, by name."""
 
 
+_GROUPS: Final = frozenset(name.rpartition(".")[0] for name in (*SETTINGS, *TABLES))
+"""Tables that may be empty; another one that is empty is taken for a setting of its name, which there is none of."""
+
+
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper().replace(".", "__")
@@ -283,7 +289,7 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
         values[name] = kind.read(value)
         sources[name] = shown
     except ValueError:
-        said = "is not usable" if kind.secret else f"is {json.dumps(value, default=str)}"
+        said = "is not usable" if kind.secret else f"is {_CREDENTIALS.sub('//…@', json.dumps(value, default=str))}"
         problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
 
 
@@ -372,7 +378,7 @@ def _taken(tree: dict[str, object], name: str) -> object:
 
 def _leaves(tree: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     for name, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and (value or f"{prefix}{name}" in _GROUPS):
             yield from _leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
@@ -534,7 +540,7 @@ def _http_conflicts(settings: Settings) -> Iterator[str]:
         )
     for name in ("openai_upstream", "anthropic_upstream", "gemini_upstream", "bedrock_upstream"):
         address = urlsplit(getattr(http, name))
-        if address.scheme == "http" and not is_loopback(f"{address.netloc.partition(':')[0]}:0"):
+        if address.scheme == "http" and not is_loopback(f"[{address.hostname}]:0"):
             yield f"http.{name} is {getattr(http, name)}; it must be https, as credentials travel there"
 
 
