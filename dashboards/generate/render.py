@@ -61,7 +61,7 @@ _PANES: Final = {
         "range": {"from": "${__from}", "to": "${__to}"},
     }
 }
-ADMIN: Final = "http://127.0.0.1:7718"
+ADMIN: Final = "http://127.0.0.1:7719"
 """Where the pages of runs are, as docs/runs.md has them served."""
 _TRACES: Final = "/explore?schemaVersion=1&panes=" + quote(json.dumps(_PANES), safe="${}")
 

@@ -71,7 +71,7 @@ def test_a_link_leads_to_the_pages_of_runs(board: dict[str, Any]) -> None:
     assert ("link", "${admin}/runs", True) == (link["type"], link["url"], link["targetBlank"])
     assert not link.get("keepTime")
     assert not link.get("includeVars")
-    assert "http://127.0.0.1:7718" == variable["query"]
+    assert "http://127.0.0.1:7719" == variable["query"]
 
 
 def test_panels_explain_themselves(board: dict[str, Any]) -> None:
