@@ -41,6 +41,7 @@ class Base:
         fallback_bytes: int = DEFAULT_FALLBACK_BYTES,
         fail_open_guard: bool = False,
         masking_required: bool = False,
+        by_run: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = Options(
@@ -54,6 +55,7 @@ class Base:
             fallback_bytes,
             fail_open_guard,
             masking_required,
+            by_run,
             clock,
         )
         self._engine = Engine(self.options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from prompt_sidecar.client.errors import ClientError, MustNotBeSent
 DEFAULT_TARGET: Final = "127.0.0.1:7717"
 RUN_METADATA: Final = "x-prompt-sidecar-run"
 """Metadata with the run's id: a load balancer that hashes it keeps a run with one of several sidecars."""
+BY_RUN_VARIABLE: Final = "GRPC_EXPERIMENTAL_RING_HASH_SET_REQUEST_HASH_KEY"
+"""Without it gRPC ignores that its ring hash is by a header, and fails each call."""
 DEFAULT_DEADLINE: Final = 2.0
 """Seconds, retries included. An ordinary call takes milliseconds and a long unseen prompt some hundred; a model takes
 seconds. So a sidecar that hangs delays an agent by less than the model does."""
@@ -80,6 +83,10 @@ class Options:
     masking_required: bool = False
     """Whether no prompt may go to the model without the sidecar, as new messages would go unmasked: where it does not
     answer, the error is raised instead of failing open."""
+    by_run: bool = False
+    """Whether a run's id decides which of the sidecars that `target` resolves to has the run, as consistent hashing in
+    a load balancer does; for a headless service. When a sidecar goes, its runs move and no others. Needs a gRPC for
+    Python with gRFC A76 (1.85 is tested), whose variable `BY_RUN_VARIABLE` is set in this process."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back, by which the circuit breaker pauses."""
 
@@ -107,10 +114,14 @@ class Options:
     @property
     def channel_arguments(self) -> Sequence[tuple[str, Any]]:
         """The channel's arguments, as gRPC names them."""
+        config: dict[str, Any] = {"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]}
+        if self.by_run:
+            os.environ.setdefault(BY_RUN_VARIABLE, "true")  # gRPC looks when it makes a channel
+            config["loadBalancingConfig"] = [{"ring_hash_experimental": {"requestHashHeader": RUN_METADATA}}]
         arguments: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", self.max_message_bytes),
             ("grpc.max_receive_message_length", self.max_message_bytes),
-            ("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": RETRIES}]})),
+            ("grpc.service_config", json.dumps(config)),
             ("grpc.enable_retries", 1),
             # A request that is larger than this is not kept for a retry; gRPC's 256 KiB is less than most long prompts.
             ("grpc.per_rpc_retry_buffer_size", self.max_message_bytes),
@@ -150,6 +161,7 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
     ("fail_open", bool, "True or False"),
     ("fail_open_guard", bool, "True or False"),
     ("masking_required", bool, "True or False"),
+    ("by_run", bool, "True or False"),
     ("token", str, "a text"),
     ("tls", (Tls, type(None)), "a Tls or None"),
     ("max_message_bytes", int, "a whole number from 1 to 2,147,483,647"),
