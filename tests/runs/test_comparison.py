@@ -16,7 +16,7 @@ from prompt_sidecar.guard.ceilings import Ceilings, Price, Prices
 from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.trim.presets import preset
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import ANTHROPIC_MESSAGES, FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, grown, history, send
+from tests.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, body, grown, history, send
 
 PRICE = Price(input=1_000_000.0, output=2_000_000.0, cached=100_000.0)
 
@@ -114,17 +114,7 @@ def test_recall_is_on_the_bill(format: str) -> None:
     """A call that only brings what the sidecar's tool answered would not have been made without it."""
     engine, answer = grown(format)
     stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
-    arguments, text = {"id": stash_id}, "what was recalled"
-    messages = history(format, 12)
-    if format == OPENAI_CHAT:
-        call = {"id": "own", "type": "function", "function": {"name": RECALL, "arguments": json.dumps(arguments)}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": "own", "content": text})
-    else:
-        assert format == ANTHROPIC_MESSAGES
-        use = {"type": "tool_use", "id": "own", "name": RECALL, "input": arguments}
-        messages.append({"role": "assistant", "content": [use]})
-        messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "own", "content": text}]})
+    messages = [*history(format, 12), *_recall(format, stash_id)]
     before = engine.runs.figures(CALLER, RUN_ID).comparison
     compared = engine.trim(format, body(format, messages)).compared
     after = engine.runs.figures(CALLER, RUN_ID).comparison
@@ -132,6 +122,50 @@ def test_recall_is_on_the_bill(format: str) -> None:
     assert (Comparability.RECALL, Bill()) == (compared.how, compared.untrimmed)
     assert (before.recalls + 1, before.untrimmed) == (after.recalls, after.untrimmed)
     assert before.returned.kept < after.returned.kept
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_recalled_is_never_on_the_other_side(format: str) -> None:
+    """Later prompts hold it too: untrimmed they are those of an agent that has not recalled, also after a return."""
+    engine, answer = grown(format)
+    plain, _ = grown(format)
+    stash_id = next(trim.stash_id for trim in answer.trims if trim.stash_id)
+    recalled = _recall(format, stash_id)
+    opening = len(history(format, 12))
+    assert engine.trim(format, body(format, [*history(format, 12), *recalled])).compared is not None
+    for iterations in (13, 14, 13, 15):
+        messages = history(format, iterations)
+        with_recall = [*messages[:opening], *recalled, *messages[opening:]]
+        found = engine.trim(format, body(format, with_recall)).compared
+        expected = send(plain, format, iterations).compared
+        assert found is not None
+        assert expected is not None
+        assert expected.untrimmed == found.untrimmed
+    found, expected = send(engine, format, 16).compared, send(plain, format, 16).compared
+    assert found is not None  # the agent has gone back to before the recall
+    assert expected is not None
+    assert sum(_sizes(expected.untrimmed)) == sum(_sizes(found.untrimmed))
+    assert size(format, history(format, 12)) == found.untrimmed.kept
+
+
+def _sizes(bill: Bill) -> tuple[int, int]:
+    return bill.kept, bill.new
+
+
+def _recall(format: str, stash_id: str) -> list[Any]:
+    """The model's call of the sidecar's tool, and its answer."""
+    arguments, text = {"id": stash_id}, "what was recalled " * 40
+    if format == OPENAI_CHAT:
+        call = {"id": "own", "type": "function", "function": {"name": RECALL, "arguments": json.dumps(arguments)}}
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "own", "content": text},
+        ]
+    use = {"type": "tool_use", "id": "own", "name": RECALL, "input": arguments}
+    return [
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "own", "content": text}]},
+    ]
 
 
 def test_both_sides_are_priced_alike() -> None:

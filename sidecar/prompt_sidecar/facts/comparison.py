@@ -4,7 +4,7 @@ Without the sidecar the provider's cache has what the untrimmed prompt before be
 again only where the agent itself changed its history. What an agent that goes on from trimmed prompts would have sent
 follows from the run's history. A prompt larger than the model's window would have been refused:
 it is no saving not to have sent it, so it is on neither side. A call that only brings answers of the sidecar's own
-tools would not have been made: it is on the sidecar's side alone.
+tools would not have been made: it is on the sidecar's side alone, and in later prompts what they answered.
 
 A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the report, on
 both sides (`runs/comparing.py`). The model's answers are on neither side, as they are the same on both.

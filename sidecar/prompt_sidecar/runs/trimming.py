@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from prompt_sidecar.errors import CallCancelled, DeadlinePassed, SidecarError
-from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import CacheBreak, RevisionUse, TrimAnswer, TrimCall
 from prompt_sidecar.guard.ceilings import NOTHING, Price, Use
@@ -212,7 +211,7 @@ class Trimming:
             return answer
         sides: Sides | None = None
         if answer.size is not None:
-            sides = _sides(answer.size, answer, result, opened, factors, metered.price)
+            sides = _sides(answer, result, opened, factors, metered.price)
             answer = replace(answer, compared=estimated(sides))
         if copied:
             check_size(answer, accept)
@@ -383,11 +382,9 @@ class Trimming:
             self._table.keep(run)
 
 
-def _sides(  # noqa: PLR0917 - a prompt, its answer, and its price
-    size: HistorySize, answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None
-) -> Sides:
+def _sides(answer: TrimAnswer, result: Result, opened: Opened, factors: Factors, price: Price | None) -> Sides:
     """A prompt next to what it would have been without the sidecar."""
-    whole, window = size.tokens_sent, known_window(opened.model)
+    whole, window = calibrated_tokens(result.untrimmed, factors.text), known_window(opened.model)
     return Sides(
         returned=Extent(answer.cache.kept + answer.cache.rewritten, answer.cache.kept),
         untrimmed=Extent(whole, min(calibrated_tokens(result.untrimmed_kept, factors.text), whole)),

@@ -33,6 +33,7 @@ from prompt_sidecar.tokens.weigh import PRIMING
 from prompt_sidecar.trim.entries import Entry, Record
 from prompt_sidecar.trim.ledger import Ledger, weighed
 from prompt_sidecar.turn.frame import Framed
+from prompt_sidecar.turn.recording import is_own_tool
 
 _PLACE: Final = {kind: place for place, kind in enumerate(SizeKind)}
 _BY_ROLE: Final = {
@@ -123,6 +124,8 @@ class SizeTracker:
     _sent: Sums = _NOTHING
     _returned: Sums = _NOTHING
     _items: Sums = _NOTHING
+    recalls: int = 0
+    """Of the untrimmed history, tokens of calls of the sidecar's own tools and of their answers."""
     _changed: dict[int, Sums] = field(default_factory=dict)
     """For records that a decision has changed, what they last added to `_returned`; others add what they came as."""
 
@@ -166,6 +169,7 @@ class SizeTracker:
         first = len(self._records)
         for record in new:
             _add_sent(record, sent, items)
+            self.recalls += of_recall(record)
         self._records += new
         self._sent = _sum(self._sent, sent)
         self._items = _sum(self._items, items)
@@ -183,7 +187,9 @@ class SizeTracker:
     def _forget(self, index: int) -> None:
         self._returned = _difference(self._returned, self._added(index))
         self._changed.pop(index, None)
-        sent, items = as_sent(self._records.pop())
+        record = self._records.pop()
+        self.recalls -= of_recall(record)
+        sent, items = as_sent(record)
         self._sent = _difference(self._sent, sent)
         self._items = _difference(self._items, items)
 
@@ -201,6 +207,14 @@ def as_sent(record: Record) -> tuple[Sums, Sums]:
     tokens, items = list(_NOTHING), list(_NOTHING)
     _add_sent(record, tokens, items)
     return tuple(tokens), tuple(items)
+
+
+def of_recall(record: Record) -> int:
+    """Tokens of a record, as it first came, that are there for the sake of the sidecar's own tools."""
+    own = [entry for entry in record.entries if entry.tool and is_own_tool(entry.tool)]
+    if not own:
+        return 0
+    return record.full_tokens if len(own) == len(record.entries) else sum(entry.full_tokens for entry in own)
 
 
 def _add_sent(record: Record, tokens: list[int], items: list[int]) -> None:

@@ -42,7 +42,7 @@ from prompt_sidecar.turn.prefix import Prefix, Shared, Since, compare
 from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, TOGETHER, Received, Row, forget_texts
 from prompt_sidecar.turn.recording import Came, Said, is_own_tool
 from prompt_sidecar.turn.rendering import Sent, Sources, trims_of
-from prompt_sidecar.turn.size_tracker import Around, around_of
+from prompt_sidecar.turn.size_tracker import Around, around_of, of_recall
 
 RECORD_AT_ONCE: Final = 128
 """New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
@@ -87,8 +87,10 @@ class Result:
     """Of `after`, tokens of encrypted text as they were counted."""
     shared: Shared
     """What the prompt has in common with the one before it."""
+    untrimmed: int
+    """Tokens of the whole prompt, had the sidecar never been there: nothing trimmed, and nothing recalled."""
     untrimmed_kept: int
-    """Tokens of the whole prompt, had nothing ever been trimmed, with which the one before began as well."""
+    """Of these, what the one before began with as well."""
     recalls: bool
     """Whether all results that are new are answers of the sidecar's own tools."""
     size: HistorySize
@@ -178,6 +180,7 @@ class _Turn:
             after=inputs.overhead + memory.own.tokens + ledger.weight(inputs.opaque_factor),
             opaque=ledger.opaque,
             shared=shared,
+            untrimmed=size.tokens_sent - memory.size.recalls,
             untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if known else 0,
             recalls=self._recalls(known),
             size=size,
@@ -196,7 +199,8 @@ class _Turn:
             return 0
         new = self._ledger.records[stayed:]
         opaque = weighed(sum(record.full_opaque for record in new), self._work.inputs.opaque_factor)
-        return max(0, size.tokens_sent - opaque - sum(record.full_tokens for record in new))
+        added = sum(record.full_tokens - of_recall(record) for record in new)
+        return max(0, size.tokens_sent - self._memory.size.recalls - opaque - added)
 
     def _recalls(self, known: int) -> bool:
         """Whether the model was called for the sake of the sidecar's own tools alone."""
