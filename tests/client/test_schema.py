@@ -43,6 +43,9 @@ MESSAGES = {
     facts.StashFigures: "StashFigures",
     facts.HistoryFigures: "HistoryFigures",
     facts.UsageFigures: "UsageFigures",
+    facts.StoreFigures: "StoreFigures",
+    facts.Comparison: "Comparison",
+    facts.PromptBill: "PromptBill",
     facts.RunFigures: "RunFigures",
     facts.Ended: "EndRunResponse",
 }
