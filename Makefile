@@ -90,6 +90,10 @@ report: $(READY) ## Make a report over the recorded runs, and its picture for do
 eval: $(READY) ## Ask a model for what it lost sight of: EVAL_BASE_URL, EVAL_MODEL, EVAL_API_KEY
 	@$(BIN)/python -m tests.programs.eval $(EVAL)
 
+.PHONY: upgrade
+upgrade: $(READY) ## Run this version and an earlier one side by side on one store: make upgrade FROM=COMMIT
+	@$(BIN)/python -m tests.programs.upgrade $(FROM)
+
 .PHONY: run-pages
 run-pages: $(READY) ## Photograph the pages of runs under a load of agents, for docs/images; needs Chromium
 	@$(BIN)/python -m tests.programs.run_pages

@@ -162,13 +162,20 @@ def configuration(processor: int, upstream: int, *, timeout: str = "", filtered:
 
 
 def balanced(ports: Sequence[int]) -> dict[str, Any]:
-    """Return deploy/envoy/replicas.yaml with replicas at these ports of this machine."""
+    """Return deploy/envoy/replicas.yaml with replicas at these ports of this machine.
+
+    A machine that is busy with other tests answers connections and health checks late. That must not look like a
+    replica that is gone, so both have more time.
+    """
     whole: dict[str, Any] = yaml.safe_load(REPLICAS.read_text("utf-8"))
     whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
     resources = whole["static_resources"]
     resources["listeners"][0]["address"]["socket_address"]["port_value"] = 0
     addresses = ({"socket_address": {"address": "127.0.0.1", "port_value": port}} for port in ports)
     (cluster,) = resources["clusters"]
+    cluster["connect_timeout"] = "10s"
+    (check,) = cluster["health_checks"]
+    check["timeout"] = "20s"
     (locality,) = cluster["load_assignment"]["endpoints"]
     locality["lb_endpoints"] = [{"endpoint": {"address": address}} for address in addresses]
     return whole

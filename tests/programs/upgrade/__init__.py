@@ -1,0 +1,1 @@
+"""`python -m tests.programs.upgrade COMMIT`: this version and an earlier one side by side on one store."""
