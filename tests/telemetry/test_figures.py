@@ -352,7 +352,7 @@ def test_runs_that_are_one_too_many() -> None:
 
 def test_given_up_memory_makes_no_news() -> None:
     """A run that forgot its caches decides all of it once more; its trims and ids count once all the same."""
-    tight = Limits(memory_bytes=150_000)
+    tight = Limits(memory_bytes=250_000)
 
     def counted(limits: Limits) -> dict[str, float]:
         with watched(limits=limits) as server:

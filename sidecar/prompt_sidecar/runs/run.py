@@ -24,7 +24,7 @@ from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.history import History
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.archive import Archived
-from prompt_sidecar.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, RUN_CACHE_BYTES, Kept, Name
+from prompt_sidecar.runs.budget import ITEM_BYTES, MESSAGE_BYTES, RUN_BYTES, Kept, Name
 from prompt_sidecar.runs.journal import Journal
 from prompt_sidecar.runs.marks import Marks
 from prompt_sidecar.runs.reported_usage import Usage
@@ -140,7 +140,7 @@ class Run:
         caches = self.journal.kept_bytes + (recorded.index_bytes if recorded.passages else 0)
         if received is not None:
             caches += received.kept_bytes + memory.rendered.size + MESSAGE_BYTES * len(memory.ledger)
-            caches += RUN_CACHE_BYTES + memory.own.kept_bytes
+            caches += memory.own.kept_bytes
             caches += sum(len(value) for value, _ in list(memory.members.values())) + sum(map(len, memory.system))
             caches += len(memory.system_read[0]) if memory.system_read is not None else 0
         facts = RUN_BYTES + ITEM_BYTES * recorded.items
