@@ -116,3 +116,13 @@ def test_the_glossary_is_short_and_each_word_is_there_once() -> None:
     each = [word for row in words if row != "word" for word in row.split(", ")]
     assert 20 < len(each) <= 40 + len([row for row in words if ", " in row])
     assert len(set(each)) == len(each)
+
+
+def test_each_page_is_in_a_list_of_pages() -> None:
+    """Without a build: a page that no table of contents names fails `make docs`."""
+    listed: set[Path] = set()
+    for page in PAGES:
+        for contents in re.findall(r"```\{toctree\}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            names = [line for line in contents.splitlines() if line and not line.startswith(":")]
+            listed.update(found for name in names for found in page.parent.glob(f"{name}.md"))
+    assert set() == set((ROOT / "docs").rglob("*.md")) - listed - {ROOT / "docs" / "index.md"}
