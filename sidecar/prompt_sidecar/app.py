@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import queue
 import secrets
 import signal
 import threading
@@ -34,6 +33,7 @@ from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
 from prompt_sidecar.serving.memory import changed, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.signals import Signals
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
@@ -299,12 +299,9 @@ def serve(settings: Settings) -> bool:
 
 def _serve(settings: Settings) -> bool:
     _remark(settings)
-    # A SimpleQueue's put may run in a signal handler while the same thread is inside get; an Event's set may not.
-    events: queue.SimpleQueue[str] = queue.SimpleQueue()
     for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
         signal.signal(ignored, signal.SIG_IGN)
-    for caught in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
-        signal.signal(caught, lambda number, _: events.put(signal.Signals(number).name))
+    signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
     server = start(settings)
     for notice in server.telemetry.notices:
         _log.info("%s", notice)
@@ -316,20 +313,21 @@ def _serve(settings: Settings) -> bool:
     if server.admin is not None:
         _log.info("pages of runs at http://%s/runs", server.admin.address)
     _log.info("ready: listening on %s", ", ".join(server.addresses))
-    while (event := events.get()) == signal.SIGHUP.name:
+    while (caught := signals.wait()) is signal.SIGHUP:
         _reload(server)
-    _log.info("%s: stopping, calls in flight have %g s to finish", event, settings.server.grace)
+    assert caught is not None
+    _log.info("%s: stopping, calls in flight have %g s to finish", caught.name, settings.server.grace)
     outcome: list[bool] = []
 
     def drain() -> None:
         outcome.append(server.stop())
-        events.put("drained")
+        signals.end()
 
     threading.Thread(target=drain, name="drain", daemon=True).start()
-    while (event := events.get()) == signal.SIGHUP.name:
+    while (caught := signals.wait()) is signal.SIGHUP:
         _log.info("SIGHUP: nothing is read again while the sidecar stops")
-    if event != "drained":
-        _log.warning("%s again: stopping at once, calls in flight are lost", event)
+    if caught is not None:
+        _log.warning("%s again: stopping at once, calls in flight are lost", caught.name)
         return False
     _log.info("stopped%s", "" if outcome[0] else ": the grace is over, calls in flight were cancelled")
     return outcome[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import stat
@@ -68,6 +69,20 @@ def test_a_signal_drains(number: signal.Signals) -> None:
         assert 0 < call.result(PATIENCE).tokens.before
         assert 0 == served.end()
         assert "stopped" in served.lines[-1]
+
+
+def test_a_signal_that_another_thread_gets() -> None:
+    """The kernel chooses the thread; Python's handlers wait for the main one, which nothing else may wake."""
+    with program(*ANY_PORT) as served:
+        served.wait_for(READY)
+        tasks = Path(f"/proc/{served.process.pid}/task")
+        if not tasks.is_dir():
+            pytest.skip("needs Linux's /proc")
+        others = [int(task.name) for task in tasks.iterdir() if int(task.name) != served.process.pid]
+        for number in (signal.SIGHUP, signal.SIGTERM):  # sent to a thread's id, it is that thread which gets it first
+            os.kill(others[0], number)
+            served.wait_for(f"{number.name}: ")
+        assert 0 == served.end()
 
 
 def test_a_second_signal_stops_at_once() -> None:
