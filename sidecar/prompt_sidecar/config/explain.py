@@ -128,16 +128,19 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
         )
     elide = f"the largest tool results are elided, {_share(policy.fit_head_share)} of what is kept being head"
     if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE:
-        elide += ", only down to the middle of both marks, as they are the newest"
+        elide += ", only down to the middle of both marks, as they are new"
+    if policy.fit_stage is FitStage.OLDEST_FIRST:
+        elide += "; those of the newest iteration, which the model has not seen yet, only if there is no room for them"
     steps.insert(0 if policy.fit_stage is FitStage.LARGEST_FIRST else len(steps), elide)
     for number, step in enumerate(steps, 1):
         yield f"  {number}. {step}{';' if number < len(steps) else '.'}"
     yield (
         f"If that leaves more than {_share(policy.fit_high)}, all but the newest iteration is clipped, then dropped, "
-        "then the newest results are clipped. Users' own text stays, with two exceptions: where it takes more than a "
-        "quarter of the limit, the longest texts are elided; where the prompt would still exceed the limit, the oldest "
-        "texts are dropped. What no step may touch (the system prompt, the opening, the newest assistant message, the "
-        "newest text of a user, pinned messages) can still be too much: fits=false says so."
+        "then the newest results are elided as far as needed, then clipped. Users' own text stays, with two "
+        "exceptions: where it takes more than a quarter of the limit, the longest texts are elided; where the prompt "
+        "would still exceed the limit, the oldest texts are dropped. What no step may touch (the system prompt, the "
+        "opening, the newest assistant message, the newest text of a user, pinned messages) can still be too much: "
+        "fits=false says so."
     )
 
 

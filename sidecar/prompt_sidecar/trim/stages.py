@@ -16,12 +16,14 @@ and above the high-water mark these steps are taken in order, each only as far a
        the newest, are kept (`oldest`)
     2  drop the oldest iterations if their labels     as 1 and 2 of cache_first
        take too much
-    3  elide the largest of the rest, which are     -
-       the newest, down to the middle of the
-       marks: stopping at the high one would
-       make the next prompt a batch point again
+    3  elide the largest of the rest, down to the   -
+       middle of the marks: stopping at the
+       high one would make the next prompt a
+       batch point again. Not those of the
+       newest iteration, which the model has
+       not seen yet, if there is room for them
     4  both, if the prompt still exceeds the high-water mark: clip all but the newest iteration, drop the labels
-       of the others, clip the newest results
+       of the others; elide the newest iteration's results, only as far as needed; clip them
     5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
        oldest first, except the newest
 
@@ -49,6 +51,7 @@ released; so the work of all evaluations together is linear in the history, not 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -320,16 +323,18 @@ class Evaluation:
                 if self.used > middle and give_up():
                     self._residue.begin(self._carry)
                     self._clip_old(low, drop=True)
+        newest = len(ledger.groups) - 1
         if policy.fit_stage is FitStage.OLDEST_FIRST:
-            self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low)
+            spared = newest if self._has_room_for_unseen(high) else None
+            self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low, before=spared)
         if self.used > high:
             ledger.release()
             self._clip_old(high, keep=1)
-            newest = len(ledger.groups) - 1
             while self.used > high and self._residue.drop_next(newest, Reason.FIT):
                 pass
             if self.used > high:
                 self._residue.drop_carrier()
+            self._elide_unseen(high)
             self._clip_newest(high)
             while self.used > self._inputs.limit and self._residue.drop_next_words():
                 pass
@@ -413,20 +418,59 @@ class Evaluation:
                 break
             self._clip(entry, Reason.FIT)
 
-    def _elide_largest(self, target: float) -> None:
-        """Elide results, largest first, each as far as needed but at most by half, until the target is met."""
+    def _elide_largest(self, target: float, before: int | None = None) -> None:
+        """Elide results, largest first, each as far as needed and at least by half, until the target is met.
+
+        `before`: only those of groups before this one.
+        """
         ledger = self._ledger
+        spared: list[Entry] = []
         while self.used > target:
             entry = ledger.pop_largest()
             if entry is None:
                 break
             if entry.tokens <= ELIDE_FLOOR:
-                ledger.offer(entry)
+                spared.append(entry)
                 break
+            if before is not None and ledger.records[entry.message].group >= before:
+                spared.append(entry)
+                continue
             need = int(self.used - target) + 1
             wanted = max(ELIDE_FLOOR, min(entry.tokens // 2, entry.tokens - need))
             if entry.holdable and self._elide(entry, wanted):
                 ledger.offer(entry)
+        for entry in spared:
+            ledger.offer(entry)
+
+    def _has_room_for_unseen(self, high: float) -> bool:
+        """Whether the newest iteration can stay whole next to what is never trimmed, if all else goes.
+
+        If not, its results are elided like others: rather those alone than the results of earlier iterations too.
+        """
+        ledger = self._ledger
+        if not ledger.groups:
+            return False
+        others = ledger.tokens_between(ledger.groups[0].start, ledger.groups[-1].start)
+        return self.used - others <= high
+
+    def _elide_unseen(self, target: float) -> None:
+        """Elide the newest iteration's results, largest first, each as far as needed and at most by half at a time.
+
+        The model has not seen them yet, and asked for them: whatever else can go goes before them.
+        """
+        ledger = self._ledger
+        newest = ledger.groups[-1].start if ledger.groups else len(ledger)
+        unseen = itertools.takewhile(lambda it: it.message >= newest, reversed(ledger.queues[Ageing.RESULTS].entries))
+        heap = [(-entry.tokens, entry.message, entry.item, entry) for entry in unseen if not self._done(entry)]
+        heapq.heapify(heap)
+        while heap and self.used > target:
+            entry = heapq.heappop(heap)[-1]
+            if entry.tokens <= ELIDE_FLOOR:
+                break
+            wanted = max(ELIDE_FLOOR, entry.tokens // 2, entry.tokens - int(self.used - target) - 1)
+            if self._elide(entry, wanted):
+                ledger.offer(entry)
+                heapq.heappush(heap, (-entry.tokens, entry.message, entry.item, entry))
 
     def _elide(self, entry: Entry, target: int) -> bool:
         head, tail = self._texts.ends(entry)
