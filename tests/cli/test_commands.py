@@ -68,11 +68,11 @@ def test_check_config_shows_what_is_in_force() -> None:
 
 def test_check_config_explains_the_policy() -> None:
     """After the settings: the preset, what was changed and by whom, what happens to a prompt, what makes no sense."""
-    ended = run("check-config", "--preset", "lean", "--set", "policy.registry_share=0.01", POLICY__FIT_LOW="0.45")
+    ended = run("check-config", "--preset", "lean", "--set", "policy.registry_share=0.01", POLICY__FIT_LOW="0.44")
     assert (0, "") == (ended.returncode, ended.stderr)
     told = [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("#")]
     assert "The policy is preset lean (--set policy.preset), with:" in told
-    assert "  fit_low = 0.45, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in told
+    assert "  fit_low = 0.44, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in told
     assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in told
     assert any(line.startswith("- At every call, whatever room there is") for line in told)
     assert 1 == sum(line.startswith("warning: policy.registry_share is above 0") for line in told)

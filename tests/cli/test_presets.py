@@ -26,7 +26,7 @@ def test_the_table_has_every_knob_and_marks_what_differs(capsys: pytest.CaptureF
         differing = sum(getattr(policy, field.name) != field.default for policy in PRESETS.values())
         assert (field.name, differing) == (field.name, rows[field.name].count("*"))
     assert ["oldest_first", "oldest_first", "off", "*", "largest_first", "*"] == rows["fit_stage"]
-    assert ["0.45", "0.45", "(0.45)", "0.9", "*"] == rows["fit_low"]
+    assert ["0.44", "0.44", "(0.44)", "0.9", "*"] == rows["fit_low"]
     assert max(map(len, shown.splitlines())) <= 120
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.own_text import DROPPED_TOKENS
 from tests.trim.histories import Fold, few, histories, limits, plain
 
 LIMIT = 4_000
@@ -61,7 +62,10 @@ def test_several_share_what_room_there_is() -> None:
 @few
 @given(histories(), limits)
 def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
-    """Where one is trimmed, the prompt with the newest iteration as it came would not fit, whatever else had gone."""
+    """Where one is trimmed, the prompt with the newest iteration as it came would not fit, whatever else had gone.
+
+    Not even with the placeholder that would count it.
+    """
     fold = Fold(messages, limit)
     for upto in range(1, len(messages) + 1):
         new = len(fold.ledger)
@@ -71,6 +75,7 @@ def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
         members = fold.ledger.members(len(fold.ledger.groups) - 1)
         entries = [entry for index in members for entry in fold.ledger.records[index].entries]
         trimmed = [entry for entry in entries if entry.kind is ItemKind.RESULT and entry.reason is Reason.FIT]
-        if any(entry.decided == fold.ledger.iteration for entry in trimmed):
+        words_went = any(record.words and record.dropped for record in fold.ledger.records)  # which goes even later
+        if any(entry.decided == fold.ledger.iteration for entry in trimmed) and not words_went:
             came = sum(entry.full_tokens - entry.tokens for entry in entries)
-            assert fold.used() + came > fold.policy.fit_high * limit
+            assert fold.used() + came + DROPPED_TOKENS > fold.policy.fit_high * limit

@@ -22,11 +22,9 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from functools import lru_cache
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
 
 import orjson
 from rich.console import Console
@@ -34,12 +32,13 @@ from rich.console import Console
 from prompt_sidecar.errors import SidecarError
 from tests.programs.evidence.contenders import CONTROL, PEER_NAMES, PLAIN, Contender
 from tests.programs.evidence.core import checked_policy, presets
-from tests.programs.evidence.measuring import ASKED, Cell, Material, cell_of
+from tests.programs.evidence.measuring import ASKED, Cell
 from tests.programs.evidence.picture import picture
 from tests.programs.evidence.recordings import paths, recorded
 from tests.programs.evidence.summary import MOST_COST, Board, left_out
 from tests.programs.evidence.table import LEGEND, band_table, board_table, cell_table, choice_table, gain_table
-from tests.programs.peers.environments import Unavailable, cache_folder, prepared, vocabularies
+from tests.programs.evidence.tasks import Task, measured
+from tests.programs.peers.environments import cache_folder, prepared, vocabularies
 
 SHARES = (30.0, 60.0)
 """Limits, in per cent of a run's size."""
@@ -47,16 +46,6 @@ QUICK_TURNS = 50
 """With --quick, runs of more turns are left out."""
 DEFAULT = "cache_first"
 WIDTH = 180
-
-
-class Task(NamedTuple):
-    """One cell to measure."""
-
-    run: str
-    contender: Contender
-    share: float
-    asked: int
-    reasoning: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,10 +93,10 @@ def _measured(tasks: Sequence[Task], jobs: int, file: Path | None) -> list[Cell]
 def _each(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[int, Cell]]:
     """Yield each cell with the place of its task, as it is done."""
     if jobs <= 1:
-        yield from ((place, _cell(task)) for place, task in enumerate(tasks))
+        yield from ((place, measured(task)) for place, task in enumerate(tasks))
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        places: dict[Future[Cell], int] = {pool.submit(_cell, task): place for place, task in enumerate(tasks)}
+        places: dict[Future[Cell], int] = {pool.submit(measured, task): place for place, task in enumerate(tasks)}
         for done in as_completed(places):
             yield places[done], done.result()
 
@@ -121,21 +110,6 @@ def _write(file: Path, facts: Mapping[str, object]) -> None:
     part = file.with_name(f"{file.name}.part")
     part.write_bytes(orjson.dumps(facts, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
     part.replace(file)
-
-
-def _cell(task: Task) -> Cell:
-    material = _material(task.run, reasoning=task.reasoning)
-    try:
-        return cell_of(material, task.contender, task.share, asked=task.asked)
-    except Unavailable as error:
-        return Cell(
-            task.run, task.share, int(material.ruler.final * task.share), task.contender.name, failure=str(error)
-        )
-
-
-@lru_cache(maxsize=2)
-def _material(run: str, *, reasoning: bool) -> Material:
-    return Material(recorded(paths()[run], reasoning=reasoning))
 
 
 def _prepare(peers: Sequence[str]) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -10,8 +14,10 @@ import pytest
 from rich.console import Console
 
 from tests.programs.evidence import __main__ as program
+from tests.programs.evidence.making import filler, made
 from tests.programs.evidence.measuring import Cell, Sums
 from tests.programs.evidence.picture import picture
+from tests.programs.evidence.reading import CHAT
 from tests.programs.evidence.recordings import paths
 from tests.programs.evidence.summary import Board, chosen, estimate, left_out
 from tests.programs.evidence.table import band_table, board_table, cell_table, choice_table, gain_table
@@ -164,3 +170,28 @@ def test_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert facts["cells"] == orjson.loads((tmp_path / "again.json").read_bytes())["cells"]
     ET.fromstring(svg.read_text())
     assert "Next-action evidence" in capsys.readouterr().out
+
+
+def test_processes(tmp_path: Path) -> None:
+    """The command as `make evidence` starts it measures in several processes what it measures in one."""
+    (tmp_path / "runs").mkdir()
+    made_run = made(CHAT, [filler(number) for number in range(40)])
+    file = tmp_path / "runs" / f"made.{CHAT}.json.gz"
+    file.write_bytes(gzip.compress(orjson.dumps({"format": "openai_chat", "messages": made_run.messages})))
+    told = []
+    for jobs in ("1", "2"):
+        json = tmp_path / f"{jobs}.json"
+        command = [sys.executable, "-m", "tests.programs.evidence", "--contenders", "cache_first", "--ask", "0"]
+        ended = subprocess.run(
+            [*command, "--jobs", jobs, "--json", str(json)],
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "PROMPT_SIDECAR_DATA": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert 0 == ended.returncode, ended.stderr
+        cells = orjson.loads(json.read_bytes())["cells"]
+        told.append([{key: value for key, value in cell.items() if key != "seconds"} for cell in cells])
+    assert told[0] == told[1]
+    assert 4 == len(told[0])
