@@ -151,6 +151,20 @@ def test_a_full_queue_is_made_good_from_the_stash(valkey: Valkey) -> None:
     assert first.figures().history.items == len(archive.find(*keys_of(first)).items())
 
 
+def test_how_far_the_writing_is_behind(valkey: Valkey) -> None:
+    """The age of the oldest that waits; nothing once all is written."""
+    now = 100.0
+    archive = Stepped(valkey.url, clock=lambda: now)
+    engine = Engine(limit=1_000_000, archive=archive)
+    assert 0.0 == archive.store.lag
+    for number in range(2):
+        engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, history(OPENAI_CHAT, number + 1)))
+        now += 7.0
+    assert 14.0 == archive.store.lag
+    archive.drain()
+    assert 0.0 == archive.store.lag
+
+
 def keys_of(engine: Engine) -> tuple[bytes, bytes]:
     """The key of the engine's run, and that of its caller's runs."""
     ((_, run),) = engine.runs._table._runs.items()  # noqa: SLF001
@@ -167,7 +181,9 @@ def test_a_large_original_stays_with_its_process(valkey: Valkey) -> None:
 
     assert archive.store.lost[StoreLoss.TOO_LARGE]
     assert first.figures().calls == second.figures().calls
-    assert [None] * len(ids) == [second.original(each) for each in ids if len(first.original(each) or b"") > 1 << 10]
+    large = [each for each in ids if len(first.original(each) or b"") > 1 << 10]
+    assert large
+    assert [None] * len(large) == [second.original(each) for each in large]
 
 
 def test_an_acknowledged_edit_waits_for_the_store() -> None:

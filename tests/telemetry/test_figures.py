@@ -79,10 +79,11 @@ def test_tools_are_told_apart() -> None:
     again = [dict(each) for each in sent[1:3]]
     with watched(TelemetryOptions(tools=("search", "read_file"))) as server:
         stub = server.served.stub
+        entries: list[trim_pb2.StashEntry] = []
         for end in (*range(3, len(sent) + 1, 2), len(sent)):
-            answer = stub.TrimPrompt(prompt_of(sent[:end]))
+            entries += stub.TrimPrompt(prompt_of(sent[:end])).stash_entries
         answer = stub.TrimPrompt(prompt_of([*sent, *again]))
-        entry = next(each for each in answer.stash_entries if each.tool == "read_file")
+        entry = next(each for each in entries if each.tool == "read_file")
         page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=entry.stash_id))
         figures = server.scrape()
     metric = catalog.TOOL_TOKENS
@@ -350,7 +351,8 @@ def test_runs_that_are_one_too_many() -> None:
     assert {"limits.runs": 5} == _told(figures, catalog.BOUND_HITS, "bound")
 
 
-def test_given_up_memory_makes_no_news() -> None:
+@pytest.mark.parametrize("marks", [(0.99, 0.45), (0.98, 0.44), (0.95, 0.42), (0.90, 0.40), (0.80, 0.50)])
+def test_given_up_memory_makes_no_news(marks: tuple[float, float]) -> None:
     """A run that forgot its caches decides all of it once more; its trims and ids count once all the same."""
     tight = Limits(memory_bytes=250_000)
 
@@ -360,6 +362,7 @@ def test_given_up_memory_makes_no_news() -> None:
                 for run_id in ("one", "two"):
                     sent = prompt_of(messages(iterations) + messages(1)[1:], run_id=run_id)
                     sent.policy.preset = policy_pb2.PRESET_CACHE_FIRST
+                    sent.policy.fit_high, sent.policy.fit_low = marks
                     server.served.stub.TrimPrompt(sent)
             figures = server.scrape()
         assert (limits == tight) == (figures.of(catalog.BOUND_HITS, bound="limits.memory_bytes") > 0)

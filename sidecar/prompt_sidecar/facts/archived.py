@@ -120,6 +120,8 @@ class StoreTotals:
     queued_bytes: int = 0
     """Bytes that wait to be written, before compression."""
     queue_limit: int = 0
+    lag: float = 0.0
+    """Seconds that the oldest of what waits has waited; 0: nothing waits."""
     reachable: bool = True
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Times that a bound was reached and no caller got an error, by its name."""

@@ -250,6 +250,7 @@ class SharedArchive:
                 lost=self._commands.lost,
                 queued_bytes=self._queued,
                 queue_limit=self._options.queue_bytes,
+                lag=self._clock() - self._queue[0].born if self._queue else 0.0,
                 reachable=self._breaker.closed,
                 bounds=self._bounds.read(),
             )

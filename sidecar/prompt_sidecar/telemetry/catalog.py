@@ -678,6 +678,13 @@ STORE_QUEUE: Final = Metric(
     "Bytes that wait to be written to the shared store, before compression, and those that may wait.",
     {"state": ("waiting", "limit")},
 )
+STORE_LAG: Final = Metric(
+    "prompt_sidecar.store.lag",
+    Kind.GAUGE,
+    "s",
+    "How long the oldest of what waits to be written to the shared store has waited: what a killed process loses to "
+    "the others. 0 where nothing waits.",
+)
 STORE_REACHABLE: Final = Metric(
     "prompt_sidecar.store.reachable",
     Kind.GAUGE,

@@ -47,6 +47,7 @@ def figures(totals: Totals) -> dict[str, Series]:
         ),
         (catalog.STORE_LOSSES, {(loss.value,): times for loss, times in store.lost.items()}),
         (catalog.STORE_QUEUE, {("waiting",): store.queued_bytes, ("limit",): store.queue_limit}),
+        (catalog.STORE_LAG, {(): store.lag}),
         (catalog.STORE_REACHABLE, {(): int(store.reachable)}),
         (catalog.BOUND_HITS, {(name,): times for name, times in totals.bounds.items()}),
     ]

@@ -13,7 +13,7 @@ from typing import Final
 
 from prompt_sidecar.facts.trim_calls import CacheBreak, News, StashEntry, ToolNews, Trim
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.trim.entries import Action, Record
+from prompt_sidecar.trim.entries import Action, Entry, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import NAMES_OF_MESSAGE
 from prompt_sidecar.trim.own_text import plain_name
@@ -112,12 +112,12 @@ class Gathered:
             marked = trim.action in _MARKED and trim.kind not in _WITHOUT_MARKER and entry.advertised
             if marked and trim.stash_id not in shown:
                 shown.add(trim.stash_id)
-                self.advertised += 1
+                self.advertised += entry.first > self.since  # else it has been shown before the memory was given up
         for listed in entries:
             if listed.stash_id not in shown:
                 shown.add(listed.stash_id)
                 known = ledger.by_id.get(listed.stash_id)
-                self.advertised += known is not None and self._decided(ledger, known.message, known.decided)
+                self.advertised += known is not None and self._listed_first(ledger.records[known.message], known)
 
     def news(self, cache_break: CacheBreak | None, schemas: Sequence[bytes | None]) -> News:
         """All of it. `schemas`: the body's members that define tools, as JSON; None: it has no such member."""
@@ -153,10 +153,11 @@ class Gathered:
             known.results + results, known.repeats + repeats, known.brought + brought, known.trimmed + trimmed
         )
 
-    def _decided(self, ledger: Ledger, message: int, decided: int) -> bool:
-        """Whether a decision was made since."""
-        record = ledger.records[message]
-        return max(decided, record.dropped_in if record.dropped else 0) > self.since
+    def _listed_first(self, record: Record, entry: Entry) -> bool:
+        """Whether an item that the registry lists cannot have been shown before."""
+        if entry.first and entry.kind not in _WITHOUT_MARKER:  # a marker has shown it
+            return entry.first > self.since
+        return max(entry.decided, record.dropped_in if record.dropped else 0) > self.since
 
 
 def _declared(tools: Iterable[str], schemas: Sequence[bytes]) -> frozenset[str]:
