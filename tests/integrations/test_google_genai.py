@@ -66,7 +66,8 @@ def test_a_long_run(name: str, by_environment: bool, tmp_path: Path) -> None:
     assert ANSWER == agent["answer"]
     assert sum(told) == agent["tokens"]
     assert CALLS + 2 == len(there.bodies)
-    assert 2 == json.dumps(there.bodies[-1]).count(f'"name": "{OURS[1]}", "args"')
+    asked = f'"name": "{OURS[1]}", "args"'
+    assert 2 == max(json.dumps(body).count(asked) for body in there.bodies)  # later cuts drop old iterations
     assert any(FACT in json.dumps(each) for body in there.bodies for each in own_results(body))
     assert not agent["recalls"]
     assert {WAYS[name].path.rpartition("/")[2]} == {path.rpartition("/")[2] for path in there.paths}
