@@ -426,7 +426,7 @@ STORE: Final = Row(
             "Sidecars whose store answered the last commands; those without a store count as well.",
             "Fewer than all: prompts are answered as before, but no replica can take over a run. Look at the store.",
             UNSEEN,
-            width=4,
+            width=5,
         ),
         Panel(
             "Commands to the store",
@@ -471,7 +471,7 @@ STORE: Final = Row(
             "Values that the store lacks or cannot give, by cause.",
             "`unreadable`: replicas have different keys, or somebody changes the store. `too_old`: an outage lasted.",
             "Nothing is missing.",
-            width=5,
+            width=4,
             no_value="none",
         ),
     ),
