@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from prompt_sidecar.http.dialects.gemini_contents import GeminiContents
-from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
-from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
+from prompt_sidecar.serving.dialects.gemini_contents import GeminiContents
+from prompt_sidecar.serving.dialects.openai_chat import OpenAIChat
+from prompt_sidecar.serving.dialects.openai_responses import OpenAIResponses
 
 RUN = ("local", "run")
 

@@ -11,10 +11,10 @@ from urllib.parse import quote
 
 import pytest
 
-from prompt_sidecar.http.dialects.base import Dialect
-from prompt_sidecar.http.dialects.bedrock_converse import ENOUGH, NO_ANSWER, BedrockConverse
-from prompt_sidecar.http.dialects.gemini_contents import PLACEHOLDER, GeminiContents
-from prompt_sidecar.http.sse import Event
+from prompt_sidecar.serving.dialects.base import Dialect
+from prompt_sidecar.serving.dialects.bedrock_converse import ENOUGH, NO_ANSWER, BedrockConverse
+from prompt_sidecar.serving.dialects.gemini_contents import PLACEHOLDER, GeminiContents
+from prompt_sidecar.serving.sse import Event
 from tests.client.histories import FACT, result
 from tests.client.provider import TOKENS, Says
 from tests.http.agents import TOOL

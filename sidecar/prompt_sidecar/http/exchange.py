@@ -21,19 +21,19 @@ import orjson
 from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
-from prompt_sidecar.http.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
-from prompt_sidecar.http.restoring import Restore, restored
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.sse import BrokenStream
 from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import loads
 from prompt_sidecar.serving.provider_errors import error_body, http_status
 from prompt_sidecar.serving.provider_usage import UsageReader, too_long
+from prompt_sidecar.serving.restoring import Restore, restored
+from prompt_sidecar.serving.sse import BrokenStream
 
 MOST_HIDDEN: Final = 6
 """Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without

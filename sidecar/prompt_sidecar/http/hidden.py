@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import Dialect
+from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.members import loads
 
 _FRAME: Final = 200

@@ -19,19 +19,19 @@ from prompt_sidecar.facts.guard_calls import RestoreCall, ToolArguments
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
-from prompt_sidecar.http.dialects import openai_responses
-from prompt_sidecar.http.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
-from prompt_sidecar.http.restoring import Restore
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversation, Conversations, opening_of, session_of
+from prompt_sidecar.serving.dialects import openai_responses
+from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, appended, array
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.untyped import MOST_TOKENS
 

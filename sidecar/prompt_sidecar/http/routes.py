@@ -13,12 +13,8 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import unquote
 
-from prompt_sidecar.http.dialects.anthropic_messages import AnthropicMessages
-from prompt_sidecar.http.dialects.base import Dialect
-from prompt_sidecar.http.dialects.bedrock_converse import BedrockConverse
-from prompt_sidecar.http.dialects.gemini_contents import GeminiContents
-from prompt_sidecar.http.dialects.openai_chat import OpenAIChat
-from prompt_sidecar.http.dialects.openai_responses import OpenAIResponses
+from prompt_sidecar.serving.dialects.base import Dialect
+from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.provider_paths import provider_path
 
 SIGNED: Final = "AWS4-HMAC-SHA256"
@@ -53,18 +49,18 @@ class Route:
 
 PASSED: Final = "passed_through"
 
-_MESSAGES, _GEMINI = AnthropicMessages(), GeminiContents()
 _BY_FORMAT: Final[Mapping[str, Route]] = {
-    route.dialect.format: route
-    for route in (
-        Route("chat_completions", Provider.OPENAI, OpenAIChat()),
-        Route("responses", Provider.OPENAI, OpenAIResponses()),
-        Route("messages", Provider.ANTHROPIC, _MESSAGES),
-        Route("generate_content", Provider.GEMINI, _GEMINI),
-        Route("converse", Provider.BEDROCK, BedrockConverse()),
+    format_name: Route(name, provider, DIALECTS[format_name])
+    for format_name, name, provider in (
+        ("openai_chat", "chat_completions", Provider.OPENAI),
+        ("openai_responses", "responses", Provider.OPENAI),
+        ("anthropic_messages", "messages", Provider.ANTHROPIC),
+        ("gemini_contents", "generate_content", Provider.GEMINI),
+        ("bedrock_converse", "converse", Provider.BEDROCK),
     )
-    if route.dialect is not None
 }
+_MESSAGES: Final = DIALECTS["anthropic_messages"]
+_GEMINI: Final = DIALECTS["gemini_contents"]
 _COUNTING: Final = re.compile(r"/(?:models|tunedModels)/([^/:]+)(?::|%3[Aa])countTokens$")
 _GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/")
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from prompt_sidecar.http.sse import BrokenStream, Splitter
+from prompt_sidecar.serving.sse import BrokenStream, Splitter
 
 STREAM = (
     b'data: {"a":1}\n\nevent: x\r\ndata: one\r\ndata: two\r\n\r\n: comment\n\ndata: three\r\rdata: [DONE]\n\ndata: cut'

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import (
+from prompt_sidecar.serving.dialects.base import (
     Call,
     Dialect,
     EventSplitter,
@@ -23,12 +23,12 @@ from prompt_sidecar.http.dialects.base import (
     add_output,
     error_text,
 )
-from prompt_sidecar.http.frames import FRAMES, FrameSplitter, exception, frame
-from prompt_sidecar.http.restoring import Arguments
-from prompt_sidecar.http.sse import Event
+from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame
 from prompt_sidecar.serving.histories import ConverseHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.restoring import Arguments
+from prompt_sidecar.serving.sse import Event
 from prompt_sidecar.serving.untyped import member, objects
 
 ENOUGH: Final = "Do not call this tool again now. Answer with what you know."

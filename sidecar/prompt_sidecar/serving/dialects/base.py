@@ -1,4 +1,4 @@
-"""What the door needs to know of a provider's API.
+"""What doors to providers need to know of a provider's API.
 
 Theory. The model is offered the agent's tools and the sidecar's. What it answers is a *turn*. Of a turn, calls of the
 sidecar's tools are never the agent's business:
@@ -9,8 +9,8 @@ sidecar's tools are never the agent's business:
 
 So one answer to the agent may be made of several turns of the model: text of a hidden turn is shown, as it flows before
 it is known that the turn is one; its thinking is not. What the agent holds then is not what the model said. A splice
-(`hidden.py`) puts that back into later requests, found by the *gist* of what the agent holds: its text without space at
-the ends, and the ids and names of its calls, which agents send back as they are.
+(`http/hidden.py`) puts that back into later requests, found by the *gist* of what the agent holds: its text without
+space at the ends, and the ids and names of its calls, which agents send back as they are.
 
 A dialect is functions over JSON; its `Filter` takes a stream's events and gives what goes on to the agent.
 """
@@ -24,11 +24,11 @@ from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
-from prompt_sidecar.http.restoring import Restore
-from prompt_sidecar.http.sse import EVENTS, Event, Splitter
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.restoring import Restore
+from prompt_sidecar.serving.sse import EVENTS, Event, Splitter
 from prompt_sidecar.serving.untyped import member, token_count
 
 BETWEEN: Final = "\n\n"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.sse import BrokenStream, Event
+from prompt_sidecar.serving.sse import BrokenStream, Event
 
 FRAMES: Final = "application/vnd.amazon.eventstream"
 """The content type."""

@@ -6,8 +6,8 @@ import zlib
 
 import pytest
 
-from prompt_sidecar.http.frames import FrameSplitter, exception, frame
-from prompt_sidecar.http.sse import BrokenStream
+from prompt_sidecar.serving.frames import FrameSplitter, exception, frame
+from prompt_sidecar.serving.sse import BrokenStream
 from tests.http.path_models import unframed
 
 STREAM = frame({"role": "assistant"}, "messageStart") + frame({"p": "x" * 300}, "metadata")

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from prompt_sidecar.guard import restoring as guard
 from prompt_sidecar.guard.vault import Value
-from prompt_sidecar.http.restoring import Arguments
+from prompt_sidecar.serving.restoring import Arguments
 
 VALUES = {
     "k7x2m9qa4t": Value("key", "k7x2m9qa4t", "VALUE-1", "rule", 0),

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.http.restoring import Arguments
-from prompt_sidecar.http.sse import Event, written
+from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.restoring import Arguments
+from prompt_sidecar.serving.sse import Event, written
 from prompt_sidecar.serving.untyped import member, objects
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})

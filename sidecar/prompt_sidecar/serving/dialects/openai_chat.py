@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.http.restoring import Arguments
-from prompt_sidecar.http.sse import DONE, Event, written
+from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import ChatHistory
 from prompt_sidecar.serving.members import Members, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.restoring import Arguments
+from prompt_sidecar.serving.sse import DONE, Event, written
 from prompt_sidecar.serving.untyped import member, objects, text_of
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from prompt_sidecar.http.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.http.restoring import Arguments, restored
-from prompt_sidecar.http.sse import Event, written
+from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import ResponsesHistory
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import read_usage
+from prompt_sidecar.serving.restoring import Arguments, restored
+from prompt_sidecar.serving.sse import Event, written
 from prompt_sidecar.serving.untyped import member, objects
 
 _AGENT_ANSWERS: Final = frozenset(

@@ -21,13 +21,13 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.http.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.http.restoring import restored
-from prompt_sidecar.http.sse import Event, written
+from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import GeminiHistory, call_of, declarations, parts_of
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_errors import GEMINI_STATUS
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.restoring import restored
+from prompt_sidecar.serving.sse import Event, written
 from prompt_sidecar.serving.untyped import member, objects
 
 PLACEHOLDER: Final = "skip_thought_signature_validator"
