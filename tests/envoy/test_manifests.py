@@ -32,7 +32,7 @@ def own_filter() -> dict[str, Any]:
 def test_istio_patches_the_same_filter(tmp_path: Path) -> None:
     """Its values are those of the configuration that runs, and Envoy accepts it."""
     patch = documents("istio.yaml")[0]["spec"]["configPatches"][0]["patch"]["value"]
-    same = ("failure_mode_allow", "message_timeout", "max_message_timeout", "processing_mode")
+    same = ("failure_mode_allow", "message_timeout", "max_message_timeout", "processing_mode", "allow_mode_override")
     whole = configuration(PORT, PORT)
     filters = whole["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"][
         "http_filters"
@@ -55,7 +55,9 @@ def test_every_gateway_buffers_requests_streams_responses_and_fails_open() -> No
     agentgateway = documents("agentgateway.yaml")[0]["spec"]["traffic"]["extProc"]
     options = agentgateway["processingOptions"]
 
-    assert {"request": {"body": "Buffered"}, "response": {"body": "Streamed"}} == envoy_gateway["processingMode"]
+    modes = {"request": {"body": "Buffered"}, "response": {"body": "Streamed"}, "allowModeOverride": True}
+    assert modes == envoy_gateway["processingMode"]
+    assert options["allowModeOverride"] is True
     assert envoy_gateway["failOpen"] is True
     assert ("Buffered", "Streamed") == (options["requestBodyMode"], options["responseBodyMode"])
     assert "FailOpen" == agentgateway["failureMode"]

@@ -23,13 +23,14 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from prompt_sidecar.envoy import messages
-from prompt_sidecar.envoy.exchange import Answer, Exchange
+from prompt_sidecar.envoy.exchange import Answer, Exchange, RestoreWhole
 from prompt_sidecar.envoy.identity import Identities
 from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.envoy.processor import Processed, Processor, until
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.serving.restored_answers import whole_restored
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
@@ -186,13 +187,11 @@ class EnvoyDoor:
         if isinstance(step, Answer):
             yield step
             return
-        began = perf_counter()
-        if self._shared.workers.pending >= self._options.max_prompts:
-            self._observer.reached("envoy.max_prompts")
-            yield Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.BUSY)
+        if isinstance(step, RestoreWhole):
+            yield exchange.restored(await self._restored(step))
             return
-        if self._waiting_bytes and self._waiting_bytes + len(step.body) > self._options.waiting_bytes:
-            self._observer.reached("envoy.waiting_bytes")
+        began = perf_counter()
+        if self._is_full(len(step.body)):
             yield Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.BUSY)
             return
         stopped = threading.Event()
@@ -217,6 +216,29 @@ class EnvoyDoor:
             self._waiting_bytes -= len(step.body)
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
+
+    async def _restored(self, step: RestoreWhole) -> bytes | None:
+        """Restore the masks in a whole response, in a thread; None: it goes on as it is."""
+        if self._is_full(len(step.body)):
+            return None
+        self._waiting_bytes += len(step.body)
+        try:
+            work = self._shared.workers.submit(whole_restored, step.dialect, step.body, step.restore)
+            return await asyncio.wrap_future(work)
+        except RuntimeError:  # the door has been shut
+            return None
+        finally:
+            self._waiting_bytes -= len(step.body)
+
+    def _is_full(self, more: int) -> bool:
+        """Whether so many more bytes may not wait for a thread; the bound that forbids it is counted."""
+        if self._shared.workers.pending >= self._options.max_prompts:
+            self._observer.reached("envoy.max_prompts")
+            return True
+        if self._waiting_bytes and self._waiting_bytes + more > self._options.waiting_bytes:
+            self._observer.reached("envoy.waiting_bytes")
+            return True
+        return False
 
     async def _parsed(self, raw: bytes) -> wire.ProcessingRequest:
         """Parse a message; a large one in a thread. Raises DecodeError."""

@@ -2,8 +2,9 @@
 
     request_headers ──► request_body ──► over, or where usage is read: response_headers ──► response_body … ──► over
 
-An exchange says what to answer to each message. Trimming and reporting are the only work, and are handed back, as
-`Trim` and by `report`, since they belong into a thread. Ending the stream is legal at any point: the rest of the
+An exchange says what to answer to each message. Trimming, a whole response with masks and reporting are the only work,
+and are handed back, as `Trim`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream are
+searched for masks here, as each takes microseconds. Ending the stream is legal at any point: the rest of the
 exchange then goes on without the sidecar, so it ends as soon as nothing more is to be done.
 """
 
@@ -16,12 +17,18 @@ from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.serving.dialects.base import Dialect
+from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
 from prompt_sidecar.serving.provider_paths import ProviderPath, provider_path
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
+from prompt_sidecar.serving.restored_answers import JSON, RestoredStream
+from prompt_sidecar.serving.restoring import Restore
 
-BUFFERED: Final = 2
-"""BodySendMode.BUFFERED."""
+_PIECES: Final = frozenset({messages.STREAMED, messages.BUFFERED})
+"""Modes of response bodies in which a piece may be changed."""
+_SUCCESS: Final = 2
+"""The first digit of a status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,15 @@ class Trim:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RestoreWhole:
+    """Restore the masks in a whole response; `Exchange.restored` takes what became of it."""
+
+    dialect: Dialect
+    body: bytes
+    restore: Restore
+
+
 class Exchange:
     """The state of one exchange. `usage`: whether the response is read."""
 
@@ -49,6 +65,14 @@ class Exchange:
         self._path: ProviderPath | None = None
         self._processed: Processed | None = None
         self._reader: UsageReader | None = None
+        self._stream: RestoredStream | None = None
+        """The response, where it is a stream with masks."""
+        self._whole = False
+        """Whether the response is a whole answer with masks."""
+        self._ends = False
+        """Whether that was the last of the response."""
+        self._changes = True
+        """Whether Envoy is configured so that a response can be changed."""
         self.headers: dict[str, str] = {}
         """Of the request."""
 
@@ -57,7 +81,7 @@ class Exchange:
         """Whether a response is being read, so that `report` may have something."""
         return self._reader is not None
 
-    def take(self, message: wire.ProcessingRequest) -> Answer | Trim:
+    def take(self, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
         """Take a message of Envoy's."""
         kind = message.WhichOneof("request")
         if message.observability_mode or kind is None:
@@ -79,7 +103,8 @@ class Exchange:
     def trimmed(self, processed: Processed) -> Answer:
         """Answer with what became of the body."""
         self._processed = processed
-        goes_on = self._usage and processed.outcome is EnvoyOutcome.ANSWERED
+        reads = self._usage or processed.restore is not None
+        goes_on = reads and processed.outcome is EnvoyOutcome.ANSWERED
         return Answer(processed.reply, last=not goes_on, outcome=processed.outcome)
 
     def report(self) -> tuple[Processed, ProviderUsage] | None:
@@ -99,10 +124,13 @@ class Exchange:
         if (
             headers.get("content-encoding", "identity") != "identity"
             or headers.get("authorization", "").startswith("AWS4-")
-            or message.protocol_config.request_body_mode not in {0, BUFFERED}  # 0: an Envoy that does not say
+            or message.protocol_config.request_body_mode not in {0, messages.BUFFERED}  # 0: an Envoy that does not say
         ):
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
         self._path = path
+        self._changes = not message.HasField("protocol_config") or (
+            message.protocol_config.response_body_mode in _PIECES
+        )
         # A compressed response could not be read; on loopback and in a pod compression gains nothing.
         return Answer(messages.request_headers([*own, "accept-encoding"] if self._usage else own))
 
@@ -110,19 +138,52 @@ class Exchange:
         headers = messages.headers_of(message.response_headers)
         told = self._processed.headers if self._processed is not None else None
         status = headers.get(":status", "")
-        reader = UsageReader(
-            self._path.format if self._path is not None else "",
-            int(status) if status.isascii() and status.isdigit() else 0,
-            headers.get("content-type", ""),
-            encoded=headers.get("content-encoding", "identity") != "identity",
-        )
-        over = message.response_headers.end_of_stream or not reader.reads
-        self._reader = None if over else reader
-        return Answer(messages.response_headers(told or {}), last=over)
+        number = int(status) if status.isascii() and status.isdigit() else 0
+        encoded = headers.get("content-encoding", "identity") != "identity"
+        kind = headers.get("content-type", "")
+        reader = UsageReader(self._path.format if self._path is not None else "", number, kind, encoded=encoded)
+        reads = self._usage and reader.reads
+        if not message.response_headers.end_of_stream and number // 100 == _SUCCESS and not encoded:
+            self._restores(kind.partition(";")[0].strip().lower())
+        over = message.response_headers.end_of_stream or not (reads or self._changing)
+        self._reader = reader if reads and not over else None
+        return Answer(messages.response_headers(told or {}, whole=self._whole), last=over)
 
-    def _response_body(self, message: wire.ProcessingRequest) -> Answer:
-        over = message.response_body.end_of_stream
+    @property
+    def _changing(self) -> bool:
+        """Whether the response is searched for masks."""
+        return self._whole or self._stream is not None
+
+    def _restores(self, kind: str) -> None:
+        """Prepare to restore masks in a response of a content type, if there is anything to restore."""
+        restore = self._processed.restore if self._processed is not None else None
+        if restore is None or self._path is None or not self._changes:
+            return
+        dialect = DIALECTS[self._path.format]
+        if kind == dialect.streamed:
+            self._stream = RestoredStream(dialect, restore)
+        else:
+            self._whole = kind == JSON and not self._in_array
+
+    @property
+    def _in_array(self) -> bool:
+        """Whether the response is a stream in the form of a JSON array, which nobody should wait for."""
+        return self._path is not None and self._path.streams and self._path.format == "gemini_contents"
+
+    def _response_body(self, message: wire.ProcessingRequest) -> Answer | RestoreWhole:
+        piece, ends = message.response_body.body, message.response_body.end_of_stream
         if self._reader is not None:
-            self._reader.feed(message.response_body.body)
-            over = over or not self._reader.reads
-        return Answer(messages.response_body(), last=over)
+            self._reader.feed(piece)
+        if self._whole and self._path is not None and self._processed is not None and self._processed.restore:
+            self._ends = ends
+            return RestoreWhole(DIALECTS[self._path.format], piece, self._processed.restore)
+        made = piece if self._stream is None else self._stream.feed(piece, last=ends)
+        return self._passed(None if made == piece else made, ends=ends)
+
+    def restored(self, body: bytes | None) -> Answer:
+        """Answer with what became of a whole response; None: it goes on as it is."""
+        return self._passed(body, ends=self._ends)
+
+    def _passed(self, body: bytes | None, *, ends: bool) -> Answer:
+        over = ends or not (self._changing or (self._reader is not None and self._reader.reads))
+        return Answer(messages.response_body(body), last=over)

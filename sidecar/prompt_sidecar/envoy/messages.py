@@ -12,6 +12,13 @@ from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 OVERWRITE: Final = 2
 """HeaderAppendAction.OVERWRITE_IF_EXISTS_OR_ADD."""
 
+BUFFERED: Final = 2
+"""BodySendMode.BUFFERED."""
+STREAMED: Final = 1
+"""BodySendMode.STREAMED."""
+_SEND: Final = 1
+_SKIP: Final = 2
+"""Of HeaderSendMode."""
 _BILLION: Final = 1_000_000_000
 
 
@@ -41,15 +48,15 @@ def request_headers(remove: Iterable[str] = ()) -> bytes:
     return wire.ProcessingResponse(request_headers=wire.HeadersResponse(response=common)).SerializeToString()
 
 
-def request_body(body: bytes | None, put: Mapping[str, str] | None = None) -> bytes:
-    """Let a request's body go on; None: as it is.
+def request_body(body: bytes | None, remove: Iterable[str] = ()) -> bytes:
+    """Let a request's body go on, without some of its headers; None: all as it is.
 
     A new one needs its own content-length: Envoy answers 500 where it is wrong, whatever its failure_mode_allow is.
     """
     if body is None:
         return wire.ProcessingResponse(request_body=wire.BodyResponse()).SerializeToString()
     common = wire.CommonResponse(
-        header_mutation=_mutation({**(put or {}), "content-length": str(len(body))}),
+        header_mutation=_mutation({"content-length": str(len(body))}, remove),
         body_mutation=wire.BodyMutation(body=body),
     )
     return wire.ProcessingResponse(request_body=wire.BodyResponse(response=common)).SerializeToString()
@@ -60,15 +67,36 @@ def request_trailers() -> bytes:
     return wire.ProcessingResponse(request_trailers=wire.TrailersResponse()).SerializeToString()
 
 
-def response_headers(put: Mapping[str, str]) -> bytes:
-    """Let a response's headers go on, with some of ours."""
+def response_headers(put: Mapping[str, str], *, whole: bool = False) -> bytes:
+    """Let a response's headers go on, with some of ours; `whole`: ask for its body in one piece."""
     common = wire.CommonResponse(header_mutation=_mutation(put))
-    return wire.ProcessingResponse(response_headers=wire.HeadersResponse(response=common)).SerializeToString()
+    mode = None
+    if whole:
+        mode = wire.ProcessingMode(
+            request_header_mode=_SEND,
+            response_header_mode=_SEND,
+            request_body_mode=BUFFERED,
+            response_body_mode=BUFFERED,
+            request_trailer_mode=_SKIP,
+            response_trailer_mode=_SKIP,
+        )
+    return wire.ProcessingResponse(
+        response_headers=wire.HeadersResponse(response=common), mode_override=mode
+    ).SerializeToString()
 
 
-def response_body() -> bytes:
-    """Let a piece of a response go on."""
-    return wire.ProcessingResponse(response_body=wire.BodyResponse()).SerializeToString()
+def response_body(body: bytes | None = None) -> bytes:
+    """Let a piece of a response go on; None: as it is.
+
+    Where the piece is all of the body, Envoy still holds the headers, and its length must be right; else Envoy has sent
+    them without one, and ignores it here.
+    """
+    if body is None:
+        return wire.ProcessingResponse(response_body=wire.BodyResponse()).SerializeToString()
+    common = wire.CommonResponse(
+        header_mutation=_mutation({"content-length": str(len(body))}), body_mutation=wire.BodyMutation(body=body)
+    )
+    return wire.ProcessingResponse(response_body=wire.BodyResponse(response=common)).SerializeToString()
 
 
 def response_trailers() -> bytes:

@@ -32,6 +32,7 @@ from prompt_sidecar.serving.provider_errors import error_body, error_headers, ht
 from prompt_sidecar.serving.provider_paths import ProviderPath
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.serving.use_cases import UseCases
 
 _RECALL: Final = frozenset({"mcp", "tools"})
@@ -52,6 +53,8 @@ class Processed:
     revision: bytes = b""
     headers: Mapping[str, str] | None = None
     """For the response: what the sidecar did."""
+    restore: Restore | None = None
+    """Restores masks in the response; None: there is nothing to restore."""
 
 
 class Processor:
@@ -83,12 +86,16 @@ class Processor:
             )
 
         def write(_: TrimCall, answer: TrimAnswer) -> Processed:
+            caller, run_id = found[0].caller, found[0].run_id
+            restore = self._use_cases.restores(caller, run_id) if answer.restorable else None
             return Processed(
                 EnvoyOutcome.ANSWERED,
-                messages.request_body(answer.body),
+                # A compressed response could not be read.
+                messages.request_body(answer.body, ("accept-encoding",) if restore is not None else ()),
                 found[0],
                 answer.revision,
-                {names.RUN: found[0].run_id, **names.facts(answer)},
+                {names.RUN: run_id, **names.facts(answer)},
+                restore,
             )
 
         try:

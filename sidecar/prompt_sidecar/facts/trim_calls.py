@@ -292,3 +292,5 @@ class TrimAnswer:
     """Whether there is a price for the model, where there are prices at all."""
     observed_only: bool = False
     """Whether the prompt is the one that was sent, and the rest says what would have been done."""
+    restorable: bool = False
+    """Whether the run has masks that the settings may give a tool the values of."""

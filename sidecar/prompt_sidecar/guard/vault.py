@@ -142,6 +142,12 @@ class Vault:
             of_run = self._runs.get(run)
             return () if of_run is None else tuple(of_run.by_id.values())
 
+    def has_values(self, run: str) -> bool:
+        """Whether the run has any."""
+        with self._lock:
+            of_run = self._runs.get(run)
+            return of_run is not None and bool(of_run.by_id)
+
     def lost(self, run: str) -> int:
         """How often the run's values were evicted."""
         with self._lock:

@@ -15,7 +15,6 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError
-from prompt_sidecar.facts.guard_calls import RestoreCall, ToolArguments
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
@@ -229,13 +228,7 @@ class Prompter:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
         if not self._modes.restores or prompt.conversation is None:
             return None
-        caller, run_id = prompt.run
-
-        def filled(tool: str, arguments: str) -> str:
-            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
-            return self._use_cases.restore(call, lambda: None)[0].arguments.decode()
-
-        return filled
+        return self._use_cases.restores(*prompt.run)
 
     def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""

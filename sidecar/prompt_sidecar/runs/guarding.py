@@ -99,6 +99,10 @@ class Guarding:
                 found.append(finding_of(each, place))
         return found
 
+    def restores(self, run: Run, caller: str) -> bool:
+        """Whether a run has masks of which the settings may give a tool the values."""
+        return bool(self._of_caller(caller).restore) and self.vault.has_values(run.stash_key)
+
     def restore(self, run: Run | None, call: RestoreCall) -> Sequence[RestoredArguments]:
         """Fill calls' arguments; without a run no value is known."""
         pairs = self._of_caller(call.caller).restore

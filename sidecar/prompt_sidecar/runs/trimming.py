@@ -202,6 +202,7 @@ class Trimming:
             phases=watch.phases(),
             crossed=crossed,
             findings=findings,
+            restorable=self._guarding.restores(run, call.caller),
             ceilings=metered.uses,
             priced=metered.price is not None or not self._meter.rules.prices,
         )

@@ -12,7 +12,7 @@ from time import time_ns
 from typing import TypeVar
 
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
@@ -23,6 +23,7 @@ from prompt_sidecar.recall.found import Found
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.assumed_windows import AssumedWindows
 from prompt_sidecar.serving.memory import MemoryGate
+from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.telemetry.observer import Observer
 
 Written = TypeVar("Written")
@@ -136,6 +137,15 @@ class UseCases:
         done = self._runs.restore(call, check)
         self.observer.restored(call, done, began)
         return done
+
+    def restores(self, caller: str, run_id: str) -> Restore:
+        """Return what restores masks in the arguments of a run's calls as they come back from a provider."""
+
+        def filled(tool: str, arguments: str) -> str:
+            call = RestoreCall(caller, run_id, [ToolArguments(tool, arguments.encode())])
+            return self.restore(call, _nothing)[0].arguments.decode()
+
+        return filled
 
     def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
         """Return a run's figures."""

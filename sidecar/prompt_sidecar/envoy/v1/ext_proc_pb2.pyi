@@ -502,6 +502,48 @@ class ImmediateResponse(_message.Message):
 Global___ImmediateResponse: _TypeAlias = ImmediateResponse  # noqa: Y015
 
 @_typing.final
+class ProcessingMode(_message.Message):
+    """Which parts of an exchange Envoy sends from now on (envoy.extensions.filters.http.ext_proc.v3.ProcessingMode)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_HEADER_MODE_FIELD_NUMBER: _builtins.int
+    RESPONSE_HEADER_MODE_FIELD_NUMBER: _builtins.int
+    REQUEST_BODY_MODE_FIELD_NUMBER: _builtins.int
+    RESPONSE_BODY_MODE_FIELD_NUMBER: _builtins.int
+    REQUEST_TRAILER_MODE_FIELD_NUMBER: _builtins.int
+    RESPONSE_TRAILER_MODE_FIELD_NUMBER: _builtins.int
+    request_header_mode: _builtins.int
+    """HeaderSendMode of the request's headers: 1 SEND, 2 SKIP."""
+    response_header_mode: _builtins.int
+    """HeaderSendMode of the response's headers."""
+    request_body_mode: _builtins.int
+    """BodySendMode of the request's body, as in ProtocolConfiguration."""
+    response_body_mode: _builtins.int
+    """BodySendMode of the response's body."""
+    request_trailer_mode: _builtins.int
+    """HeaderSendMode of the request's trailers."""
+    response_trailer_mode: _builtins.int
+    """HeaderSendMode of the response's trailers."""
+    def __init__(
+        self,
+        *,
+        request_header_mode: _builtins.int = ...,
+        response_header_mode: _builtins.int = ...,
+        request_body_mode: _builtins.int = ...,
+        response_body_mode: _builtins.int = ...,
+        request_trailer_mode: _builtins.int = ...,
+        response_trailer_mode: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_body_mode", b"request_body_mode", "request_header_mode", b"request_header_mode", "request_trailer_mode", b"request_trailer_mode", "response_body_mode", b"response_body_mode", "response_header_mode", b"response_header_mode", "response_trailer_mode", b"response_trailer_mode"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessingMode: _TypeAlias = ProcessingMode  # noqa: Y015
+
+@_typing.final
 class ProcessingResponse(_message.Message):
     """What the processor answers. Exactly one member of `response` is set, or override_message_timeout alone."""
 
@@ -514,6 +556,7 @@ class ProcessingResponse(_message.Message):
     REQUEST_TRAILERS_FIELD_NUMBER: _builtins.int
     RESPONSE_TRAILERS_FIELD_NUMBER: _builtins.int
     IMMEDIATE_RESPONSE_FIELD_NUMBER: _builtins.int
+    MODE_OVERRIDE_FIELD_NUMBER: _builtins.int
     OVERRIDE_MESSAGE_TIMEOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def request_headers(self) -> Global___HeadersResponse:
@@ -544,6 +587,10 @@ class ProcessingResponse(_message.Message):
         """Ends the exchange, whatever was asked."""
 
     @_builtins.property
+    def mode_override(self) -> Global___ProcessingMode:
+        """With an answer to headers: how the rest is sent. Envoy ignores it unless its allow_mode_override is set."""
+
+    @_builtins.property
     def override_message_timeout(self) -> _duration_pb2.Duration:
         """Alone: how long Envoy is to wait further for the answer to its last message; at most its max_message_timeout."""
 
@@ -557,11 +604,12 @@ class ProcessingResponse(_message.Message):
         request_trailers: Global___TrailersResponse | None = ...,
         response_trailers: Global___TrailersResponse | None = ...,
         immediate_response: Global___ImmediateResponse | None = ...,
+        mode_override: Global___ProcessingMode | None = ...,
         override_message_timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["immediate_response", b"immediate_response", "override_message_timeout", b"override_message_timeout", "request_body", b"request_body", "request_headers", b"request_headers", "request_trailers", b"request_trailers", "response", b"response", "response_body", b"response_body", "response_headers", b"response_headers", "response_trailers", b"response_trailers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["immediate_response", b"immediate_response", "mode_override", b"mode_override", "override_message_timeout", b"override_message_timeout", "request_body", b"request_body", "request_headers", b"request_headers", "request_trailers", b"request_trailers", "response", b"response", "response_body", b"response_body", "response_headers", b"response_headers", "response_trailers", b"response_trailers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["immediate_response", b"immediate_response", "override_message_timeout", b"override_message_timeout", "request_body", b"request_body", "request_headers", b"request_headers", "request_trailers", b"request_trailers", "response", b"response", "response_body", b"response_body", "response_headers", b"response_headers", "response_trailers", b"response_trailers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["immediate_response", b"immediate_response", "mode_override", b"mode_override", "override_message_timeout", b"override_message_timeout", "request_body", b"request_body", "request_headers", b"request_headers", "request_trailers", b"request_trailers", "response", b"response", "response_body", b"response_body", "response_headers", b"response_headers", "response_trailers", b"response_trailers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_response: _TypeAlias = _typing.Literal["request_headers", "response_headers", "request_body", "response_body", "request_trailers", "response_trailers", "immediate_response"]  # noqa: Y015
     _WhichOneofArgType_response: _TypeAlias = _typing.Literal["response", b"response"]  # noqa: Y015

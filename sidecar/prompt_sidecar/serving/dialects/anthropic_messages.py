@@ -172,7 +172,7 @@ class _Blocks(Filter):
         block = self._blocks.get(index, {})
         if _is_own(block, self.own):
             return b""
-        if block.get("type") in _THINKING:
+        if block.get("type") in _THINKING and self.own:
             self._held.append((event, data, index))
             return b""
         return self._flushed() + self._restored(event, data, index)
@@ -185,15 +185,25 @@ class _Blocks(Filter):
             self._arguments[index] = Arguments(str(self._blocks[index].get("name")), self.restore)
         elif data["type"] == "content_block_stop":
             rest = self._arguments[index].rest()
-            delta = {"type": "input_json_delta", "partial_json": rest}
-            more = {"type": "content_block_delta", "index": self._places[index], "delta": delta}
-            return (written(more, "content_block_delta") if rest else b"") + self._sent(event, data, index)
+            before = written(self._more(index, rest), "content_block_delta") if rest else b""
+            return before + self._sent(event, data, index)
         elif isinstance(text := member(data, "delta", "partial_json"), str):
             kept = self._arguments[index].feed(text)
             if kept != text:
                 delta = {"type": "input_json_delta", "partial_json": kept}
                 return written({**data, "index": self._places[index], "delta": delta}, event.name)
         return self._sent(event, data, index)
+
+    def rest(self) -> bytes:
+        """Return what has waited of arguments, where the message was cut off in them."""
+        if self.ended:
+            return b""
+        rests = [(index, rest) for index, each in self._arguments.items() if (rest := each.rest())]
+        return b"".join([written(self._more(index, rest), "content_block_delta") for index, rest in rests])
+
+    def _more(self, index: int, text: str) -> dict[str, Any]:
+        delta = {"type": "input_json_delta", "partial_json": text}
+        return {"type": "content_block_delta", "index": self._places[index], "delta": delta}
 
     def _gather(self, index: int, delta: Any) -> None:
         block, kind = self._blocks[index], member(delta, "type")

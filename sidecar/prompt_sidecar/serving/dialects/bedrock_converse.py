@@ -213,7 +213,7 @@ class _Blocks(Filter):
             self._join(index)
         if _is_own(block, self.own):
             return b""
-        if "reasoningContent" in block:
+        if "reasoningContent" in block and self.own:
             self._held.append((event, data, index))
             return b""
         return self._flushed() + self._restored(event, data, index)

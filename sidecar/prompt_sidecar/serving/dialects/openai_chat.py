@@ -142,6 +142,8 @@ class _Chunks(Filter):
         self._arguments: dict[int, Arguments] = {}
         """Of the agent's calls, by index in the answer, where masks are restored."""
         self._held: list[bytes] = []
+        self._newest: dict[str, Any] = {}
+        """The newest chunk of the message."""
         self._finish: Any = None
         self._hidden = False
         self._usage: ProviderUsage | None = None
@@ -160,7 +162,7 @@ class _Chunks(Filter):
             if self._hidden or (before and self._usage is None):
                 return b""
             return self._told(chunk, event, changed=False)
-        choice = choices[0]
+        choice, self._newest = choices[0], chunk
         delta = choice.get("delta")
         delta = choice["delta"] = delta if isinstance(delta, dict) else {}
         self._gather(delta)
@@ -175,7 +177,7 @@ class _Chunks(Filter):
                 visible = visible and bool(delta)
             else:
                 visible = True
-        if not visible:
+        if not visible and self.own:
             if any(delta.get(name) for name in _THOUGHTS):
                 self._held.append(self._told(chunk, event, changed=changed))
             return b""
@@ -256,9 +258,10 @@ class _Chunks(Filter):
         text = member(piece, "function", "arguments")
         if self.restore is None or not isinstance(text, str):
             return False
-        known = self._arguments.get(piece["index"])
+        index = piece.get("index", 0)
+        known = self._arguments.get(index)
         if known is None:
-            known = self._arguments[piece["index"]] = Arguments(call["function"]["name"], self.restore)
+            known = self._arguments[index] = Arguments(call["function"]["name"], self.restore)
         piece["function"]["arguments"] = known.feed(text)
         return bool(piece["function"]["arguments"] != text)
 
@@ -270,6 +273,10 @@ class _Chunks(Filter):
         delta = {"tool_calls": [{"index": index, "function": {"arguments": rest}} for index, rest in rests]}
         head = {name: value for name, value in chunk.items() if name != "usage"}
         return written({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+
+    def rest(self) -> bytes:
+        """Return what has waited of arguments, where the message was cut off in them."""
+        return b"" if self.ended else self._rest(self._newest)
 
     def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
         if self._id is None:

@@ -180,7 +180,7 @@ class _Items(Filter):
         known = self._items.get(index, {})
         if _is_own(known, self.own):
             return b""
-        if known.get("type") == "reasoning":
+        if known.get("type") == "reasoning" and self.own:
             self._held.append((event, data, index))
             return b""
         if self.restore is not None and known.get("type") == "function_call":
