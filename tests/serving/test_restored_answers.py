@@ -13,6 +13,7 @@ from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.restored_answers import RestoredStream, whole_restored
 from tests.client.provider import SHAPES, Says
+from tests.http.path_models import WAYS, hear, pieces
 from tests.http.streams import EVENTS
 from tests.http.upstream import FORMATS
 
@@ -140,3 +141,17 @@ def test_a_failure_costs_no_answer() -> None:
 
     assert whole_restored(DIALECTS["anthropic_messages"], whole, fails) is None
     assert _arguments(_stream("messages")) == _arguments(answer)
+
+
+@pytest.mark.parametrize("name", ["gemini-sse", "bedrock-stream"])
+@pytest.mark.parametrize("size", [1, 61, 100_000])
+def test_streams_of_other_forms_are_restored_too(name: str, size: int) -> None:
+    """Gemini gives a call's arguments whole, Bedrock in frames with checksums."""
+    way = WAYS[name]
+    dialect = DIALECTS[way.format]
+    whole = b"".join(pieces(way, Says("Now.", [("c1", "deploy", {"token": MASK})])))
+    stream = RestoredStream(dialect, _restore)
+    cut = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
+    answer = b"".join([*cut, stream.feed(b"", last=True)])
+
+    assert [("deploy", {"token": VALUE})] == [call[1:] for call in hear(way, answer, {}).calls]
