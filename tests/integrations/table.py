@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "integrations.md"
-COLUMNS: Final = ("trim", "recall", "usage", "streaming", "when down")
+COLUMNS: Final = ("trim", "recall", "usage", "streaming", "when down", "masks")
 _BLOCK: Final = re.compile(r"(<!-- generated: table -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -54,12 +54,13 @@ _NOTHING: Final = (UNTESTED,) * len(COLUMNS)
 _DOOR: Final = "http/test_sdks.py::test_sixty_calls_over_the_limit"
 _GENAI: Final = "integrations/test_google_genai.py::test_a_long_run"
 _PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
+_PATH_MASKS: Final = "http/test_path_models.py::test_masks_in_calls_become_values"
 _BOTO3: Final = "integrations/test_boto3.py::test_a_long_run"
 _DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
 _THROUGH_DOOR: Final = "a base URL, as for the SDKs; the agent itself is not run in CI"
 
 
-def _framework(file: str, *, recall: bool = True) -> Sequence[Cell]:
+def _framework(file: str, *, recall: bool = True, masks: bool = True) -> Sequence[Cell]:
     run = yes(f"integrations/{file}.py::test_a_long_run")
     return (
         run,
@@ -67,6 +68,7 @@ def _framework(file: str, *, recall: bool = True) -> Sequence[Cell]:
         run,
         run,
         yes(f"integrations/{file}.py::test_without_the_sidecar_the_agent_goes_on"),
+        yes("integrations/test_masked.py::test_tools_get_values") if masks else NO,
     )
 
 
@@ -81,6 +83,7 @@ ROWS: Final = (
             yes("client/test_streaming.py::test_the_usage_is_shown_to_those_who_asked"),
             yes("client/test_streaming.py::test_a_mixed_turn"),
             yes("client/test_streaming.py::test_without_the_sidecar_the_stream_flows"),
+            yes("client/test_guard.py::test_complete_restores_masks_for_listed_tools"),
         ),
     ),
     Row(
@@ -93,6 +96,7 @@ ROWS: Final = (
             yes("http/test_sdks.py::test_usage_is_that_of_one_answer"),
             yes(_DOOR),
             yes(_DOOR_DOWN),
+            yes("http/test_guarded.py::test_tools_get_values_that_no_provider_sees"),
         ),
         "when the door is down a request fails, and the next one after its restart goes on",
     ),
@@ -100,7 +104,7 @@ ROWS: Final = (
         "Google's SDK (google-genai)",
         "base URL: the HTTP door",
         "0",
-        (yes(_GENAI), yes(_GENAI), yes(_PATH_MODELS), yes(_GENAI), UNTESTED),
+        (yes(_GENAI), yes(_GENAI), yes(_PATH_MODELS), yes(_GENAI), UNTESTED, yes(_PATH_MASKS)),
         "streams that are no events (without `alt=sse`, as no SDK of Google's asks for) pass without recall; when the "
         "door is down a request fails, as with any base URL",
     ),
@@ -108,7 +112,7 @@ ROWS: Final = (
         "Amazon's SDK (boto3), Bedrock's Converse with a bearer key",
         "endpoint URL: the HTTP door",
         "0",
-        (yes(_BOTO3), yes(_BOTO3), yes(_PATH_MODELS), yes(_BOTO3), UNTESTED),
+        (yes(_BOTO3), yes(_BOTO3), yes(_PATH_MODELS), yes(_BOTO3), UNTESTED, yes(_PATH_MASKS)),
         "boto3 wants TLS at the door; signed requests (SigV4) pass untrimmed; when the door is down a request fails",
     ),
     Row(
@@ -121,9 +125,11 @@ ROWS: Final = (
             yes("integrations/test_httpx.py::test_an_agent_that_only_has_another_transport"),
             yes("integrations/test_httpx.py::test_a_stream_is_the_same_byte_for_byte_and_its_usage_is_reported"),
             yes("integrations/test_httpx.py::test_without_the_sidecar_the_agent_goes_on"),
+            NO,
         ),
         "a transport cannot answer calls of tools: offer `run.tools()` and set `recall_unavailable=False`, or use the "
-        "HTTP door; Gemini's and Bedrock's bodies are tested, their SDKs are not, and httpx itself less than httpx2",
+        "HTTP door; Gemini's and Bedrock's bodies are tested, their SDKs are not, and httpx itself less than "
+        "httpx2; masks in calls stay: the agent has them restored (`restore_secrets`)",
     ),
     Row(
         "LangChain, LangGraph",
@@ -137,7 +143,8 @@ ROWS: Final = (
         "`integrations.openai_agents`: filter, hooks, tools",
         "3",
         _framework("test_openai_agents"),
-        "a prompt that the provider refuses as too long ends the run: the SDK has no hook there",
+        "a prompt that the provider refuses as too long ends the run: the SDK has no hook there; for masks the agent's "
+        "tools go through `restoring`",
     ),
     Row("Pydantic AI", "`integrations.pydantic_ai`: a capability", "1", _framework("test_pydantic_ai")),
     Row(
@@ -150,21 +157,23 @@ ROWS: Final = (
             yes("integrations/test_litellm.py::test_an_agent_behind_the_proxy"),
             yes("integrations/test_litellm.py::test_an_agent_behind_the_proxy"),
             yes("integrations/test_litellm.py::test_without_the_sidecar_requests_pass"),
+            NO,
         ),
-        "a proxy's model has no tools of the sidecar's",
+        "a proxy's model has no tools of the sidecar's; masks in calls stay",
     ),
     Row(
         "LiteLLM proxy",
         "`generic_guardrail_api` at the HTTP door",
         "0",
-        (yes("integrations/test_litellm.py::test_the_generic_guardrail_api"), NO, NO, UNTESTED, UNTESTED),
-        "chat completions are tested; a guardrail sees no usage; when down, LiteLLM's `unreachable_fallback` decides",
+        (yes("integrations/test_litellm.py::test_the_generic_guardrail_api"), NO, NO, UNTESTED, UNTESTED, NO),
+        "chat completions are tested; a guardrail sees no usage, and masks in calls stay; when down, "
+        "LiteLLM's `unreachable_fallback` decides",
     ),
     Row(
         "users of headroom's `POST /v1/compress`",
         "the HTTP door's address",
         "0",
-        (yes("http/test_gateways.py::test_compress"), NO, NO, NO, UNTESTED),
+        (yes("http/test_gateways.py::test_compress"), NO, NO, NO, UNTESTED, NO),
         "it takes messages and gives messages; Portkey's and LiteLLM's plugins for headroom were not tried, and "
         "LiteLLM's sends results without their calls",
     ),
@@ -178,6 +187,7 @@ ROWS: Final = (
             yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
             yes("envoy/test_through_envoy.py::test_a_stream_flows_and_its_usage_is_reported"),
             yes("envoy/test_through_envoy.py::test_a_killed_sidecar_fails_open"),
+            yes("envoy/test_masked.py::test_tools_get_values_that_no_provider_sees"),
         ),
         "the model recalls through MCP, where a header says so",
     ),
@@ -191,6 +201,7 @@ ROWS: Final = (
             NO,
             NO,
             yes("integrations/test_mcp.py::test_without_a_sidecar_the_model_is_told"),
+            NO,
         ),
         "tools alone: prompts are trimmed elsewhere; tried with the MCP project's own client, over stdio and HTTP",
     ),
@@ -224,9 +235,9 @@ ROWS: Final = (
         "AI SDK",
         "`prepareStep`, with a module to copy",
         "3",
-        _framework("test_ai_sdk"),
-        "version 6; version 7 wants Node 22 and is not tried; pictures and files as bytes cannot be sent as JSON; or a "
-        "base URL, as for the SDKs",
+        _framework("test_ai_sdk", masks=False),
+        "version 6; version 7 wants Node 22 and is not tried; pictures and files as bytes cannot be sent as JSON; "
+        "masks in calls stay; or a base URL, as for the SDKs",
     ),
     Row("Kong, Portkey", "the HTTP door as upstream, or `/v1/compress`", "0", _NOTHING, "neither can be run here"),
 )

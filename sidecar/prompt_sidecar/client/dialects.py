@@ -19,8 +19,13 @@ _LABEL: Final = re.compile(
     r"\[(?:content|page|screenshot) (?:clipped|elided)[a-z0-9, ]* (?:—|\\u2014) id=[a-hjkmnp-tv-z0-9]{10}, "
 )
 """A label as `prompt_sidecar.trim.elide` writes it, in JSON text."""
-_MASK: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\237\\246", re.IGNORECASE)
+_MASK: Final = re.compile(r"⟦|\\u27e6|%e2%9f%a6|\\342\\+237\\+246", re.IGNORECASE)
 """How a mask begins, as `prompt_sidecar.guard.masks` writes it and models escape it."""
+
+
+def has_masks(arguments: str) -> bool:
+    """Whether a call's arguments, JSON text, may hold masks of secrets, however they are escaped."""
+    return _MASK.search(arguments) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class ModelCall:
     @property
     def has_masks(self) -> bool:
         """Whether the arguments may hold masks of secrets, however they are escaped."""
-        return _MASK.search(self.arguments) is not None
+        return has_masks(self.arguments)
 
     @property
     def copied_label(self) -> bool:

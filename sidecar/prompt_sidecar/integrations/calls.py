@@ -80,6 +80,19 @@ def run_tool(client: Client, run_id: str, name: str, arguments: str | Mapping[st
         return UNREACHABLE
 
 
+def restored(client: Client, run_id: str, name: str, arguments: str) -> str:
+    """Return the arguments of a call that is about to be executed, JSON, with values in place of masks.
+
+    Those that the sidecar does not give this tool stay masked, and so do all where it cannot be reached.
+    """
+    try:
+        return client.restore_secrets(run_id, [(name, arguments)])[0].arguments
+    except ClientError:
+        if not client.options.fail_open:
+            raise
+        return arguments
+
+
 def text_of(content: Any) -> str:
     """Return the text of a message's content, which may be an array of parts."""
     if isinstance(content, str):

@@ -12,6 +12,7 @@ that is not trimmed is the agent's own object; of one that is, content and argum
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Unpack
@@ -24,10 +25,20 @@ from langgraph.config import get_config
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
+from prompt_sidecar.client.dialects import has_masks
 from prompt_sidecar.client.engine import Steps
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, forward, reported
-from prompt_sidecar.integrations.calls import INLINE_PROVIDERS, NO_RUN, adrive, definitions, origins, run_tool, text_of
+from prompt_sidecar.integrations.calls import (
+    INLINE_PROVIDERS,
+    NO_RUN,
+    adrive,
+    definitions,
+    origins,
+    restored,
+    run_tool,
+    text_of,
+)
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 
 
@@ -63,6 +74,22 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Trim, call the model, report."""
         return await adrive(self._client, self._steps(request), handler)
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Give a tool the values of masks in its arguments; the state keeps the call as the model wrote it."""
+        return handler(self._restored(request))
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Give a tool the values of masks in its arguments; the state keeps the call as the model wrote it."""
+        return await handler(await asyncio.to_thread(self._restored, request))
+
+    def _restored(self, request: Any) -> Any:
+        call = request.tool_call
+        arguments = json.dumps(call["args"], ensure_ascii=False)
+        if call["name"] in self._own or not has_masks(arguments):
+            return request
+        made = restored(self._client, self._run_id(None), call["name"], arguments)
+        return request.override(tool_call={**call, "args": json.loads(made)})
 
     def _steps(self, request: Any) -> Steps[Any]:
         engine = self._client._engine  # noqa: SLF001  # a part of the client

@@ -1,18 +1,21 @@
 """A filter, hooks and tools for the OpenAI Agents SDK.
 
     sidecar = Sidecar(Client("127.0.0.1:7717"), "run-1")
-    agent = Agent(name="reader", tools=[read_log, *sidecar.tools()])
+    agent = Agent(name="reader", tools=[*sidecar.restoring([read_log]), *sidecar.tools()])
     await Runner.run(agent, question, hooks=sidecar, run_config=RunConfig(call_model_input_filter=sidecar.filter))
 
 The filter trims what each model call is given, the hooks report what the provider counted; the run's own items stay
 whole. The SDK offers no hook for a model call that failed: give the exception that ends a run to `refused`, or let the
-transport in `prompt_sidecar.integrations.httpx` send a refused prompt again.
+transport in `prompt_sidecar.integrations.httpx` send a refused prompt again. Only where the guard masks do tools need
+`restoring`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextvars import ContextVar
+from copy import copy
 from typing import Any, Unpack
 
 from agents import FunctionTool, RunHooks
@@ -20,10 +23,10 @@ from agents.run import CallModelData, ModelInputData
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.arguments import TrimOptions
-from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.dialects import has_masks, too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
-from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, run_tool
+from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, restored, run_tool
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 
 
@@ -52,6 +55,24 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
         """Return the sidecar's tools; none where it cannot be reached. Without them the model is shown no ids."""
         made = [self._tool(each) for each in definitions(self._client)]
         self._own = frozenset(tool.name for tool in made)
+        return made
+
+    def restoring(self, tools: Iterable[Any]) -> list[Any]:
+        """Return an agent's tools, each of which is given the values of masks in its arguments.
+
+        The history keeps the calls as the model wrote them. Tools that are no `FunctionTool` are returned as they are.
+        """
+        return [self._restoring(tool) if isinstance(tool, FunctionTool) else tool for tool in tools]
+
+    def _restoring(self, tool: FunctionTool) -> FunctionTool:
+        async def call(context: Any, arguments: str) -> Any:
+            if has_masks(arguments):
+                run_id = self._run_id(context)
+                arguments = await asyncio.to_thread(restored, self._client, run_id, tool.name, arguments)
+            return await tool.on_invoke_tool(context, arguments)
+
+        made = copy(tool)
+        made.on_invoke_tool = call
         return made
 
     async def filter(self, data: CallModelData[Any]) -> ModelInputData:

@@ -12,6 +12,7 @@ is not trimmed is the agent's own object.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,10 +34,18 @@ from pydantic_ai.toolsets import FunctionToolset
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.arguments import Format, TrimOptions
-from prompt_sidecar.client.dialects import refuses_thinking, too_long
+from prompt_sidecar.client.dialects import has_masks, refuses_thinking, too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import MOST_REFUSALS, Sending, made_shorter, reported, trim
-from prompt_sidecar.integrations.calls import INLINE_PROVIDERS, adrive, definitions, origins, run_tool, text_of
+from prompt_sidecar.integrations.calls import (
+    INLINE_PROVIDERS,
+    adrive,
+    definitions,
+    origins,
+    restored,
+    run_tool,
+    text_of,
+)
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 
 MOST_CALLS: Final = 1_000
@@ -100,6 +109,14 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
             }
             await adrive(self._client, reported(self._engine, run_id, counted, sent[1]))
         return response
+
+    async def before_tool_validate(self, ctx: RunContext[Any], *, call: Any, tool_def: Any, args: Any) -> Any:  # noqa: ARG002
+        """Give a tool the values of masks in its arguments; the history keeps the call as the model wrote it."""
+        arguments = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
+        if call.tool_name in self._own or not has_masks(arguments):
+            return args
+        made = await asyncio.to_thread(restored, self._client, self._run_id(ctx), call.tool_name, arguments)
+        return made if isinstance(args, str) else json.loads(made)
 
     async def on_model_request_error(self, ctx: RunContext[Any], *, request_context: Any, error: Exception) -> Any:
         """Have a prompt sent again that was refused as too long, as long as it gets shorter."""

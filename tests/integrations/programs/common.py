@@ -20,6 +20,22 @@ def result(number: int) -> str:
     return f"{FACT} {number} is {number * 7919}\n" + f"log line of iteration {number}: nothing happened\n" * 50
 
 
+GOT: dict[str, str] = {}
+"""What each of the tools was given that take a text."""
+
+
+def deploy(token: str) -> str:
+    """Deploy with a token."""
+    GOT["deploy"] = token
+    return "deployed"
+
+
+def show(text: str) -> str:
+    """Show a text."""
+    GOT["show"] = text
+    return "shown"
+
+
 def tell(**values: Any) -> None:
     """Report to the test."""
     print(json.dumps(values))

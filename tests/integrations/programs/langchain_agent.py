@@ -13,7 +13,7 @@ from langchain_openai import ChatOpenAI
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.langchain import SidecarMiddleware
-from tests.integrations.programs.common import QUESTION, result, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
 
 
 @tool
@@ -52,8 +52,9 @@ def main() -> None:
     words = told()
     with Client(words["sidecar"], deadline=60.0) as client:
         middleware = SidecarMiddleware(client, context_window=words["window"], output_reserve=500, **words["options"])
-        agent = create_agent(model(words), [read_log], system_prompt="You read logs.", middleware=[middleware])
-        given: Any = {"messages": [{"role": "user", "content": QUESTION}]}
+        more = [tool(deploy), tool(show)] if "question" in words else []
+        agent = create_agent(model(words), [read_log, *more], system_prompt="You read logs.", middleware=[middleware])
+        given: Any = {"messages": [{"role": "user", "content": words.get("question", QUESTION)}]}
         config: Any = {"configurable": {"thread_id": "run"}, "recursion_limit": 1_000}
         pieces = 0
         if words["stream"]:
@@ -66,6 +67,8 @@ def main() -> None:
             kept=sum(len(str(message.content)) for message in messages),
             pieces=pieces,
             untrimmed=client.untrimmed,
+            got=GOT,
+            held=str(messages),
             tools=[each.name for each in middleware.tools],
         )
 

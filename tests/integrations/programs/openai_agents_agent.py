@@ -19,7 +19,7 @@ from openai import AsyncOpenAI
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.openai_agents import Sidecar
-from tests.integrations.programs.common import QUESTION, result, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
 
 
 @function_tool
@@ -41,27 +41,31 @@ async def main() -> None:
     with Client(words["sidecar"], deadline=60.0) as client:
         sidecar = Sidecar(client, "run", context_window=words["window"], output_reserve=500)
         own = sidecar.tools() if words["options"].get("recall", True) else []
+        masked = [function_tool(deploy), function_tool(show)] if "question" in words else []
+        more, question = sidecar.restoring(masked), words.get("question", QUESTION)
         settings = ModelSettings(include_usage=True)
         agent = Agent(
             name="reader",
             instructions="You read logs.",
-            tools=[read_log, *own],
+            tools=[read_log, *more, *own],
             model=model(words),
             model_settings=settings,
         )
         config = RunConfig(call_model_input_filter=sidecar.filter)
         pieces = 0
         if words["stream"]:
-            ran = Runner.run_streamed(agent, QUESTION, hooks=sidecar, run_config=config, max_turns=100)
+            ran = Runner.run_streamed(agent, question, hooks=sidecar, run_config=config, max_turns=100)
             async for event in ran.stream_events():
                 pieces += event.type == "raw_response_event"
         else:
-            ran = await Runner.run(agent, QUESTION, hooks=sidecar, run_config=config, max_turns=100)
+            ran = await Runner.run(agent, question, hooks=sidecar, run_config=config, max_turns=100)
         tell(
             answer=ran.final_output,
             kept=len(str(ran.to_input_list())),
             pieces=pieces,
             untrimmed=client.untrimmed,
+            got=GOT,
+            held=str(ran.to_input_list()),
             tools=[each.name for each in own],
         )
 

@@ -15,7 +15,7 @@ from pydantic_ai.usage import UsageLimits
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.integrations.pydantic_ai import SidecarCapability
-from tests.integrations.programs.common import QUESTION, result, tell, told
+from tests.integrations.programs.common import GOT, QUESTION, deploy, result, show, tell, told
 
 
 def model(words: Any) -> Model:
@@ -42,20 +42,26 @@ async def main() -> None:
             """Read the log of a build."""
             return result(number)
 
+        question = words.get("question", QUESTION)
+        if "question" in words:
+            agent.tool_plain(deploy)
+            agent.tool_plain(show)
         pieces, limits = 0, UsageLimits(request_limit=100)
         if words["stream"]:
-            async with agent.run_stream_events(QUESTION, usage_limits=limits) as events:
+            async with agent.run_stream_events(question, usage_limits=limits) as events:
                 async for event in events:
                     pieces += 1
                     ran = getattr(event, "result", None)
         else:
-            ran = await agent.run(QUESTION, usage_limits=limits)
+            ran = await agent.run(question, usage_limits=limits)
         assert ran is not None
         tell(
             answer=ran.output,
             kept=len(str(ran.all_messages())),
             pieces=pieces,
             untrimmed=client.untrimmed,
+            got=GOT,
+            held=str(ran.all_messages()),
             tools=sorted(sidecar._own),  # noqa: SLF001
         )
 
