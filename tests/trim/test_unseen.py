@@ -67,6 +67,7 @@ def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
     Not even with the placeholder that would count it.
     """
     fold = Fold(messages, limit)
+    known: set[tuple[int, int]] = set()
     for upto in range(1, len(messages) + 1):
         new = len(fold.ledger)
         fold.take(upto)
@@ -74,8 +75,13 @@ def test_only_for_want_of_room(messages: list[plain], limit: int) -> None:
             continue
         members = fold.ledger.members(len(fold.ledger.groups) - 1)
         entries = [entry for index in members for entry in fold.ledger.records[index].entries]
-        trimmed = [entry for entry in entries if entry.kind is ItemKind.RESULT and entry.reason is Reason.FIT]
+        trimmed = {
+            (entry.message, entry.item)
+            for entry in entries
+            if entry.kind is ItemKind.RESULT and entry.reason is Reason.FIT
+        }
         words_went = any(record.words and record.dropped for record in fold.ledger.records)  # which goes even later
-        if any(entry.decided == fold.ledger.iteration for entry in trimmed) and not words_went:
+        if trimmed - known and not words_went:
             came = sum(entry.full_tokens - entry.tokens for entry in entries)
             assert fold.used() + came + DROPPED_TOKENS > fold.policy.fit_high * limit
+        known |= trimmed
