@@ -1,4 +1,4 @@
-"""Real agents with a base URL and nothing else: Claude Code and Codex, where they are installed."""
+"""Real agents with a base URL and nothing else: Claude Code, Codex and aider, where they are installed."""
 
 from __future__ import annotations
 
@@ -65,3 +65,23 @@ def test_an_agent_from_the_registry(name: str, tmp_path: Path) -> None:
     assert [] == here.upstream.defects
     assert 2 == len(here.upstream.sent)
     assert "own-1" in json.dumps(here.upstream.bodies[1])
+
+
+@pytest.mark.parametrize("how", ["--stream", "--no-stream"])
+def test_aider(how: str, tmp_path: Path) -> None:
+    """It has no tools, so it is offered none; its prompt goes through and it shows the answer."""
+    if shutil.which("aider") is None:
+        pytest.skip("needs aider: pip install aider-chat")
+    quiet = ["--yes-always", "--no-git", "--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"]
+    with proxied(scripted(Says("Hello from behind the sidecar.")), window=200_000) as here:
+        environment = {"HOME": str(tmp_path), "OPENAI_API_KEY": "none", "OPENAI_API_BASE": f"{here.url}/v1"}
+        done = subprocess.run(
+            ["aider", "--model", "openai/gpt-4.1", "--message", "Say hello", *quiet, how],
+            cwd=tmp_path, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=PATIENCE, check=False,
+        )  # fmt: skip
+
+    assert "Hello from behind the sidecar." in done.stdout
+    assert [] == here.upstream.defects
+    assert 1 == len(here.upstream.sent)
+    assert "tools" not in here.upstream.bodies[0]
