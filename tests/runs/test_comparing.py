@@ -256,7 +256,8 @@ def test_what_the_provider_charged_is_what_the_run_has_cost() -> None:
     for iterations in range(14):
         answer = send(engine, OPENAI_CHAT, iterations)
         tokens, cached = answer.tokens.after + 37, answer.cache.kept // 128 * 128
-        report(engine, answer, input_tokens=tokens, cached_tokens=cached, cache_write_tokens=tokens - cached)
+        told = report(engine, answer, input_tokens=tokens, cached_tokens=cached, cache_write_tokens=tokens - cached)
+        assert comparison(engine) == told.comparison
         charged = [charged[0] + cached, charged[1] + tokens - cached, charged[2] + 0.1 * cached]
         charged[2] += 1.25 * (tokens - cached)
     found = comparison(engine)
@@ -276,7 +277,7 @@ def test_two_prompts_in_flight(late: int) -> None:
     found = comparison(engine)
     again = report(engine, answers[0], input_tokens=answers[0].tokens.after, cached_tokens=0)
     assert (UsageOutcome.REPEATED, None) == (again.outcome, again.recount)
-    assert found == comparison(engine)
+    assert found == comparison(engine) == again.comparison
     assert Bill(0, sum(2 * answer.tokens.after for answer in answers)) == found.returned
 
 

@@ -40,6 +40,7 @@ def test_an_agent_that_goes_on_or_back(format: str, steps: list[tuple[int, int]]
         assert Bill(expected, answer.tokens.before - expected) == answer.compared.untrimmed
         assert Bill(answer.cache.kept, answer.cache.rewritten) == answer.compared.returned
         total = total.plus(answer.compared)
+        assert total == answer.comparison
         last = messages
         opening = len(history(format, 0))
         cut = max(opening, len(messages) - 2 * (back // 8))
@@ -183,5 +184,6 @@ def test_what_changes_nothing_is_not_compared(option: str) -> None:
     """Dry runs and side calls are no prompts that are sent."""
     engine, _ = grown(OPENAI_CHAT, 3)
     before = engine.runs.figures(CALLER, RUN_ID).comparison
-    assert send(engine, OPENAI_CHAT, 4, **{option: True}).compared is None
+    answer = send(engine, OPENAI_CHAT, 4, **{option: True})
+    assert (None, None) == (answer.compared, answer.comparison)
     assert before == engine.runs.figures(CALLER, RUN_ID).comparison

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.v1 import trim_pb2, usage_pb2
+from prompt_sidecar.v1 import comparison_pb2, run_pb2, trim_pb2, usage_pb2
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 
 Request = usage_pb2.ReportUsageRequest
@@ -50,6 +50,25 @@ def test_reports_correct_the_figures(served: Serving) -> None:
     assert real == pytest.approx(tokens.after, rel=0.03)
     assert 1.3 == pytest.approx(tokens.calibration_factor, rel=0.03)
     assert first.limit == tokens.limit
+
+
+def test_answers_say_what_trimming_saves(served: Serving) -> None:
+    """Each answer has the run's comparison with never trimming so far, the same as GetRun; a report corrects it."""
+
+    def of_run() -> comparison_pb2.Comparison:
+        return served.stub.GetRun(run_pb2.GetRunRequest(run_id="saved"), timeout=PATIENCE).run.comparison
+
+    sent = _trim(served, "saved")
+    assert of_run() == sent.comparison
+    saved = sent.comparison
+    assert (1, 0) == (saved.prompts, saved.reported)
+    assert (sent.tokens.after, sent.tokens.before) == (saved.returned.new_tokens, saved.untrimmed.new_tokens)
+    told = _report(served, "saved", input_tokens=sent.tokens.after + 7, revision=sent.revision)
+    assert of_run() == told.comparison
+    assert (1, sent.tokens.after + 7) == (told.comparison.reported, told.comparison.returned.new_tokens)
+    asked = request("saved", _prompt())
+    asked.dry_run = True
+    assert not served.stub.TrimPrompt(asked, timeout=PATIENCE).HasField("comparison")
 
 
 def test_a_report_comes_once(served: Serving) -> None:

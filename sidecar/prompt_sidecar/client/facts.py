@@ -197,6 +197,8 @@ class Trimmed(Generic[Prompt]):
     """The ceilings that are set, with what is used of them."""
     observed_only: bool = False
     """Whether the sidecar only observes: the prompt is the one that was given, and the rest says what would be done."""
+    comparison: Comparison | None = None
+    """What the run's prompts cost so far, next to never trimming; None: the prompt is not part of the run's history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,8 @@ class UsageLearned:
     cached_tokens_expected: int
     cached_tokens: int
     cache_hit_share: float
+    comparison: Comparison | None
+    """What the run's prompts cost so far, next to never trimming, with this report; None: an old server."""
 
 
 @dataclass(frozen=True, slots=True)

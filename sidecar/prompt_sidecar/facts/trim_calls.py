@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from prompt_sidecar.facts.comparison import Compared
+from prompt_sidecar.facts.comparison import Compared, Comparison
 from prompt_sidecar.facts.guard_calls import Finding
 from prompt_sidecar.facts.history_size import HistorySize
 from prompt_sidecar.guard.ceilings import CeilingUse
@@ -278,6 +278,8 @@ class TrimAnswer:
     news: News = field(default_factory=News)
     compared: Compared | None = None
     """With the prompt as it was sent; None: it is no prompt of the run's history, or changes nothing."""
+    comparison: Comparison | None = None
+    """Of the run's prompts so far, this one included; None where `compared` is."""
     model: str = ""
     """The one that the prompt is for; empty: unset."""
     thinking_invalid_from: int | None = None

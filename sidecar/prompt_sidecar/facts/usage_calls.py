@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from prompt_sidecar.facts.comparison import Recount
+from prompt_sidecar.facts.comparison import Comparison, Recount
 from prompt_sidecar.guard.ceilings import NOTHING, Use
 
 
@@ -112,6 +112,8 @@ class UsageAnswer:
     """What to add to what the run and its caller have used, as the prompt was counted by an estimate before."""
     recount: Recount | None = None
     """What changes of the comparison with never trimming; None: nothing."""
+    comparison: Comparison | None = None
+    """Of the run's prompts so far, with what was reported."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,7 +298,7 @@ class Runs:
                     self._meter.corrected(call.caller, run, answer.correction)
                     run.recounted(answer.recount)
                 self._archiving.changed(run)
-                return answer
+                return replace(answer, comparison=run.comparison)
 
     def restore(self, call: RestoreCall, check: Callable[[], None] = _never) -> Sequence[RestoredArguments]:
         """Fill the masks in calls' arguments with their values, where the settings allow it.

@@ -213,7 +213,8 @@ class Trimming:
         sides: Sides | None = None
         if answer.size is not None:
             sides = _sides(answer, result, opened, factors, metered.price)
-            answer = replace(answer, compared=estimated(sides))
+            compared = estimated(sides)
+            answer = replace(answer, compared=compared, comparison=run.comparison.plus(compared))
         if copied:
             check_size(answer, accept)
         store.commit()

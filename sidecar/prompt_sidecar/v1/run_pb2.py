@@ -23,13 +23,14 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from prompt_sidecar.v1 import comparison_pb2 as prompt__sidecar_dot_v1_dot_comparison__pb2
 from prompt_sidecar.v1 import guard_pb2 as prompt__sidecar_dot_v1_dot_guard__pb2
 from prompt_sidecar.v1 import task_pb2 as prompt__sidecar_dot_v1_dot_task__pb2
 from prompt_sidecar.v1 import trim_pb2 as prompt__sidecar_dot_v1_dot_trim__pb2
 from prompt_sidecar.v1 import usage_pb2 as prompt__sidecar_dot_v1_dot_usage__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bprompt_sidecar/v1/run.proto\x12\x11prompt_sidecar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dprompt_sidecar/v1/guard.proto\x1a\x1cprompt_sidecar/v1/task.proto\x1a\x1cprompt_sidecar/v1/trim.proto\x1a\x1dprompt_sidecar/v1/usage.proto\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"<\n\x0eGetRunResponse\x12*\n\x03run\x18\x01 \x01(\x0b\x32\x1d.prompt_sidecar.v1.RunFigures\"\x1f\n\rEndRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"K\n\x0e\x45ndRunResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x08\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x1d.prompt_sidecar.v1.RunFigures\"\x10\n\x0e\x45ndRunsRequest\" \n\x0f\x45ndRunsResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x05\"\xd7\x06\n\nRunFigures\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12+\n\x07started\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_seen\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63\x61lls\x18\x04 \x01(\x05\x12\x11\n\titeration\x18\x05 \x01(\x05\x12\x10\n\x08messages\x18\x06 \x01(\x05\x12/\n\x06tokens\x18\x07 \x01(\x0b\x32\x1f.prompt_sidecar.v1.TokenFigures\x12.\n\x05\x63\x61\x63he\x18\x08 \x01(\x0b\x32\x1f.prompt_sidecar.v1.CacheFigures\x12\x19\n\x11tokens_sent_total\x18\t \x01(\x03\x12\x1d\n\x15tokens_returned_total\x18\n \x01(\x03\x12\x15\n\rtrimmed_items\x18\x0b \x01(\x05\x12.\n\x05stash\x18\x0c \x01(\x0b\x32\x1f.prompt_sidecar.v1.StashFigures\x12\x35\n\x10unfinished_tasks\x18\r \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\x12\x32\n\x07history\x18\x0e \x01(\x0b\x32!.prompt_sidecar.v1.HistoryFigures\x12\x34\n\x0chistory_size\x18\x0f \x01(\x0b\x32\x1e.prompt_sidecar.v1.HistorySize\x12\x16\n\x0erepeated_calls\x18\x10 \x01(\x05\x12\x17\n\x0frepeated_tokens\x18\x11 \x01(\x03\x12.\n\x05usage\x18\x12 \x01(\x0b\x32\x1f.prompt_sidecar.v1.UsageFigures\x12/\n\x08\x63\x65ilings\x18\x13 \x03(\x0b\x32\x1d.prompt_sidecar.v1.CeilingUse\x12\x11\n\x04\x63ost\x18\x14 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\robserved_only\x18\x15 \x01(\x08\x12\x31\n\ncomparison\x18\x16 \x01(\x0b\x32\x1d.prompt_sidecar.v1.Comparison\x12.\n\x05store\x18\x17 \x01(\x0b\x32\x1f.prompt_sidecar.v1.StoreFiguresB\x07\n\x05_cost\"J\n\x0cStoreFigures\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x15\n\rwaiting_calls\x18\x02 \x01(\x05\x12\x10\n\x08\x64\x65tached\x18\x03 \x01(\x08\"\xb4\x01\n\nComparison\x12\x0f\n\x07prompts\x18\x01 \x01(\x05\x12\x0f\n\x07refused\x18\x02 \x01(\x05\x12\x0f\n\x07recalls\x18\x03 \x01(\x05\x12/\n\x08returned\x18\x04 \x01(\x0b\x32\x1d.prompt_sidecar.v1.PromptBill\x12\x30\n\tuntrimmed\x18\x05 \x01(\x0b\x32\x1d.prompt_sidecar.v1.PromptBill\x12\x10\n\x08reported\x18\x06 \x01(\x05\"C\n\nPromptBill\x12\x13\n\x0bkept_tokens\x18\x01 \x01(\x03\x12\x12\n\nnew_tokens\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ost\x18\x03 \x01(\x01\"\xb4\x01\n\x0eHistoryFigures\x12\r\n\x05items\x18\x01 \x01(\x05\x12\x10\n\x08passages\x18\x02 \x01(\x05\x12\x13\n\x0bindex_bytes\x18\x03 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\x04 \x01(\x03\x12\x17\n\x0f\x66irst_iteration\x18\x05 \x01(\x05\x12\x10\n\x08searches\x18\x06 \x01(\x05\x12\x16\n\x0esearches_found\x18\x07 \x01(\x05\x12\x12\n\ntool_calls\x18\x08 \x01(\x05\"\xa2\x01\n\x0cStashFigures\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x05\x12\x12\n\nheld_bytes\x18\x02 \x01(\x03\x12\x16\n\x0eoriginal_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x05\x12\x0f\n\x07\x65victed\x18\x05 \x01(\x05\x12\x33\n\nretrievals\x18\x06 \x03(\x0b\x32\x1f.prompt_sidecar.v1.OutcomeCount\".\n\x0cOutcomeCount\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bprompt_sidecar/v1/run.proto\x12\x11prompt_sidecar.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"prompt_sidecar/v1/comparison.proto\x1a\x1dprompt_sidecar/v1/guard.proto\x1a\x1cprompt_sidecar/v1/task.proto\x1a\x1cprompt_sidecar/v1/trim.proto\x1a\x1dprompt_sidecar/v1/usage.proto\"\x1f\n\rGetRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"<\n\x0eGetRunResponse\x12*\n\x03run\x18\x01 \x01(\x0b\x32\x1d.prompt_sidecar.v1.RunFigures\"\x1f\n\rEndRunRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"K\n\x0e\x45ndRunResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x08\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x1d.prompt_sidecar.v1.RunFigures\"\x10\n\x0e\x45ndRunsRequest\" \n\x0f\x45ndRunsResponse\x12\r\n\x05\x65nded\x18\x01 \x01(\x05\"\xd7\x06\n\nRunFigures\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12+\n\x07started\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\tlast_seen\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x63\x61lls\x18\x04 \x01(\x05\x12\x11\n\titeration\x18\x05 \x01(\x05\x12\x10\n\x08messages\x18\x06 \x01(\x05\x12/\n\x06tokens\x18\x07 \x01(\x0b\x32\x1f.prompt_sidecar.v1.TokenFigures\x12.\n\x05\x63\x61\x63he\x18\x08 \x01(\x0b\x32\x1f.prompt_sidecar.v1.CacheFigures\x12\x19\n\x11tokens_sent_total\x18\t \x01(\x03\x12\x1d\n\x15tokens_returned_total\x18\n \x01(\x03\x12\x15\n\rtrimmed_items\x18\x0b \x01(\x05\x12.\n\x05stash\x18\x0c \x01(\x0b\x32\x1f.prompt_sidecar.v1.StashFigures\x12\x35\n\x10unfinished_tasks\x18\r \x03(\x0b\x32\x1b.prompt_sidecar.v1.TaskItem\x12\x32\n\x07history\x18\x0e \x01(\x0b\x32!.prompt_sidecar.v1.HistoryFigures\x12\x34\n\x0chistory_size\x18\x0f \x01(\x0b\x32\x1e.prompt_sidecar.v1.HistorySize\x12\x16\n\x0erepeated_calls\x18\x10 \x01(\x05\x12\x17\n\x0frepeated_tokens\x18\x11 \x01(\x03\x12.\n\x05usage\x18\x12 \x01(\x0b\x32\x1f.prompt_sidecar.v1.UsageFigures\x12/\n\x08\x63\x65ilings\x18\x13 \x03(\x0b\x32\x1d.prompt_sidecar.v1.CeilingUse\x12\x11\n\x04\x63ost\x18\x14 \x01(\x01H\x00\x88\x01\x01\x12\x15\n\robserved_only\x18\x15 \x01(\x08\x12\x31\n\ncomparison\x18\x16 \x01(\x0b\x32\x1d.prompt_sidecar.v1.Comparison\x12.\n\x05store\x18\x17 \x01(\x0b\x32\x1f.prompt_sidecar.v1.StoreFiguresB\x07\n\x05_cost\"J\n\x0cStoreFigures\x12\x11\n\treachable\x18\x01 \x01(\x08\x12\x15\n\rwaiting_calls\x18\x02 \x01(\x05\x12\x10\n\x08\x64\x65tached\x18\x03 \x01(\x08\"\xb4\x01\n\x0eHistoryFigures\x12\r\n\x05items\x18\x01 \x01(\x05\x12\x10\n\x08passages\x18\x02 \x01(\x05\x12\x13\n\x0bindex_bytes\x18\x03 \x01(\x03\x12\x15\n\rwaiting_bytes\x18\x04 \x01(\x03\x12\x17\n\x0f\x66irst_iteration\x18\x05 \x01(\x05\x12\x10\n\x08searches\x18\x06 \x01(\x05\x12\x16\n\x0esearches_found\x18\x07 \x01(\x05\x12\x12\n\ntool_calls\x18\x08 \x01(\x05\"\xa2\x01\n\x0cStashFigures\x12\x0f\n\x07\x65ntries\x18\x01 \x01(\x05\x12\x12\n\nheld_bytes\x18\x02 \x01(\x03\x12\x16\n\x0eoriginal_bytes\x18\x03 \x01(\x03\x12\x0f\n\x07\x65xpired\x18\x04 \x01(\x05\x12\x0f\n\x07\x65victed\x18\x05 \x01(\x05\x12\x33\n\nretrievals\x18\x06 \x03(\x0b\x32\x1f.prompt_sidecar.v1.OutcomeCount\".\n\x0cOutcomeCount\x12\x0f\n\x07outcome\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x05\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,30 +38,26 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'prompt_sidecar.v1.run_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_GETRUNREQUEST']._serialized_start=205
-  _globals['_GETRUNREQUEST']._serialized_end=236
-  _globals['_GETRUNRESPONSE']._serialized_start=238
-  _globals['_GETRUNRESPONSE']._serialized_end=298
-  _globals['_ENDRUNREQUEST']._serialized_start=300
-  _globals['_ENDRUNREQUEST']._serialized_end=331
-  _globals['_ENDRUNRESPONSE']._serialized_start=333
-  _globals['_ENDRUNRESPONSE']._serialized_end=408
-  _globals['_ENDRUNSREQUEST']._serialized_start=410
-  _globals['_ENDRUNSREQUEST']._serialized_end=426
-  _globals['_ENDRUNSRESPONSE']._serialized_start=428
-  _globals['_ENDRUNSRESPONSE']._serialized_end=460
-  _globals['_RUNFIGURES']._serialized_start=463
-  _globals['_RUNFIGURES']._serialized_end=1318
-  _globals['_STOREFIGURES']._serialized_start=1320
-  _globals['_STOREFIGURES']._serialized_end=1394
-  _globals['_COMPARISON']._serialized_start=1397
-  _globals['_COMPARISON']._serialized_end=1577
-  _globals['_PROMPTBILL']._serialized_start=1579
-  _globals['_PROMPTBILL']._serialized_end=1646
-  _globals['_HISTORYFIGURES']._serialized_start=1649
-  _globals['_HISTORYFIGURES']._serialized_end=1829
-  _globals['_STASHFIGURES']._serialized_start=1832
-  _globals['_STASHFIGURES']._serialized_end=1994
-  _globals['_OUTCOMECOUNT']._serialized_start=1996
-  _globals['_OUTCOMECOUNT']._serialized_end=2042
+  _globals['_GETRUNREQUEST']._serialized_start=241
+  _globals['_GETRUNREQUEST']._serialized_end=272
+  _globals['_GETRUNRESPONSE']._serialized_start=274
+  _globals['_GETRUNRESPONSE']._serialized_end=334
+  _globals['_ENDRUNREQUEST']._serialized_start=336
+  _globals['_ENDRUNREQUEST']._serialized_end=367
+  _globals['_ENDRUNRESPONSE']._serialized_start=369
+  _globals['_ENDRUNRESPONSE']._serialized_end=444
+  _globals['_ENDRUNSREQUEST']._serialized_start=446
+  _globals['_ENDRUNSREQUEST']._serialized_end=462
+  _globals['_ENDRUNSRESPONSE']._serialized_start=464
+  _globals['_ENDRUNSRESPONSE']._serialized_end=496
+  _globals['_RUNFIGURES']._serialized_start=499
+  _globals['_RUNFIGURES']._serialized_end=1354
+  _globals['_STOREFIGURES']._serialized_start=1356
+  _globals['_STOREFIGURES']._serialized_end=1430
+  _globals['_HISTORYFIGURES']._serialized_start=1433
+  _globals['_HISTORYFIGURES']._serialized_end=1613
+  _globals['_STASHFIGURES']._serialized_start=1616
+  _globals['_STASHFIGURES']._serialized_end=1778
+  _globals['_OUTCOMECOUNT']._serialized_start=1780
+  _globals['_OUTCOMECOUNT']._serialized_end=1826
 # @@protoc_insertion_point(module_scope)

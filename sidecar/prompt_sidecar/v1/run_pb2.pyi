@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from prompt_sidecar.v1 import comparison_pb2 as _comparison_pb2
 from prompt_sidecar.v1 import guard_pb2 as _guard_pb2
 from prompt_sidecar.v1 import task_pb2 as _task_pb2
 from prompt_sidecar.v1 import trim_pb2 as _trim_pb2
@@ -252,7 +253,7 @@ class RunFigures(_message.Message):
         """The ceilings that hold for the run and its caller, and what is used of them."""
 
     @_builtins.property
-    def comparison(self) -> Global___Comparison:
+    def comparison(self) -> _comparison_pb2.Comparison:
         """What the run's prompts cost, next to what they would have cost had nothing ever been trimmed."""
 
     @_builtins.property
@@ -283,7 +284,7 @@ class RunFigures(_message.Message):
         ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
         cost: _builtins.float | None = ...,
         observed_only: _builtins.bool = ...,
-        comparison: Global___Comparison | None = ...,
+        comparison: _comparison_pb2.Comparison | None = ...,
         store: Global___StoreFigures | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_cost", b"_cost", "cache", b"cache", "comparison", b"comparison", "cost", b"cost", "history", b"history", "history_size", b"history_size", "last_seen", b"last_seen", "started", b"started", "stash", b"stash", "store", b"store", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
@@ -325,84 +326,6 @@ class StoreFigures(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoreFigures: _TypeAlias = StoreFigures  # noqa: Y015
-
-@_typing.final
-class Comparison(_message.Message):
-    """What prompts cost as they were returned, next to never trimming. Prompts larger than the model's window untrimmed would
-    have been refused and are on neither side.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROMPTS_FIELD_NUMBER: _builtins.int
-    REFUSED_FIELD_NUMBER: _builtins.int
-    RECALLS_FIELD_NUMBER: _builtins.int
-    RETURNED_FIELD_NUMBER: _builtins.int
-    UNTRIMMED_FIELD_NUMBER: _builtins.int
-    REPORTED_FIELD_NUMBER: _builtins.int
-    prompts: _builtins.int
-    """Prompts that are compared, those for recall included."""
-    refused: _builtins.int
-    """Prompts that would have been refused."""
-    recalls: _builtins.int
-    """Prompts that only bring answers of the sidecar's own tools; without the sidecar they would not have been sent."""
-    reported: _builtins.int
-    """Of prompts, those that count by what the provider was reported to have counted; the others count by estimates."""
-    @_builtins.property
-    def returned(self) -> Global___PromptBill:
-        """As they were returned."""
-
-    @_builtins.property
-    def untrimmed(self) -> Global___PromptBill:
-        """Had nothing ever been trimmed, with the provider's cache as it would have been."""
-
-    def __init__(
-        self,
-        *,
-        prompts: _builtins.int = ...,
-        refused: _builtins.int = ...,
-        recalls: _builtins.int = ...,
-        returned: Global___PromptBill | None = ...,
-        untrimmed: Global___PromptBill | None = ...,
-        reported: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["prompts", b"prompts", "recalls", b"recalls", "refused", b"refused", "reported", b"reported", "returned", b"returned", "untrimmed", b"untrimmed"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
-
-@_typing.final
-class PromptBill(_message.Message):
-    """What prompts count for."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    KEPT_TOKENS_FIELD_NUMBER: _builtins.int
-    NEW_TOKENS_FIELD_NUMBER: _builtins.int
-    COST_FIELD_NUMBER: _builtins.int
-    kept_tokens: _builtins.int
-    """Tokens that the prompt before began with as well, which a provider reads from its cache."""
-    new_tokens: _builtins.int
-    """Tokens that are new to the provider's cache."""
-    cost: _builtins.float
-    """In the currency of the configured prices, without the model's answers; 0 where the model has none."""
-    def __init__(
-        self,
-        *,
-        kept_tokens: _builtins.int = ...,
-        new_tokens: _builtins.int = ...,
-        cost: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cost", b"cost", "kept_tokens", b"kept_tokens", "new_tokens", b"new_tokens"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PromptBill: _TypeAlias = PromptBill  # noqa: Y015
 
 @_typing.final
 class HistoryFigures(_message.Message):

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from prompt_sidecar.v1 import comparison_pb2 as _comparison_pb2
 from prompt_sidecar.v1 import conversation_pb2 as _conversation_pb2
 from prompt_sidecar.v1 import guard_pb2 as _guard_pb2
 from prompt_sidecar.v1 import policy_pb2 as _policy_pb2
@@ -1060,6 +1061,7 @@ class TrimPromptResponse(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     CEILINGS_FIELD_NUMBER: _builtins.int
     OBSERVED_ONLY_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
     json_body: _builtins.bytes
     """The body, in the request's format."""
     fits: _builtins.bool
@@ -1142,6 +1144,13 @@ class TrimPromptResponse(_message.Message):
     def ceilings(self) -> _containers.RepeatedCompositeFieldContainer[_guard_pb2.CeilingUse]:
         """The ceilings that hold for the run and its caller, and what is used of them."""
 
+    @_builtins.property
+    def comparison(self) -> _comparison_pb2.Comparison:
+        """What the run's prompts cost so far, this one included, next to what they would have cost had nothing ever been trimmed.
+        Estimates until the provider's counts are reported. Not set for a dry run, a side call and a single result, as these
+        are not part of the run's history.
+        """
+
     def __init__(
         self,
         *,
@@ -1168,10 +1177,11 @@ class TrimPromptResponse(_message.Message):
         findings: _abc.Iterable[_guard_pb2.Finding] | None = ...,
         ceilings: _abc.Iterable[_guard_pb2.CeilingUse] | None = ...,
         observed_only: _builtins.bool = ...,
+        comparison: _comparison_pb2.Comparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "comparison", b"comparison", "conversation", b"conversation", "history_size", b"history_size", "json_body", b"json_body", "prompt", b"prompt", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from", "cache", b"cache", "ceilings", b"ceilings", "compacted", b"compacted", "comparison", b"comparison", "conversation", b"conversation", "crossed_percent", b"crossed_percent", "edits", b"edits", "findings", b"findings", "fits", b"fits", "history_size", b"history_size", "iteration", b"iteration", "json_body", b"json_body", "no_fit_reason", b"no_fit_reason", "not_stashable", b"not_stashable", "observed_only", b"observed_only", "own_text", b"own_text", "prompt", b"prompt", "provider_edits", b"provider_edits", "repeated_calls", b"repeated_calls", "revision", b"revision", "revision_use", b"revision_use", "stash_entries", b"stash_entries", "thinking_invalid_from", b"thinking_invalid_from", "tokens", b"tokens", "trims", b"trims"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__thinking_invalid_from: _TypeAlias = _typing.Literal["thinking_invalid_from"]  # noqa: Y015
     _WhichOneofArgType__thinking_invalid_from: _TypeAlias = _typing.Literal["_thinking_invalid_from", b"_thinking_invalid_from"]  # noqa: Y015

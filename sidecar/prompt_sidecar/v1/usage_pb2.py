@@ -22,9 +22,10 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from prompt_sidecar.v1 import comparison_pb2 as prompt__sidecar_dot_v1_dot_comparison__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprompt_sidecar/v1/usage.proto\x12\x11prompt_sidecar.v1\"/\n\rPromptRefusal\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"\xf2\x02\n\x12ReportUsageRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x19\n\x0cinput_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\rcached_tokens\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x38\n\x0einput_counting\x18\x07 \x01(\x0e\x32 .prompt_sidecar.v1.InputCounting\x12\x31\n\x07refusal\x18\x08 \x01(\x0b\x32 .prompt_sidecar.v1.PromptRefusal\x12\x10\n\x08revision\x18\t \x01(\x0c\x42\x0f\n\r_input_tokensB\x10\n\x0e_cached_tokensB\x15\n\x13_cache_write_tokensB\x10\n\x0e_output_tokens\"\xa1\x03\n\x13ReportUsageResponse\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.prompt_sidecar.v1.UsageOutcome\x12\x18\n\x10\x65stimated_tokens\x18\x02 \x01(\x05\x12\x13\n\x0breal_tokens\x18\x03 \x01(\x05\x12\x15\n\rerror_percent\x18\x04 \x01(\x01\x12\x15\n\rfactor_before\x18\x05 \x01(\x01\x12\x14\n\x0c\x66\x61\x63tor_after\x18\x06 \x01(\x01\x12:\n\x0f\x63\x61libration_use\x18\x07 \x01(\x0e\x32!.prompt_sidecar.v1.CalibrationUse\x12\x15\n\rlearned_limit\x18\x08 \x01(\x05\x12\x12\n\nnext_limit\x18\t \x01(\x05\x12.\n\tcache_use\x18\n \x01(\x0e\x32\x1b.prompt_sidecar.v1.CacheUse\x12\x1e\n\x16\x63\x61\x63hed_tokens_expected\x18\x0b \x01(\x05\x12\x15\n\rcached_tokens\x18\x0c \x01(\x05\x12\x17\n\x0f\x63\x61\x63he_hit_share\x18\r \x01(\x01\"\xbe\x01\n\x0cUsageFigures\x12\x0f\n\x07reports\x18\x01 \x01(\x05\x12\x10\n\x08refusals\x18\x02 \x01(\x05\x12\x14\n\x0cinput_tokens\x18\x03 \x01(\x03\x12\x15\n\rcached_tokens\x18\x04 \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x03\x12\x15\n\routput_tokens\x18\x06 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_breaks\x18\x07 \x01(\x05\x12\x15\n\rlearned_limit\x18\x08 \x01(\x05*r\n\rInputCounting\x12\x1e\n\x1aINPUT_COUNTING_UNSPECIFIED\x10\x00\x12\x1e\n\x1aINPUT_COUNTING_WITH_CACHED\x10\x01\x12!\n\x1dINPUT_COUNTING_WITHOUT_CACHED\x10\x02*\x87\x01\n\x0cUsageOutcome\x12\x1d\n\x19USAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16USAGE_OUTCOME_RECORDED\x10\x01\x12\x1a\n\x16USAGE_OUTCOME_REPEATED\x10\x02\x12 \n\x1cUSAGE_OUTCOME_PROMPT_UNKNOWN\x10\x03*\xc7\x01\n\x0e\x43\x61librationUse\x12\x1f\n\x1b\x43\x41LIBRATION_USE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43\x41LIBRATION_USE_USED\x10\x01\x12\x1c\n\x18\x43\x41LIBRATION_USE_NO_COUNT\x10\x02\x12\x19\n\x15\x43\x41LIBRATION_USE_MEDIA\x10\x03\x12\x1f\n\x1b\x43\x41LIBRATION_USE_IMPLAUSIBLE\x10\x04\x12 \n\x1c\x43\x41LIBRATION_USE_CACHE_UNTOLD\x10\x05*\x99\x01\n\x08\x43\x61\x63heUse\x12\x19\n\x15\x43\x41\x43HE_USE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43\x41\x43HE_USE_NOTHING_EXPECTED\x10\x01\x12\x19\n\x15\x43\x41\x43HE_USE_AS_EXPECTED\x10\x02\x12\x1d\n\x19\x43\x41\x43HE_USE_BREAK_SUSPECTED\x10\x03\x12\x18\n\x14\x43\x41\x43HE_USE_NEVER_USED\x10\x04\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dprompt_sidecar/v1/usage.proto\x12\x11prompt_sidecar.v1\x1a\"prompt_sidecar/v1/comparison.proto\"/\n\rPromptRefusal\x12\x0f\n\x07message\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"\xf2\x02\n\x12ReportUsageRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x19\n\x0cinput_tokens\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x1a\n\rcached_tokens\x18\x04 \x01(\x05H\x01\x88\x01\x01\x12\x1f\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x1a\n\routput_tokens\x18\x06 \x01(\x05H\x03\x88\x01\x01\x12\x38\n\x0einput_counting\x18\x07 \x01(\x0e\x32 .prompt_sidecar.v1.InputCounting\x12\x31\n\x07refusal\x18\x08 \x01(\x0b\x32 .prompt_sidecar.v1.PromptRefusal\x12\x10\n\x08revision\x18\t \x01(\x0c\x42\x0f\n\r_input_tokensB\x10\n\x0e_cached_tokensB\x15\n\x13_cache_write_tokensB\x10\n\x0e_output_tokens\"\xd4\x03\n\x13ReportUsageResponse\x12\x30\n\x07outcome\x18\x01 \x01(\x0e\x32\x1f.prompt_sidecar.v1.UsageOutcome\x12\x18\n\x10\x65stimated_tokens\x18\x02 \x01(\x05\x12\x13\n\x0breal_tokens\x18\x03 \x01(\x05\x12\x15\n\rerror_percent\x18\x04 \x01(\x01\x12\x15\n\rfactor_before\x18\x05 \x01(\x01\x12\x14\n\x0c\x66\x61\x63tor_after\x18\x06 \x01(\x01\x12:\n\x0f\x63\x61libration_use\x18\x07 \x01(\x0e\x32!.prompt_sidecar.v1.CalibrationUse\x12\x15\n\rlearned_limit\x18\x08 \x01(\x05\x12\x12\n\nnext_limit\x18\t \x01(\x05\x12.\n\tcache_use\x18\n \x01(\x0e\x32\x1b.prompt_sidecar.v1.CacheUse\x12\x1e\n\x16\x63\x61\x63hed_tokens_expected\x18\x0b \x01(\x05\x12\x15\n\rcached_tokens\x18\x0c \x01(\x05\x12\x17\n\x0f\x63\x61\x63he_hit_share\x18\r \x01(\x01\x12\x31\n\ncomparison\x18\x0e \x01(\x0b\x32\x1d.prompt_sidecar.v1.Comparison\"\xbe\x01\n\x0cUsageFigures\x12\x0f\n\x07reports\x18\x01 \x01(\x05\x12\x10\n\x08refusals\x18\x02 \x01(\x05\x12\x14\n\x0cinput_tokens\x18\x03 \x01(\x03\x12\x15\n\rcached_tokens\x18\x04 \x01(\x03\x12\x1a\n\x12\x63\x61\x63he_write_tokens\x18\x05 \x01(\x03\x12\x15\n\routput_tokens\x18\x06 \x01(\x03\x12\x14\n\x0c\x63\x61\x63he_breaks\x18\x07 \x01(\x05\x12\x15\n\rlearned_limit\x18\x08 \x01(\x05*r\n\rInputCounting\x12\x1e\n\x1aINPUT_COUNTING_UNSPECIFIED\x10\x00\x12\x1e\n\x1aINPUT_COUNTING_WITH_CACHED\x10\x01\x12!\n\x1dINPUT_COUNTING_WITHOUT_CACHED\x10\x02*\x87\x01\n\x0cUsageOutcome\x12\x1d\n\x19USAGE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16USAGE_OUTCOME_RECORDED\x10\x01\x12\x1a\n\x16USAGE_OUTCOME_REPEATED\x10\x02\x12 \n\x1cUSAGE_OUTCOME_PROMPT_UNKNOWN\x10\x03*\xc7\x01\n\x0e\x43\x61librationUse\x12\x1f\n\x1b\x43\x41LIBRATION_USE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43\x41LIBRATION_USE_USED\x10\x01\x12\x1c\n\x18\x43\x41LIBRATION_USE_NO_COUNT\x10\x02\x12\x19\n\x15\x43\x41LIBRATION_USE_MEDIA\x10\x03\x12\x1f\n\x1b\x43\x41LIBRATION_USE_IMPLAUSIBLE\x10\x04\x12 \n\x1c\x43\x41LIBRATION_USE_CACHE_UNTOLD\x10\x05*\x99\x01\n\x08\x43\x61\x63heUse\x12\x19\n\x15\x43\x41\x43HE_USE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43\x41\x43HE_USE_NOTHING_EXPECTED\x10\x01\x12\x19\n\x15\x43\x41\x43HE_USE_AS_EXPECTED\x10\x02\x12\x1d\n\x19\x43\x41\x43HE_USE_BREAK_SUSPECTED\x10\x03\x12\x18\n\x14\x43\x41\x43HE_USE_NEVER_USED\x10\x04\x42]\n\x14\x64\x65v.promptsidecar.v1P\x01Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\xaa\x02\x10PromptSidecar.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,20 +33,20 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'prompt_sidecar.v1.usage_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\024dev.promptsidecar.v1P\001Z0prompt-sidecar/prompt_sidecar/v1;promptsidecarv1\252\002\020PromptSidecar.V1'
-  _globals['_INPUTCOUNTING']._serialized_start=1087
-  _globals['_INPUTCOUNTING']._serialized_end=1201
-  _globals['_USAGEOUTCOME']._serialized_start=1204
-  _globals['_USAGEOUTCOME']._serialized_end=1339
-  _globals['_CALIBRATIONUSE']._serialized_start=1342
-  _globals['_CALIBRATIONUSE']._serialized_end=1541
-  _globals['_CACHEUSE']._serialized_start=1544
-  _globals['_CACHEUSE']._serialized_end=1697
-  _globals['_PROMPTREFUSAL']._serialized_start=52
-  _globals['_PROMPTREFUSAL']._serialized_end=99
-  _globals['_REPORTUSAGEREQUEST']._serialized_start=102
-  _globals['_REPORTUSAGEREQUEST']._serialized_end=472
-  _globals['_REPORTUSAGERESPONSE']._serialized_start=475
-  _globals['_REPORTUSAGERESPONSE']._serialized_end=892
-  _globals['_USAGEFIGURES']._serialized_start=895
-  _globals['_USAGEFIGURES']._serialized_end=1085
+  _globals['_INPUTCOUNTING']._serialized_start=1174
+  _globals['_INPUTCOUNTING']._serialized_end=1288
+  _globals['_USAGEOUTCOME']._serialized_start=1291
+  _globals['_USAGEOUTCOME']._serialized_end=1426
+  _globals['_CALIBRATIONUSE']._serialized_start=1429
+  _globals['_CALIBRATIONUSE']._serialized_end=1628
+  _globals['_CACHEUSE']._serialized_start=1631
+  _globals['_CACHEUSE']._serialized_end=1784
+  _globals['_PROMPTREFUSAL']._serialized_start=88
+  _globals['_PROMPTREFUSAL']._serialized_end=135
+  _globals['_REPORTUSAGEREQUEST']._serialized_start=138
+  _globals['_REPORTUSAGEREQUEST']._serialized_end=508
+  _globals['_REPORTUSAGERESPONSE']._serialized_start=511
+  _globals['_REPORTUSAGERESPONSE']._serialized_end=979
+  _globals['_USAGEFIGURES']._serialized_start=982
+  _globals['_USAGEFIGURES']._serialized_end=1172
 # @@protoc_insertion_point(module_scope)

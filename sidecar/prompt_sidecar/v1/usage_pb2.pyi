@@ -6,6 +6,7 @@ isort:skip_file
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from prompt_sidecar.v1 import comparison_pb2 as _comparison_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -255,6 +256,7 @@ class ReportUsageResponse(_message.Message):
     CACHED_TOKENS_EXPECTED_FIELD_NUMBER: _builtins.int
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     CACHE_HIT_SHARE_FIELD_NUMBER: _builtins.int
+    COMPARISON_FIELD_NUMBER: _builtins.int
     outcome: Global___UsageOutcome.ValueType
     """Outcome of the report."""
     estimated_tokens: _builtins.int
@@ -281,6 +283,12 @@ class ReportUsageResponse(_message.Message):
     """Cached tokens that were read."""
     cache_hit_share: _builtins.float
     """The share of the real tokens that was read from the cache, 0 to 1."""
+    @_builtins.property
+    def comparison(self) -> _comparison_pb2.Comparison:
+        """What the run's prompts cost so far, next to what they would have cost had nothing ever been trimmed. The reported prompt
+        counts by the report, if its counts can be true.
+        """
+
     def __init__(
         self,
         *,
@@ -297,10 +305,11 @@ class ReportUsageResponse(_message.Message):
         cached_tokens_expected: _builtins.int = ...,
         cached_tokens: _builtins.int = ...,
         cache_hit_share: _builtins.float = ...,
+        comparison: _comparison_pb2.Comparison | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["comparison", b"comparison"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_hit_share", b"cache_hit_share", "cache_use", b"cache_use", "cached_tokens", b"cached_tokens", "cached_tokens_expected", b"cached_tokens_expected", "calibration_use", b"calibration_use", "error_percent", b"error_percent", "estimated_tokens", b"estimated_tokens", "factor_after", b"factor_after", "factor_before", b"factor_before", "learned_limit", b"learned_limit", "next_limit", b"next_limit", "outcome", b"outcome", "real_tokens", b"real_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_hit_share", b"cache_hit_share", "cache_use", b"cache_use", "cached_tokens", b"cached_tokens", "cached_tokens_expected", b"cached_tokens_expected", "calibration_use", b"calibration_use", "comparison", b"comparison", "error_percent", b"error_percent", "estimated_tokens", b"estimated_tokens", "factor_after", b"factor_after", "factor_before", b"factor_before", "learned_limit", b"learned_limit", "next_limit", b"next_limit", "outcome", b"outcome", "real_tokens", b"real_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

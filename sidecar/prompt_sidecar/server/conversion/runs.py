@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from prompt_sidecar.facts.comparison import Comparison
 from prompt_sidecar.facts.figures import HistoryFigures, RunFigures, StoreFigures
 from prompt_sidecar.facts.usage_calls import UsageFigures
+from prompt_sidecar.server.conversion.comparison import comparison_message
 from prompt_sidecar.server.conversion.tasks import task_items
 from prompt_sidecar.server.conversion.trim import cache_figures, ceiling_use, history_size, token_figures
 from prompt_sidecar.v1 import run_pb2, usage_pb2
@@ -45,7 +45,7 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
         usage=_usage(figures.usage),
         ceilings=map(ceiling_use, figures.ceilings),
         cost=figures.cost,
-        comparison=_comparison(figures.comparison),
+        comparison=comparison_message(figures.comparison),
         observed_only=figures.observed_only,
         store=None if figures.store is None else _store(figures.store),
     )
@@ -53,21 +53,6 @@ def run_figures(figures: RunFigures) -> run_pb2.RunFigures:
 
 def _store(store: StoreFigures) -> run_pb2.StoreFigures:
     return run_pb2.StoreFigures(reachable=store.reachable, waiting_calls=store.waiting_calls, detached=store.detached)
-
-
-def _comparison(comparison: Comparison) -> run_pb2.Comparison:
-    returned, untrimmed = (
-        run_pb2.PromptBill(kept_tokens=bill.kept, new_tokens=bill.new, cost=bill.cost)
-        for bill in (comparison.returned, comparison.untrimmed)
-    )
-    return run_pb2.Comparison(
-        prompts=comparison.prompts,
-        refused=comparison.refused,
-        recalls=comparison.recalls,
-        returned=returned,
-        untrimmed=untrimmed,
-        reported=comparison.reported,
-    )
 
 
 def _history(history: HistoryFigures) -> run_pb2.HistoryFigures:

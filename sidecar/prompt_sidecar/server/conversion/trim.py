@@ -23,6 +23,7 @@ from prompt_sidecar.facts.trim_calls import (
 from prompt_sidecar.guard.ceilings import CeilingAction, CeilingKind, CeilingScope, CeilingUse
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.prompt.provider_edits import ProviderEdit
+from prompt_sidecar.server.conversion.comparison import comparison_message
 from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
 from prompt_sidecar.server.conversion.guard import finding_message
 from prompt_sidecar.server.conversion.wire import lift_body, read_request
@@ -147,6 +148,7 @@ def rest_of_response(answer: TrimAnswer) -> trim_pb2.TrimPromptResponse:
         findings=map(finding_message, answer.findings),
         ceilings=map(ceiling_use, answer.ceilings),
         observed_only=answer.observed_only,
+        comparison=None if answer.comparison is None else comparison_message(answer.comparison),
     )
 
 

@@ -14,6 +14,7 @@ from prompt_sidecar.facts.usage_calls import (
     UsageCall,
     UsageOutcome,
 )
+from prompt_sidecar.server.conversion.comparison import comparison_message
 from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
 from prompt_sidecar.serving.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, MOST_CHARACTERS, MOST_TOKENS
@@ -74,6 +75,7 @@ def usage_response(answer: UsageAnswer) -> usage_pb2.ReportUsageResponse:
         cached_tokens_expected=answer.cached_expected,
         cached_tokens=answer.cached_tokens,
         cache_hit_share=answer.cache_hit_share,
+        comparison=None if answer.comparison is None else comparison_message(answer.comparison),
     )
 
 

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.v1 import conversation_pb2, guard_pb2, policy_pb2, trim_pb2
+from prompt_sidecar.v1 import conversation_pb2, trim_pb2
 
 MOST_FIELDS = 200_000
 """Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
@@ -156,9 +156,9 @@ def _varint(value: int) -> bytes:
 
 def _twin() -> tuple[type[Message], type[Message]]:
     pool = descriptor_pool.DescriptorPool()
-    for generated in (conversation_pb2, guard_pb2, policy_pb2, trim_pb2):
+    for generated in (*trim_pb2.DESCRIPTOR.dependencies, trim_pb2.DESCRIPTOR):
         file = descriptor_pb2.FileDescriptorProto()
-        generated.DESCRIPTOR.CopyToProto(file)
+        generated.CopyToProto(file)
         for message in file.message_type:
             for field in message.field:
                 if (message.name, field.name) == ("Conversation", "messages"):
