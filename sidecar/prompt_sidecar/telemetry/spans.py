@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opentelemetry import context, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -35,6 +35,7 @@ from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.telemetry import changes
 from prompt_sidecar.telemetry.catalog import OTHER
 from prompt_sidecar.telemetry.distributions import Ids
+from prompt_sidecar.telemetry.tracing import Starter
 
 FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"})
 """Statuses that make a server's span an error. Source: OpenTelemetry's semantic conventions for gRPC."""
@@ -71,7 +72,7 @@ _Event = tuple[str, Attributes]
 class Spans:
     """Writes spans with a tracer, or none if it is None. Thread-safe."""
 
-    def __init__(self, tracer: Tracer | None, *, genai: bool = False) -> None:
+    def __init__(self, tracer: Starter | None, *, genai: bool = False) -> None:
         """`genai`: whether to follow OpenTelemetry's conventions for generative AI as well."""
         self._tracer = tracer
         self._genai = genai
@@ -192,7 +193,7 @@ class Spans:
             "prompt_sidecar.search.matching_items": found.matching_items,
             "prompt_sidecar.search.tokens": found.rendered_tokens,
             "prompt_sidecar.search.gone_items": found.gone_items,
-            "prompt_sidecar.stash.ids": [snippet.item.stash_id for snippet in found.snippets],
+            "prompt_sidecar.stash.ids": tuple(snippet.item.stash_id for snippet in found.snippets),
         }
         if self._genai:
             self._start(SEARCH_MEMORY, began, attributes | {OPERATION: SEARCH_MEMORY}).end()
@@ -264,8 +265,8 @@ def _events(answer: TrimAnswer) -> Iterator[_Event]:
                 "prompt_sidecar.batch.items": len(trims),
                 "prompt_sidecar.batch.tokens": sum(trim.tokens_saved for trim in trims),
                 "prompt_sidecar.batch.batch_point": answer.cache.batch_point,
-                "prompt_sidecar.batch.reasons": sorted({trim.reason.value for trim in trims}),
-                "prompt_sidecar.stash.ids": [trim.stash_id for trim in trims[:MOST_IDS] if trim.stash_id],
+                "prompt_sidecar.batch.reasons": tuple(sorted({trim.reason.value for trim in trims})),
+                "prompt_sidecar.stash.ids": tuple(trim.stash_id for trim in trims[:MOST_IDS] if trim.stash_id),
             },
         )
     found: Counter[tuple[str, str]] = Counter()
