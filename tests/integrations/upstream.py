@@ -269,8 +269,8 @@ class _Handler(BaseHTTPRequestHandler):
             whole += piece
             self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
             self.wfile.flush()
+        self.owner.sent.append(whole)  # before the end of the answer: who has read that may look
         self.wfile.write(b"0\r\n\r\n")
-        self.owner.sent.append(whole)
 
     def _length(self) -> int:
         return int(self.headers["Content-Length"])
