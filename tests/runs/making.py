@@ -72,8 +72,9 @@ def grown(format: str, iterations: int = 12, **fields: Any) -> tuple[Engine, Tri
 
 
 def facts(answer: TrimAnswer) -> TrimAnswer:
-    """An answer without the time that it took."""
-    return replace(answer, phases=Phases(), trims=tuple(answer.trims), stash_entries=tuple(answer.stash_entries),
+    """An answer without the time that it took, and without the sums of the run so far."""
+    alike = replace(answer, phases=Phases(), comparison=None)
+    return replace(alike, trims=tuple(answer.trims), stash_entries=tuple(answer.stash_entries),
                    edits=tuple(answer.edits), own_text=tuple(answer.own_text))  # fmt: skip
 
 

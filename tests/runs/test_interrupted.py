@@ -298,6 +298,21 @@ def test_drafts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 == engines.runs.totals().draft_bytes
 
 
+def test_the_newest_draft_is_kept_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the retries of a large prompt would all begin at its beginning, and none would be answered in time."""
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])
+    monkeypatch.setattr(drafts, "DRAFT_BYTES", len(raw))
+    engine, answer = Engine(limit=LIMIT), None
+    for _ in range(20):
+        try:
+            answer = trim(engine, OPENAI_CHAT, raw, Late(40))
+        except DeadlinePassed:
+            continue
+        break
+    assert answer is not None
+    assert 0 == engine.runs.totals().draft_bytes
+
+
 def test_a_draft_goes_with_its_run() -> None:
     """Of a run that was ended after a call that had to end nothing is kept."""
     raw = body(OPENAI_CHAT, [{"role": "user", "content": f"number {number}"} for number in range(60)])

@@ -91,9 +91,10 @@ def digest(canonical_bytes: bytes) -> bytes:
 
 def value_at(raw: bytes, path: Path) -> bytes:
     """Return the raw JSON of the value at `path`."""
-    for step in path:
-        raw = bytes(_raw_array.decode(raw)[step]) if isinstance(step, int) else bytes(_raw_object.decode(raw)[step])
-    return raw
+    value: bytes | msgspec.Raw = raw
+    for step in path:  # views of the text, which is copied once
+        value = _raw_array.decode(value)[step] if isinstance(step, int) else _raw_object.decode(value)[step]
+    return bytes(value)
 
 
 def array_length(raw: bytes, path: Path) -> int:
@@ -101,7 +102,7 @@ def array_length(raw: bytes, path: Path) -> int:
     return len(_raw_array.decode(value_at(raw, path)))
 
 
-def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
+def splice(raw: bytes | msgspec.Raw, edits: Mapping[Path, bytes | None]) -> bytes:
     """Return `raw` with the values at the paths replaced by the given JSON, or removed if that is None.
 
     Keys keep their order and all other values their bytes; only white space between them may change. Paths refer to the
@@ -109,7 +110,7 @@ def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
     cannot be removed.
     """
     if not edits:
-        return raw
+        return bytes(raw)
     whole = edits.get(())
     if whole is not None:
         return whole
@@ -121,12 +122,12 @@ def splice(raw: bytes, edits: Mapping[Path, bytes | None]) -> bytes:
         values = _raw_array.decode(raw)
         for step in inner.keys() - removed:
             index = int(step)
-            values[index] = msgspec.Raw(splice(bytes(values[index]), inner[step]))
+            values[index] = msgspec.Raw(splice(values[index], inner[step]))
         return msgspec.json.encode([value for index, value in enumerate(values) if index not in removed])
     members = _raw_object.decode(raw)
     for step in inner.keys() - removed:
         key = str(step)
-        members[key] = msgspec.Raw(splice(bytes(members[key]), inner[step]))
+        members[key] = msgspec.Raw(splice(members[key], inner[step]))
     for step in removed:
         del members[str(step)]
     return msgspec.json.encode(members)

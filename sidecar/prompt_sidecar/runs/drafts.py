@@ -11,7 +11,8 @@ from prompt_sidecar.runs.run import Run
 from prompt_sidecar.turn.received import Draft
 
 DRAFT_BYTES: Final = 67_108_864
-"""What drafts may keep: 64 MiB, as much as one body may have; a draft is gone once its call is tried again."""
+"""What drafts may keep, but for the newest one, which stays however large: at most 64 MiB of body and what was read of
+it. A draft is gone once its call is tried again."""
 BOUND: Final = "run.drafts"
 
 
@@ -40,7 +41,7 @@ class Drafts:
             run.draft = draft
             for other in [other for other in self._kept if other.draft is None]:
                 del self._kept[other]
-            while self._kept and sum(self._kept.values()) > DRAFT_BYTES:
+            while len(self._kept) > 1 and sum(self._kept.values()) > DRAFT_BYTES:
                 oldest = next(iter(self._kept))
                 del self._kept[oldest]
                 oldest.draft = None

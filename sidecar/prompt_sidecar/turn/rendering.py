@@ -86,22 +86,30 @@ class Rendered:
         self.size = sum(map(len, self.parts))
 
 
-@dataclass(frozen=True, slots=True)
 class Sent:
     """The messages of the prompt in hand, by the records that they are.
 
-    A value of its own: what refers back to the call would keep that alive until the collector comes round.
+    A value of its own: what refers back to the call would keep that alive until the collector comes round. It keeps the
+    message that was asked for last, as the steps of a call ask for the same one, whose text may be most of the prompt.
     """
 
-    split: Split
-    reads: Sequence[Read]
-    sent_at: Sequence[int]
-    """For each record the index of its message; -1 if it is absent."""
+    def __init__(self, split: Split, reads: Sequence[Read], sent_at: Sequence[int]) -> None:
+        """`sent_at`: for each record the index of its message; -1 if it is absent."""
+        self._split = split
+        self._reads = reads
+        self._sent_at = sent_at
+        self._last = -1, b""
 
     def __call__(self, index: int) -> tuple[bytes, bytes] | None:
         """A record's bytes and identity as the prompt has them; None if it is absent."""
-        at = self.sent_at[index]
-        return None if at < 0 else (self.split.message(at), self.reads[at].identity)
+        at = self._sent_at[index]
+        return None if at < 0 else (self.message(at), self._reads[at].identity)
+
+    def message(self, at: int) -> bytes:
+        """The bytes of a message of the prompt."""
+        if self._last[0] != at:
+            self._last = at, self._split.message(at)
+        return self._last[1]
 
 
 class Sources:

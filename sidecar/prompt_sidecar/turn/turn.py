@@ -317,7 +317,7 @@ class _Turn:
                 place = SYSTEM
             else:
                 leading = False
-                raw = self._body.message(index)
+                raw = self._sent.message(index)
                 message, weight = read.message, read.weight
                 if message is None or weight is None:  # known bytes, but now at another place in the history
                     message = self._format.read(raw, "history")
