@@ -33,6 +33,7 @@ from prompt_sidecar.telemetry.catalog import (
     RETRIEVALS,
     STASH_LOSSES,
     STORE_COMMANDS,
+    STORE_LAG,
     VAULT_LOSSES,
 )
 
@@ -57,6 +58,8 @@ SOFT_BOUNDS: Final = (
 """Bounds that are reached in ordinary work, and cost little: no reason to call anybody."""
 STORE_FAULTS: Final = ("unreachable", "full", "failed", "skipped")
 """Outcomes of commands to the shared store that are faults of it."""
+STORE_BEHIND: Final = 5.0
+"""Seconds that writes to the shared store may wait: as long as a sidecar leaves a store alone that does not answer."""
 FEW: Final = 20
 """Events in half an hour below which a ratio says nothing."""
 
@@ -284,6 +287,16 @@ ALERTS: Final = (
         "{value} commands a second of {{ $labels.instance }} to the shared store are {{ $labels.outcome }}. Prompts "
         "are answered, but no other replica could take over its runs.",
         "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarStoreBehind",
+        Severity.TICKET,
+        f"{SHORT.value(STORE_LAG)} > {STORE_BEHIND:g}",
+        "5m",
+        "The shared store is behind",
+        "What {{ $labels.instance }} has to write to the shared store has waited for {value}. Should it be killed now, "
+        "no other replica has what its prompts trimmed since then, until the agents send it again.",
+        "$value | humanizeDuration",
     ),
     Alert(
         "PromptSidecarRestarts",
