@@ -494,6 +494,11 @@ def _conflicts(settings: Settings) -> Iterator[str]:
             "store.url is set and key is not; set key, the same for all replicas: what is stored is encrypted with it, "
             "and without it no other process could read it"
         )
+    if settings.store.cluster and urlsplit(settings.store.url).path.strip("/") not in {"", "0"}:
+        yield (
+            "store.cluster is set, and store.url names a database or a socket; a cluster has the database 0 alone: "
+            "give the address of a node, such as valkey://host:6379"
+        )
     for name, most in (
         ("limits.run_stash_bytes", "limits.stash_bytes"),
         ("limits.original_bytes", "limits.run_stash_bytes"),

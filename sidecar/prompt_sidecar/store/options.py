@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from prompt_sidecar.values import GIB, HOUR, KIB, MIB, Kind, byte_count, choice, seconds, setting, text, whole
+from prompt_sidecar.values import GIB, HOUR, KIB, MIB, Kind, byte_count, choice, seconds, setting, switch, text, whole
 
 
 def _store_url() -> Kind:
@@ -32,6 +32,13 @@ class StoreOptions:
         _store_url(),
         "Valkey or Redis where runs are kept, so that each replica can go on with any of them; empty: none. Needs key "
         "and the extra `store`.",
+    )
+    cluster: bool = setting(
+        False,
+        switch(),
+        "Whether the URL leads to a cluster: any node of it, or a name that all of them have. The others are found.",
+        "One server with a replica holds what 100,000 agents need (docs/scale.md).",
+        advanced=True,
     )
     password_file: str = setting(
         "", text(4_096), "File that holds the password for the store's user, which the URL names; empty: none."
