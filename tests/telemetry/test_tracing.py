@@ -18,9 +18,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, DEFAULT_ON, ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from prompt_sidecar.telemetry.spans import remote
 from prompt_sidecar.telemetry.tracing import MOST_EVENTS, QuickTracer, Starter, starter
 
 SCOPE = InstrumentationScope("prompt_sidecar", "1")
@@ -134,6 +135,36 @@ def _facts(span: ReadableSpan) -> Any:
     scope = span.instrumentation_scope
     assert scope is not None
     return json.loads(span.to_json()), span.parent, span.context, (scope.name, scope.version)
+
+
+HEX = st.text("0123456789abcdefABCDEF", max_size=33)
+HEADERS = st.one_of(
+    st.builds(
+        "{}-{}-{}-{}".format,
+        st.sampled_from(["00", "01", "ff", "0"]),
+        HEX | st.text("0123456789abcdef", min_size=32, max_size=32) | st.just("0" * 32),
+        HEX | st.text("0123456789abcdef", min_size=16, max_size=16) | st.just("0" * 16),
+        st.sampled_from(["00", "01", "02", "03", "ff", "1", "01-more"]),
+    ),
+    st.sampled_from(PARENTS),
+    st.text(max_size=60),
+)
+METADATA = st.lists(
+    st.tuples(st.just("traceparent"), HEADERS)
+    | st.tuples(st.just("tracestate"), st.sampled_from(["vendor=1", "", "=", "a=1,b=2"]))
+    | st.just(("user-agent", "agent"))
+    | st.just(("traceparent", b"00")),
+    max_size=3,
+)
+
+
+@given(METADATA)
+def test_the_agents_trace_is_read_as_the_library_reads_it(metadata: list[tuple[str, Any]]) -> None:
+    """Whatever the headers hold."""
+    carrier = {key: value for key, value in metadata if key in {"traceparent", "tracestate"} and type(value) is str}
+    expected = get_current_span(TraceContextTextMapPropagator().extract(carrier, Context())).get_span_context()
+    found = get_current_span(remote(metadata)).get_span_context()
+    assert (expected, expected.is_remote) == (found, found.is_remote)
 
 
 def test_a_span_ends_once_and_after_it_began() -> None:

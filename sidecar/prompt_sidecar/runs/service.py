@@ -81,7 +81,7 @@ class Runs:
         guard_of: Callable[[str], GuardOptions] | None = None,
         rules: Rules | None = None,
         archive: Archive | None = None,
-        first_wait: float = 0.002,
+        first_wait: float = 0.001,
         journal_entries: int = 0,
     ) -> None:
         """Take what the use cases need.

@@ -65,7 +65,7 @@ class StoreOptions:
         advanced=True,
     )
     first_wait: float = setting(
-        0.002,
+        0.001,
         seconds(0, 60),
         "Time that the first prompt of a run waits for the store once it has been read.",
         "The store is asked when the prompt arrives; on a local network it has answered by then.",

@@ -27,6 +27,7 @@ from tests.programs.bench.prompts import Prompts, recorded, trim_call
 from tests.programs.bench.resident import resident
 from tests.programs.bench.scraped import scraped
 from tests.programs.bench.stash import stash
+from tests.programs.bench.stored import stored
 from tests.programs.bench.synthetic import run
 from tests.programs.bench.telemetry import telemetry
 from tests.programs.bench.through_envoy import through_envoy
@@ -50,6 +51,7 @@ PARTS = (
     "telemetry",
     "scraped",
     "ticks",
+    "store",
     "envoy",
     "http",
 )
@@ -110,6 +112,7 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         "telemetry": lambda: telemetry(prompts, limit, 2 if quick else 8),
         "scraped": lambda: scraped(prompts, limit, 3 if quick else 10),
         "ticks": lambda: ticks(3.0 if quick else 10.0),
+        "store": lambda: stored(prompts, limit, 1 if quick else 6),
         "envoy": lambda: through_envoy(prompts, limit, 1 if quick else 5),
         "http": lambda: door(prompts, limit, 1 if quick else 5),
     }
