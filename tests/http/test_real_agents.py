@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
 from tests.http.serving import proxied
 from tests.http.upstream import scripted
@@ -22,15 +25,39 @@ OWN = Says("", [("own-1", "search_conversation_history", {"query": "hello"})], b
 PACKAGES = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex"}
 
 
-def _run(name: str, url: str, home: Path) -> str:
+CALLS = 60
+LINES = 40
+ROOM = {"claude": 58_000, "codex": 24_000}
+"""Tokens of the window: some for the agent's own prompt and its answers, and less than half of what the calls bring."""
+AT = 45
+"""The call before which the model recalls."""
+ID = re.compile(r"\bid=([a-z2-9]{10})\b")
+
+
+class Answers(Observer):
+    """Keeps what became of each prompt."""
+
+    def __init__(self) -> None:
+        self.seen: list[TrimAnswer] = []
+
+    def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
+        """Keep it."""
+        del call, began
+        self.seen.append(answer)
+
+
+def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = "") -> str:
     (home / ".codex").mkdir()
     provider = {"name": "p", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
     words = [f"model_providers.p.{key}={json.dumps(value)}" for key, value in provider.items()]
     codex = [each for word in [*words, 'model_provider="p"'] for each in ("-c", word)]
     command = {
-        "claude": ["claude", "-p", "Say hello", "--model", "claude-sonnet-4-5"],
-        "codex": ["codex", "exec", "--skip-git-repo-check", *codex, "-m", "gpt-5", "Say hello"],
-    }[name]
+        "claude": ["claude", "-p", wish, "--model", model or "claude-sonnet-4-5", "--allowedTools", "Bash"],
+        "codex": [
+            "codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+            *codex, "-m", model or "gpt-5", wish,
+        ],
+    }[name]  # fmt: skip
     environment = os.environ | {
         "HOME": str(home),
         "CODEX_HOME": str(home / ".codex"),
@@ -65,6 +92,68 @@ def test_an_agent_from_the_registry(name: str, tmp_path: Path) -> None:
     assert [] == here.upstream.defects
     assert 2 == len(here.upstream.sent)
     assert "own-1" in json.dumps(here.upstream.bodies[1])
+
+
+def _line(step: int, line: int) -> str:
+    return f"step {step} line {line} value {step * 7919 + line * 104729}"
+
+
+class Script:
+    """A model that has the agent run commands, and recalls the first result that it sees elided."""
+
+    def __init__(self, name: str) -> None:
+        self._tool, self._argument = {"claude": ("Bash", "command"), "codex": ("exec_command", "cmd")}[name]
+        self._thought = [THOUGHT] if name == "claude" else []
+        self.step = 0
+        self.recalled = ""
+
+    def __call__(self, body: Any) -> Says:
+        """Take a turn."""
+        if self.step == AT and not self.recalled:
+            self.recalled = ID.findall(json.dumps(body.get("messages") or body["input"]))[0]
+            recall = ("own-1", "recall_elided_content", {"id": self.recalled})
+            return Says("", [recall], blocks=self._thought)
+        if self.step == CALLS:
+            return Says("All steps are done.")
+        self.step += 1
+        lines = (
+            f"seq 1 {LINES} | while read i; do echo step {self.step} line $i value $(({self.step}*7919+i*104729)); done"
+        )
+        return Says(f"Step {self.step}.", [(f"call-{self.step}", self._tool, {self._argument: lines})])
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_sixty_calls_over_the_limit(name: str, tmp_path: Path) -> None:
+    """Each prompt fits and is what its provider takes, and a result that had been trimmed is recalled whole."""
+    if shutil.which(name) is None:
+        pytest.skip(f"needs {name}: npm install -g {PACKAGES[name]}")
+
+    async def other(_: Any) -> Any:
+        from aiohttp import web
+
+        return web.json_response({})
+
+    script, answers = Script(name), Answers()
+    with proxied(script, window=ROOM[name], observer=answers) as here:
+        here.upstream.other = other
+        shown = _run(name, here.url, tmp_path, "Run the steps", "next")
+
+    assert "All steps are done." in shown
+    assert [] == here.upstream.defects
+    prompts = [answer for answer in answers.seen if answer.iteration > 1]
+    assert CALLS <= len(prompts)
+    assert all(answer.fits for answer in prompts)
+    last = prompts[-1].tokens
+    assert last.before > 1.5 * last.limit >= last.after
+    bodies = [json.dumps(body.get("messages") or body["input"]) for body in here.upstream.bodies]
+    (asked,) = [at for at, body in enumerate(bodies) if "own-1" in body and "own-1" not in bodies[at - 1]]
+    steps = {
+        step for step in range(1, CALLS + 1) if all(_line(step, at) in bodies[asked] for at in range(1, LINES + 1))
+    }
+    before = {step for step in steps if _line(step, LINES // 2) in bodies[asked - 1]}
+    assert 1 == len(steps - before), (
+        "the recalled result stands whole in the next prompt, and did not in the one before"
+    )
 
 
 @pytest.mark.parametrize("how", ["--stream", "--no-stream"])
