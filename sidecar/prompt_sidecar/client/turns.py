@@ -17,7 +17,6 @@ from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking,
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
-from prompt_sidecar.client.restoring import restored
 
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
 """The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
@@ -162,15 +161,18 @@ def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Ste
     if not masked:
         return calls
     asked = [(call.name, call.arguments) for call in masked]
-    made = yield from restored(
-        engine,
-        work.run_id,
-        asked,
-        lambda: engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options),
-    )
+    try:
+        restored = yield from engine.restore_secrets(work.run_id, asked)
+        if any(each.unknown for each in restored):
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            restored = yield from engine.restore_secrets(work.run_id, asked)
+    except ClientError:
+        if not engine.options.fail_open:
+            raise
+        return calls
     filled = {
         id(call): replace(call, arguments=each.arguments, masks_left=each.not_allowed + each.unknown)
-        for call, each in zip(masked, made, strict=False)
+        for call, each in zip(masked, restored, strict=True)
     }
     return tuple(filled.get(id(call), call) for call in calls)
 

@@ -5,31 +5,23 @@
 
 SDKs that send their requests with httpx or httpx2 (openai, anthropic, google-genai, mistralai and others) take such a
 client. A request whose path is that of a known API has its body trimmed; all others pass. The answer is handed on as it
-arrives; when it ends, what it says about tokens is reported. Where the guard masks, the calls in an answer that is not
-streamed get the values that their tools may have; in a stream masks stay. A refusal for a prompt's length teaches the
-limit, and the prompt is sent again, shorter. One class serves both libraries: it makes requests of the type that it is
-given.
+arrives; when it ends, what it says about tokens is reported. A refusal for a prompt's length teaches the limit, and the
+prompt is sent again, shorter. One class serves both libraries: it makes requests of the type that it is given.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, closing
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
-from prompt_sidecar.client.dialects import has_masks
-from prompt_sidecar.client.engine import Engine, Steps
-from prompt_sidecar.client.facts import Trimmed
-from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported, trim
-from prompt_sidecar.client.restoring import restored
+from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
-from prompt_sidecar.integrations.wire import Api, api_of, arguments_in, usage_in
+from prompt_sidecar.integrations.wire import Api, api_of, usage_in
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_ANSWER_BYTES: Final = 67_108_864
@@ -63,12 +55,6 @@ class _Common:
             _log.warning("requests to %s pass untrimmed: %s", request.url.host, why)
         return None
 
-    @staticmethod
-    def _whole(api: Api, response: Any) -> bool:
-        """Whether an answer comes at once, so that nobody waits if it is read before it goes on."""
-        kind: str = response.headers.get("content-type", "")
-        return response.status_code == 200 and kind.startswith(_JSON) and not api.streams
-
     def _made(self, api: Api, run_id: str, body: bytes) -> Sending:
         options = self._options
         if api.model and "model" not in options:
@@ -81,8 +67,6 @@ def _library(request: Any) -> Any:
     return sys.modules[type(request).__module__.split(".")[0]]
 
 
-_JSON: Final = "application/json"
-_DECODED: Final = frozenset({b"content-length", b"content-encoding", b"transfer-encoding"})
 _REMADE: Final = frozenset({b"content-length", b"transfer-encoding", RUN_HEADER.encode()})
 
 
@@ -92,51 +76,6 @@ def _outgoing(request: Any, body: bytes) -> Any:
         return request
     headers = [(name, value) for name, value in request.headers.raw if name.lower() not in _REMADE]
     return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
-
-
-def _decoded(response: Any, raw: bytes) -> bytes:
-    """An answer's body, decompressed as the library does it; empty: it cannot be, as it ended early."""
-    if not response.headers.get("content-encoding"):
-        return raw
-    try:
-        return bytes(type(response)(response.status_code, headers=response.headers, content=raw).content)
-    except Exception:  # noqa: BLE001  # each library and compression has its own errors
-        return b""
-
-
-def _with_values(engine: Engine, sending: Sending, content: bytes) -> Steps[bytes | None]:
-    """Return a whole answer with values in place of masks in the arguments of its calls; None: there are none."""
-    if not has_masks(content.decode("utf-8", "replace")):
-        return None
-    try:
-        answer = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    masked = [each for each in arguments_in(sending.format, answer) if has_masks(each.text)]
-    if not masked:
-        return None
-    calls = [(each.tool, each.text) for each in masked]
-    made = yield from restored(engine, sending.run_id, calls, lambda: trim(engine, sending))
-    if not any(each.restored for each in made):
-        return None
-    for place, each in zip(masked, made, strict=True):
-        place.put(each.arguments)
-    return json.dumps(answer, ensure_ascii=False).encode()
-
-
-def _answered(engine: Engine, sending: Sending, response: Any, raw: bytes, trimmed: Trimmed[Any]) -> Steps[Any]:
-    """Report what a whole answer says about tokens, and return it: as it came, or with values in place of masks."""
-    content = _decoded(response, raw)
-    usage = usage_in(sending.format, response.headers.get("content-type", ""), content)
-    yield from reported(engine, sending.run_id, usage, trimmed)
-    made = yield from _with_values(engine, sending, content)
-    stream = _library(response).ByteStream
-    if made is None:
-        response.stream = stream(raw)
-        return response
-    headers = [(name, value) for name, value in response.headers.raw if name.lower() not in _DECODED]
-    headers.append((b"content-length", str(len(made)).encode()))
-    return type(response)(response.status_code, headers=headers, stream=stream(made), extensions=response.extensions)
 
 
 class _Kept:
@@ -155,12 +94,17 @@ class _Kept:
                 self.chunks = None
 
     def usage(self, sending: Sending, response: Any) -> Any:
-        """Return the usage in the answer."""
+        """Return the usage in the answer, decompressed as the library does it."""
         if not self.chunks:
             return {}
-        raw = b"".join(self.chunks)
+        raw, headers = b"".join(self.chunks), response.headers
         self.chunks = None
-        return usage_in(sending.format, response.headers.get("content-type", ""), _decoded(response, raw))
+        if headers.get("content-encoding"):
+            try:
+                raw = type(response)(response.status_code, headers=headers, content=raw).content
+            except Exception:  # noqa: BLE001  # an answer that ended early cannot always be decompressed
+                return {}
+        return usage_in(sending.format, headers.get("content-type", ""), raw)
 
 
 class SidecarTransport(_Common, _Base):  # type: ignore[misc]
@@ -221,10 +165,6 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
         except RefusedAnswer as refused:
             return refused.native
         kept = _Kept()
-        if self._whole(found[0], response):
-            with closing(response.stream) as stream:
-                raw = b"".join(stream)
-            return drive(_answered(engine, sending, response, raw, trimmed))
         if response.status_code == 200:
 
             def ended() -> None:
@@ -284,10 +224,6 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
         except RefusedAnswer as refused:
             return refused.native
         kept = _Kept()
-        if self._whole(found[0], response):
-            async with aclosing(response.stream) as stream:
-                raw = b"".join([chunk async for chunk in stream])
-            return await drive(_answered(engine, sending, response, raw, trimmed))
         if response.status_code == 200:
 
             async def ended() -> None:

@@ -33,8 +33,6 @@ class Api:
     format: Format
     model: str
     """The model, where the path and not the body names it; else empty."""
-    streams: bool
-    """Whether its answers are streams by the path, even those whose type is JSON."""
 
 
 def api_of(path: str) -> Api | None:
@@ -42,60 +40,8 @@ def api_of(path: str) -> Api | None:
     for pattern, format in _PATHS:
         found = pattern.search(path)
         if found is not None:
-            streams = path.endswith((":streamGenerateContent", "/converse-stream"))
-            return Api(format, unquote(found.groupdict().get("model", "")), streams)
+            return Api(format, unquote(found.groupdict().get("model", "")))
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """Where an answer has a call's arguments."""
-
-    tool: str
-    holder: dict[str, Any]
-    member: str
-
-    @property
-    def text(self) -> str:
-        """They, as JSON text."""
-        value = self.holder[self.member]
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-    def put(self, text: str) -> None:
-        """Put others in their place."""
-        self.holder[self.member] = text if isinstance(self.holder[self.member], str) else json.loads(text)
-
-
-def arguments_in(format: Format, answer: Any) -> Iterator[Arguments]:
-    """Yield the arguments of each call in a whole answer, decoded."""
-    for call in _CALLS[format](answer):
-        if isinstance(call, dict):
-            names = [name for name in ("arguments", "input", "args") if name in call]
-            tool = call.get("name")
-            if names and isinstance(tool, str):
-                yield Arguments(tool, call, names[0])
-
-
-def _each(value: Any, *path: str) -> Iterator[Any]:
-    """The values at a path; each step leads into all entries of a list."""
-    for entry in value if isinstance(value, list) else (value,):
-        if not path:
-            yield entry
-        elif isinstance(entry, dict):
-            yield from _each(entry.get(path[0]), *path[1:])
-
-
-_CALLS: Final[Mapping[str, Callable[[Any], Iterable[Any]]]] = {
-    "openai_chat": lambda answer: _each(answer, "choices", "message", "tool_calls", "function"),
-    "openai_responses": lambda answer: (
-        each for each in _each(answer, "output") if isinstance(each, dict) and each.get("type") == "function_call"
-    ),
-    "anthropic_messages": lambda answer: (
-        each for each in _each(answer, "content") if isinstance(each, dict) and each.get("type") == "tool_use"
-    ),
-    "gemini_contents": lambda answer: _each(answer, "candidates", "content", "parts", "functionCall"),
-    "bedrock_converse": lambda answer: _each(answer, "output", "message", "content", "toolUse"),
-}
 
 
 def usage_in(format: Format, content_type: str, content: bytes) -> Usage:
