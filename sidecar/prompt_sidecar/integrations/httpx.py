@@ -6,7 +6,8 @@
 SDKs that send their requests with httpx or httpx2 (openai, anthropic, google-genai, mistralai and others) take such a
 client. A request whose path is that of a known API has its body trimmed; all others pass. The answer is handed on as it
 arrives; when it ends, what it says about tokens is reported. A refusal for a prompt's length teaches the limit, and the
-prompt is sent again, shorter. One class serves both libraries: it makes requests of the type that it is given.
+prompt is sent again, shorter. Where the guard has masked something in a prompt, calls in its answer get the values that
+they may (`answers.py`). One class serves both libraries: it makes requests of the type that it is given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, Final, Self, Unpack
 from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
+from prompt_sidecar.integrations.answers import Stream, Whole, prompt_has_masks, restoring
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 from prompt_sidecar.integrations.wire import Api, api_of, usage_in
 
@@ -72,10 +74,24 @@ _REMADE: Final = frozenset({b"content-length", b"transfer-encoding", RUN_HEADER.
 
 def _outgoing(request: Any, body: bytes) -> Any:
     """The request with a body, and without the header that names the run."""
-    if body == request.content and RUN_HEADER not in request.headers:
+    masked = prompt_has_masks(body)
+    if body == request.content and RUN_HEADER not in request.headers and not masked:
         return request
-    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in _REMADE]
+    removed = _REMADE | {b"accept-encoding"} if masked else _REMADE
+    headers = [(name, value) for name, value in request.headers.raw if name.lower() not in removed]
+    if masked:
+        headers.append((b"accept-encoding", b"identity"))  # the answer is read as it arrives
     return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
+
+
+def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> Whole | Stream | None:
+    """Return what restores masks in the answer to a prompt, whose length is not known any more then."""
+    if not prompt_has_masks(prompt):
+        return None
+    found = restoring(engine, sending.run_id, sending.format, response.headers)
+    if found is not None:
+        response.headers.pop("content-length", None)
+    return found
 
 
 class _Kept:
@@ -171,7 +187,9 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
                 usage = kept.usage(sending, response)
                 drive(reported(engine, sending.run_id, usage, trimmed))
 
-            response.stream = _watching(_library(request))(response.stream, kept, ended)
+            masks = _restoring(engine, sending, trimmed.prompt, response)
+            stream = _watching(_library(request))
+            response.stream = stream(response.stream, kept, ended, masks, drive)
         return response
 
 
@@ -230,7 +248,9 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
                 usage = kept.usage(sending, response)
                 await drive(reported(engine, sending.run_id, usage, trimmed))
 
-            response.stream = _awatching(_library(request))(response.stream, kept, ended)
+            masks = _restoring(engine, sending, trimmed.prompt, response)
+            stream = _awatching(_library(request))
+            response.stream = stream(response.stream, kept, ended, masks, drive)
         return response
 
 
@@ -243,15 +263,20 @@ def _watching(library: Any) -> Any:
     if key not in _CLASSES:
 
         class Watching(library.SyncByteStream):  # type: ignore[misc]
-            """Hands chunks on at once, and keeps them."""
+            """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(self, stream: Any, kept: _Kept, ended: Any) -> None:
+            def __init__(self, stream: Any, kept: _Kept, ended: Any, masks: Whole | Stream | None, drive: Any) -> None:
                 self._stream, self._kept, self._ended = stream, kept, ended
+                self._masks, self._drive = masks, drive
 
             def __iter__(self) -> Iterator[bytes]:
                 for chunk in self._stream:
                     self._kept.add(chunk)
-                    yield chunk
+                    made = chunk if self._masks is None else self._drive(self._masks.feed(chunk))
+                    if made:
+                        yield made
+                if self._masks is not None and (rest := self._drive(self._masks.end())):
+                    yield rest
 
             def close(self) -> None:
                 self._stream.close()
@@ -266,15 +291,20 @@ def _awatching(library: Any) -> Any:
     if key not in _CLASSES:
 
         class Watching(library.AsyncByteStream):  # type: ignore[misc]
-            """Hands chunks on at once, and keeps them."""
+            """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(self, stream: Any, kept: _Kept, ended: Any) -> None:
+            def __init__(self, stream: Any, kept: _Kept, ended: Any, masks: Whole | Stream | None, drive: Any) -> None:
                 self._stream, self._kept, self._ended = stream, kept, ended
+                self._masks, self._drive = masks, drive
 
             async def __aiter__(self) -> AsyncIterator[bytes]:
                 async for chunk in self._stream:
                     self._kept.add(chunk)
-                    yield chunk
+                    made = chunk if self._masks is None else await self._drive(self._masks.feed(chunk))
+                    if made:
+                        yield made
+                if self._masks is not None and (rest := await self._drive(self._masks.end())):
+                    yield rest
 
             async def aclose(self) -> None:
                 await self._stream.aclose()

@@ -1,0 +1,410 @@
+"""Masks in the calls of a provider's answer become values again on their way to the agent.
+
+A model can only repeat a mask of its prompt, so answers to other prompts are not looked at. A whole answer
+is read at its end. Of a stream everything flows on but the arguments of a call from its first mask on: they wait for
+the end of the call, before which no agent can run it, and go to the sidecar whole, as a mask may be in JSON within
+JSON. What is returned goes on in one piece. Answers in Amazon's binary frames pass as they come.
+
+Sources: the API references of OpenAI (chat completions, responses), Anthropic (messages) and Google (generateContent),
+read in November 2026.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from prompt_sidecar.client.arguments import Format
+from prompt_sidecar.client.dialects import has_masks
+from prompt_sidecar.client.engine import Engine, Steps
+from prompt_sidecar.client.errors import ClientError
+
+_log = logging.getLogger("prompt_sidecar.client")
+MOST_BYTES: Final = 67_108_864
+"""Of an answer: the size of the longest prompts. A longer one goes on as it comes, with its masks."""
+MOST_CALLS: Final = 1_000
+"""Calls of an answer whose masks are restored: as many as one request to the sidecar may hold."""
+_IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\+u27e6)[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE)
+"""A mask in a prompt. The sidecar's own text names the form of masks, with a shorter id."""
+_BEGUN: Final = re.compile(r"⟦|\\+u27e6|%e2%9f%a6|\\+342\\+237\\+246", re.IGNORECASE)
+_CUT: Final = re.compile(r"(?:%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
+"""What may be the first part of a mask's beginning."""
+_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LONGEST_END: Final = 4
+
+Place: TypeAlias = tuple[dict[str, Any], str, str]
+"""What holds a call's arguments, as text or as an object: an object, the name of its member, the tool's name."""
+
+
+def prompt_has_masks(body: bytes) -> bool:
+    """Whether a prompt, as JSON text, may hold masks."""
+    return _IN_PROMPT.search(body) is not None
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
+
+
+def _object(value: Any, *names: str) -> dict[str, Any]:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _chat(answer: Any) -> Iterator[Place]:
+    for choice in _objects(answer.get("choices")):
+        for call in _objects(_object(choice, "message").get("tool_calls")):
+            function = _object(call, "function")
+            yield function, "arguments", str(function.get("name"))
+
+
+def _responses(answer: Any) -> Iterator[Place]:
+    for item in _objects(answer.get("output")):
+        if item.get("type") == "function_call":
+            yield item, "arguments", str(item.get("name"))
+
+
+def _messages(answer: Any) -> Iterator[Place]:
+    for block in _objects(answer.get("content")):
+        if block.get("type") == "tool_use":
+            yield block, "input", str(block.get("name"))
+
+
+def _gemini(answer: Any) -> Iterator[Place]:
+    for candidate in _objects(answer.get("candidates")):
+        for part in _objects(_object(candidate, "content").get("parts")):
+            call = _object(part, "functionCall") or _object(part, "function_call")
+            yield call, "args", str(call.get("name"))
+
+
+def _converse(answer: Any) -> Iterator[Place]:
+    for block in _objects(_object(answer, "output", "message").get("content")):
+        use = _object(block, "toolUse")
+        yield use, "input", str(use.get("name"))
+
+
+_PLACES: Final[Mapping[Format, Callable[[Any], Iterator[Place]]]] = {
+    "openai_chat": _chat,
+    "openai_responses": _responses,
+    "anthropic_messages": _messages,
+    "gemini_contents": _gemini,
+    "bedrock_converse": _converse,
+}
+
+
+def places(format: Format, answer: Any) -> Iterator[Place]:
+    """Return the places of calls' arguments in a whole answer."""
+    return _PLACES[format](answer) if isinstance(answer, dict) else iter(())
+
+
+class Values:
+    """Asks the sidecar for the values of masks in calls of one answer, once for each."""
+
+    def __init__(self, engine: Engine, run_id: str) -> None:
+        self._engine, self._run_id = engine, run_id
+        self._known: dict[tuple[str, str], str] = {}
+
+    def put(self, found: Iterable[Place]) -> Steps[bool]:
+        """Put values in place of masks; return whether something has changed."""
+        masked: list[tuple[Place, tuple[str, str]]] = []
+        for place in found:
+            holder, member, name = place
+            value = holder.get(member)
+            if not isinstance(value, str | dict):
+                continue
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            if has_masks(text):
+                masked.append((place, (name, text)))
+        yield from self._ask(dict.fromkeys(call for _, call in masked))
+        changed = False
+        for (holder, member, _), call in masked:
+            made = self._known.get(call, call[1])
+            if made != call[1]:
+                holder[member] = made if isinstance(holder[member], str) else json.loads(made)
+                changed = True
+        return changed
+
+    def of(self, name: str, arguments: str) -> Steps[str]:
+        """Return one call's arguments with values."""
+        holder = {"arguments": arguments}
+        yield from self.put([(holder, "arguments", name)])
+        return holder["arguments"]
+
+    def _ask(self, calls: Iterable[tuple[str, str]]) -> Steps[None]:
+        room = MOST_CALLS - len(self._known)
+        new = [call for call in calls if call not in self._known and _is_json(call[1])][:room]
+        if not new:
+            return
+        try:
+            restored = yield from self._engine.restore_secrets(self._run_id, new)
+        except ClientError:
+            if not self._engine.options.fail_open:
+                raise
+            return
+        self._known.update((call, each.arguments) for call, each in zip(new, restored, strict=True))
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is JSON: a call that was cut off is none, and the sidecar would refuse it."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+class Whole:
+    """An answer that is one JSON text, or an array of them as Gemini streams it without events."""
+
+    def __init__(self, format: Format, values: Values) -> None:
+        self._format, self._values = format, values
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> Steps[bytes]:
+        """Take a piece; return what goes on now."""
+        yield from ()
+        self._chunks.append(chunk)
+        self._size += len(chunk)
+        return self._all() if self._size > MOST_BYTES else b""
+
+    def end(self) -> Steps[bytes]:
+        """Return the rest."""
+        raw = self._all()
+        try:
+            answer = json.loads(raw)
+        except (ValueError, RecursionError):
+            return raw
+        found = [place for each in (answer if isinstance(answer, list) else [answer]) for place in self._places(each)]
+        changed = yield from self._values.put(found)
+        return json.dumps(answer, ensure_ascii=False).encode() if changed else raw
+
+    def _places(self, answer: Any) -> Iterator[Place]:
+        return places(self._format, answer)
+
+    def _all(self) -> bytes:
+        chunks, self._chunks = self._chunks, []
+        return b"".join(chunks)
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a stream."""
+
+    name: str = ""
+    sent: list[str] = field(default_factory=list)
+    kept: str = ""
+    """What has come and was not sent."""
+    waits: list[str] | None = None
+    """From the first mask on, what has come until the end of the call; None: there was no mask."""
+
+    def feed(self, text: str) -> str:
+        """Take a piece; return what goes on now."""
+        if self.waits is not None:
+            self.waits.append(text)
+            return ""
+        text = self.kept + text
+        found = _BEGUN.search(text) or _CUT.search(text)
+        end = found.start() if found else len(text)
+        self.kept = text[end:]
+        if _BEGUN.match(self.kept):
+            self.waits, self.kept = [self.kept], ""
+        self.sent.append(text[:end])
+        return text[:end]
+
+    def rest(self) -> str:
+        """Return what was not sent, as it came."""
+        return "".join(self.waits or ()) + self.kept
+
+    def end(self, values: Values) -> Steps[str]:
+        """Return what was not sent, with values."""
+        sent, rest = "".join(self.sent), self.rest()
+        if self.waits is None:
+            return rest
+        made = yield from values.of(self.name, sent + rest)
+        return made[len(sent) :] if made.startswith(sent) else rest
+
+
+_Key: TypeAlias = tuple[Any, Any]
+"""Which call of a stream: its choice and its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What an event says of calls."""
+
+    pieces: list[tuple[_Key, str, dict[str, Any], str]] = field(default_factory=list)
+    """Of arguments: the call, its name where it is given, and what holds the piece."""
+    ended: list[_Key] = field(default_factory=list)
+    """Calls that end; where the second is None, all of the choice."""
+    whole: list[Place] = field(default_factory=list)
+
+
+def _read_chat(data: dict[str, Any], _: Mapping[_Key, _Call]) -> _Read:
+    read = _Read()
+    for choice in _objects(data.get("choices")):
+        for call in _objects(_object(choice, "delta").get("tool_calls")):
+            function, key = _object(call, "function"), (choice.get("index"), call.get("index"))
+            read.pieces.append((key, str(function.get("name") or ""), function, "arguments"))
+        if choice.get("finish_reason"):
+            read.ended.append((choice.get("index"), None))
+    return read
+
+
+def _read_messages(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
+    key, read = (None, data.get("index")), _Read()
+    block = _object(data, "content_block")
+    if data.get("type") == "content_block_start" and block.get("type") == "tool_use":
+        read.pieces.append((key, str(block.get("name")), {}, ""))
+        read.whole.append((block, "input", str(block.get("name"))))
+    elif data.get("type") == "content_block_delta" and key in calls:
+        read.pieces.append((key, "", _object(data, "delta"), "partial_json"))
+    elif data.get("type") == "content_block_stop":
+        read.ended.append(key)
+    return read
+
+
+def _read_responses(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
+    key, read, kind = (None, data.get("output_index")), _Read(), data.get("type")
+    item = _object(data, "item")
+    if kind == "response.output_item.added" and item.get("type") == "function_call":
+        read.pieces.append((key, str(item.get("name")), {}, ""))
+    elif kind == "response.function_call_arguments.delta":
+        read.pieces.append((key, "", data, "delta"))
+    elif kind in ("response.function_call_arguments.done", "response.output_item.done"):
+        read.ended.append(key)
+        name = calls[key].name if key in calls else str(data.get("name"))
+        read.whole.append((data, "arguments", name))
+        read.whole.extend(_responses({"output": [item]}))
+    elif _object(data, "response"):
+        read.whole.extend(_responses(data["response"]))
+    return read
+
+
+def _read_gemini(data: dict[str, Any], _: Mapping[_Key, _Call]) -> _Read:
+    return _Read(whole=list(_gemini(data)))
+
+
+_READ: Final[Mapping[Format, Callable[[dict[str, Any], Mapping[_Key, _Call]], _Read]]] = {
+    "openai_chat": _read_chat,
+    "openai_responses": _read_responses,
+    "anthropic_messages": _read_messages,
+    "gemini_contents": _read_gemini,
+}
+
+
+def _event_of(format: Format, key: _Key, text: str, like: dict[str, Any]) -> dict[str, Any]:
+    """An event with a piece of a call's arguments; `like` is the last of its pieces."""
+    if format == "anthropic_messages":
+        delta: dict[str, Any] = {"type": "input_json_delta", "partial_json": text}
+        return {"type": "content_block_delta", "index": key[1], "delta": delta}
+    if format == "openai_responses":
+        return {**like, "delta": text}
+    call = {"index": key[1], "function": {"arguments": text}}
+    return {**like, "choices": [{"index": key[0], "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+
+
+class Stream:
+    """An answer in server-sent events."""
+
+    def __init__(self, format: Format, values: Values) -> None:
+        self._format, self._values = format, values
+        self._read = _READ[format]
+        self._rest = bytearray()
+        self._size = 0
+        self._calls: dict[_Key, _Call] = {}
+        self._like: dict[_Key, dict[str, Any]] = {}
+        self._more = 0
+        """Events that were added: OpenAI's responses are numbered."""
+        self._gave_up = False
+
+    def feed(self, chunk: bytes) -> Steps[bytes]:
+        """Take a piece; return what goes on now."""
+        if self._gave_up:
+            return chunk
+        self._size += len(chunk)
+        searched = max(0, len(self._rest) - _LONGEST_END + 1)
+        self._rest += chunk
+        out, at = [], 0
+        for found in _END.finditer(bytes(self._rest[searched:])):
+            end = searched + found.end()
+            out.append((yield from self._event(bytes(self._rest[at:end]))))
+            at = end
+        del self._rest[:at]
+        if self._size > MOST_BYTES or len(self._calls) > MOST_CALLS:
+            self._gave_up = True
+            _log.warning("the rest of an answer keeps its masks: it is longer than %d bytes", MOST_BYTES)
+            out.append(self._flushed())
+        return b"".join(out)
+
+    def end(self) -> Steps[bytes]:
+        """Return what has waited, as it came: a call that has not ended cannot be run."""
+        yield from ()
+        return self._flushed()
+
+    def _flushed(self) -> bytes:
+        rests = [(key, call.rest()) for key, call in self._calls.items()]
+        self._calls.clear()
+        out = b"".join(self._added(key, rest, None) for key, rest in rests if rest)
+        out, self._rest = out + bytes(self._rest), bytearray()
+        return out
+
+    def _event(self, raw: bytes) -> Steps[bytes]:
+        lines = raw.splitlines()
+        try:
+            data = json.loads(b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or b"null")
+        except (ValueError, RecursionError):
+            return raw
+        if not isinstance(data, dict):
+            return raw
+        read = self._read(data, self._calls)
+        changed = yield from self._values.put(read.whole)
+        ended = {key for each in read.ended for key in self._calls if each in (key, (key[0], None))}
+        for key, name, holder, member in read.pieces:
+            call = self._calls.setdefault(key, _Call())
+            call.name = call.name or name
+            text = holder.get(member)
+            if isinstance(text, str):
+                made = call.feed(text)
+                self._like[key] = {name: value for name, value in data.items() if name != "usage"}
+                if (each := (key[0], None)) in read.ended or key in read.ended:
+                    made += yield from self._calls.pop(key).end(self._values)
+                    ended -= {key, each}
+                changed |= made != text
+                holder[member] = made
+        before = b""
+        for key in sorted(ended, key=str):
+            rest = yield from self._calls.pop(key).end(self._values)
+            before += self._added(key, rest, data) if rest else b""
+        if self._more and isinstance(number := data.get("sequence_number"), int):
+            data["sequence_number"], changed = number + self._more, True
+        if not changed:
+            return before + raw
+        kept = [line for line in lines if line and not line.startswith(b"data:")]
+        return before + b"\n".join([*kept, b"data: " + json.dumps(data, ensure_ascii=False).encode()]) + b"\n\n"
+
+    def _added(self, key: _Key, text: str, behind: dict[str, Any] | None) -> bytes:
+        """Make an event of its own of what has waited; `behind`: the event that follows it."""
+        like = dict(self._like.get(key, {}))
+        if "sequence_number" in like:
+            number = (behind or like).get("sequence_number")
+            like["sequence_number"] = number + self._more if isinstance(number, int) else number
+            self._more += 1
+        data = _event_of(self._format, key, text, like)
+        name = f"event: {data['type']}\n" if isinstance(data.get("type"), str) else ""
+        return f"{name}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+
+def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> Whole | Stream | None:
+    """Return what restores masks in an answer with these headers; None: it passes as it comes."""
+    if headers.get("content-encoding", "identity") != "identity":
+        return None
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    values = Values(engine, run_id)
+    if kind == "text/event-stream" and format in _READ:
+        return Stream(format, values)
+    return Whole(format, values) if kind == "application/json" else None

@@ -1,0 +1,294 @@
+"""Behind the transport, calls in the model's answers get the values that the guard has masked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from prompt_sidecar.client import AsyncClient, Client
+from prompt_sidecar.integrations.httpx import AsyncSidecarTransport, SidecarTransport
+from tests.client.provider import SHAPES, Says
+from tests.client.serving import PATIENT, sdk
+from tests.client.test_sdks import FORMATS
+from tests.http.streams import EVENTS
+from tests.http.upstream import FORMATS as PATHS
+from tests.http.upstream import Upstream, scripted
+from tests.integrations.test_httpx import keywords, library, made, tool_calls
+from tests.integrations.test_masked import VALUE, masking
+
+QUESTION: Final = [{"role": "user", "content": f"Deploy with {VALUE}."}]
+MASK: Final = re.compile("⟦github_token:[a-z0-9]+⟧")
+ENDS: Final = (b'"finish_reason":"tool_calls"', b"content_block_stop", b"arguments.done")
+"""In an event that ends a call."""
+STREAMED: Final = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+EACH_FORMAT: Final = pytest.mark.parametrize("format", FORMATS)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """A client of a sidecar that masks."""
+    with masking() as address, Client(address, deadline=PATIENT) as opened:
+        yield opened
+
+
+def mask_in(body: Any) -> str:
+    """The mask in a prompt."""
+    found = MASK.search(json.dumps(body, ensure_ascii=False))
+    assert found is not None
+    return found[0]
+
+
+def calls(body: Any) -> Says:
+    """Two calls with the mask, the first also in JSON within JSON, and one of a tool that may not have the value."""
+    mask = mask_in(body)
+    inner = json.dumps({"line": "a\nb", "token": mask}, ensure_ascii=False)
+    return Says(
+        "Two.",
+        [
+            ("c1", "deploy", {"token": f"a {mask} b", "escaped": "\\ %41", "body": inner}),
+            ("c2", "show", {"text": mask}),
+            ("c3", "deploy", {"none": "%e2%9f \\u27"}),
+        ],
+    )
+
+
+def arguments(format: str, response: Any) -> list[Any]:
+    """The arguments of the calls in a response."""
+    if format == "openai_chat":
+        return [json.loads(call.function.arguments) for call in response.choices[0].message.tool_calls]
+    if format == "openai_responses":
+        return [json.loads(item.arguments) for item in response.output if item.type == "function_call"]
+    return [block.input for block in response.content if block.type == "tool_use"]
+
+
+def check(found: list[Any]) -> None:
+    """The tool that may have the value has it everywhere, the other one has the mask."""
+    assert f"a {VALUE} b" == found[0]["token"]
+    assert "\\ %41" == found[0]["escaped"]
+    assert {"line": "a\nb", "token": VALUE} == json.loads(found[0]["body"])
+    assert MASK.fullmatch(found[1]["text"])
+    assert {"none": "%e2%9f \\u27"} == found[2]
+
+
+def accumulated(format: str, url: str, http: Any) -> Callable[..., Any]:
+    """A function that returns a whole answer, as the SDK makes it of a stream."""
+
+    def ask(**words: Any) -> Any:
+        if format == "anthropic_messages":
+            model = sdk("anthropic").Anthropic(base_url=url, api_key="k", max_retries=0, http_client=http)
+            with model.messages.stream(**words) as stream:
+                return stream.get_final_message()
+        model = sdk("openai").OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0, http_client=http)
+        if format == "openai_responses":
+            with model.responses.stream(**words) as stream:
+                return stream.until_done().get_final_response()
+        with model.chat.completions.stream(**words) as stream:
+            return stream.get_final_completion()
+
+    return ask
+
+
+@STREAMED
+@EACH_FORMAT
+def test_calls_get_values(format: str, stream: bool, client: Client) -> None:
+    """Whole and streamed: the SDK reads them from its answer, and no prompt holds the value."""
+    with (
+        Upstream(scripted(calls, Says("Done."))) as there,
+        library().Client(transport=SidecarTransport(client, "run", context_window=100_000)) as http,
+    ):
+        words = keywords(format, QUESTION)
+        ask = accumulated if stream else made
+        response = ask(format, there.url, http)(**words)
+        sent = [each.raw.decode() for each in there.sent]
+
+    assert [] == there.defects
+    assert ["c1", "c2", "c3"] == tool_calls(format, response)
+    check(arguments(format, response))
+    assert 1 == len(sent)
+    assert VALUE not in sent[0]
+
+
+@EACH_FORMAT
+def test_asyncio(format: str, client: Client) -> None:
+    """The same in asyncio, whole."""
+
+    async def main() -> Any:
+        async with AsyncClient(client.options.target, deadline=PATIENT) as sidecar:
+            transport = AsyncSidecarTransport(sidecar, "run", context_window=100_000)
+            async with library().AsyncClient(transport=transport) as http:
+                return await made(format, there.url, http, asyncio=True)(**keywords(format, QUESTION))
+
+    with Upstream(scripted(calls)) as there:
+        response = asyncio.run(main())
+    check(arguments(format, response))
+
+
+def through(client: Client, path: str, question: Any, answer: Callable[[Any], Any]) -> tuple[bytes, Any]:
+    """Send a body through the transport to a provider in this process; return what the agent gets, and the request.
+
+    `answer` is given the body that the provider is sent; it returns a content type and pieces.
+    """
+    seen: list[Any] = []
+
+    def handler(request: Any) -> Any:
+        seen.append(request)
+        kind, pieces = answer(json.loads(request.content))
+
+        class Pieces(library().SyncByteStream):  # type: ignore[misc]
+            def __iter__(self) -> Iterator[bytes]:
+                yield from pieces
+
+        return library().Response(200, headers={"content-type": kind}, stream=Pieces())
+
+    transport = SidecarTransport(
+        client, "run", wrapped=library().MockTransport(handler), context_window=100_000, model="scripted"
+    )
+    with (
+        library().Client(transport=transport) as http,
+        http.stream("POST", f"http://provider.test{path}", json=question) as response,
+    ):
+        return b"".join(response.iter_raw()), seen[0]
+
+
+def pieces_of(raw: bytes, size: int) -> list[bytes]:
+    """The bytes in pieces."""
+    return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000_000])
+@EACH_FORMAT
+def test_events_may_be_cut_anywhere(format: str, size: int, client: Client) -> None:
+    """Whatever the pieces of a stream are, its events are whole, and are the provider's but for the arguments."""
+    path = next(path for path, name in PATHS.items() if name == format)
+    given: list[bytes] = []
+
+    def answer(body: Any) -> Any:
+        given.append(b"".join(EVENTS[path](SHAPES[path](calls(body), 1), body)))
+        return "text/event-stream", pieces_of(given[0], size)
+
+    got, request = through(client, f"/v1/{path}", keywords(format, QUESTION, stream=True), answer)
+
+    assert "identity" == request.headers["accept-encoding"]
+    events = [json.loads(line[6:]) for line in got.splitlines() if line.startswith(b"data: {")]
+    numbers = [each["sequence_number"] for each in events if "sequence_number" in each]
+    assert list(range(len(numbers))) == numbers
+    before = [line for line in given[0].splitlines() if line.startswith(b"event:")]
+    after = [line for line in got.splitlines() if line.startswith(b"event:")]
+    assert list(dict.fromkeys(before)) == list(dict.fromkeys(after))
+    assert VALUE in got.decode()
+
+
+@EACH_FORMAT
+def test_a_stream_that_is_cut_off_has_no_value(format: str, client: Client) -> None:
+    """A call that has not ended keeps its masks, and all that came goes on."""
+    path = next(path for path, name in PATHS.items() if name == format)
+
+    def answer(body: Any) -> Any:
+        events = list(EVENTS[path](SHAPES[path](calls(body), 1), body))
+        begun = next(at for at, event in enumerate(events) if b'"c1"' in event)
+        ended = next(at for at, event in enumerate(events) if at > begun and any(each in event for each in ENDS))
+        return "text/event-stream", events[:ended]
+
+    got, _ = through(client, f"/v1/{path}", keywords(format, QUESTION, stream=True), answer)
+
+    assert VALUE not in got.decode()
+    assert "github_token:" in got.decode()
+
+
+def test_several_choices_of_a_stream(client: Client) -> None:
+    """Each choice has calls of its own, which come in turns."""
+
+    def chunk(choice: int, text: str, finish: str | None = None, **more: Any) -> bytes:
+        call = {"index": 0, "function": {"arguments": text, **more}}
+        one = {"index": choice, "delta": {"tool_calls": [call]}, "finish_reason": finish}
+        return b"data: " + json.dumps({"choices": [one]}, ensure_ascii=False).encode() + b"\r\n\r\n"
+
+    def answer(body: Any) -> Any:
+        mask = mask_in(body)
+        half = len(mask) // 2
+        events = [
+            *(chunk(each, "", name=name) for each, name in enumerate(("deploy", "show", "deploy"))),
+            *(chunk(each, '{"token": "' + mask[:half]) for each in range(3)),
+            *(chunk(each, mask[half:] + '"}') for each in range(2)),
+            chunk(2, mask[half:] + '"}', "tool_calls"),
+            *(chunk(each, "", "tool_calls") for each in range(2)),
+        ]
+        return "text/event-stream", [*events, b"data: [DONE]\n\n"]
+
+    got, _ = through(client, "/v1/chat/completions", keywords("openai_chat", QUESTION, stream=True, n=3), answer)
+
+    assert got.endswith(b"data: [DONE]\n\n")
+    texts = ["", "", ""]
+    for line in got.splitlines():
+        if line.startswith(b"data: {"):
+            choice = json.loads(line[6:])["choices"][0]
+            texts[choice["index"]] += choice["delta"]["tool_calls"][0]["function"]["arguments"]
+    assert [VALUE, VALUE] == [json.loads(texts[each])["token"] for each in (0, 2)]
+    assert MASK.fullmatch(json.loads(texts[1])["token"])
+
+
+GEMINI: Final = "/v1beta/models/scripted:"
+ASKED: Final = {"contents": [{"role": "user", "parts": [{"text": f"Deploy with {VALUE}."}]}]}
+
+
+@pytest.mark.parametrize("how", ["generateContent", "streamGenerateContent", "streamGenerateContent?alt=sse"])
+def test_gemini(how: str, client: Client) -> None:
+    """Whole, as an array and in events: each part holds a call's arguments whole."""
+
+    def answer(body: Any) -> Any:
+        call = {"name": "deploy", "args": {"token": mask_in(body), "number": 1}}
+        said = {"candidates": [{"content": {"role": "model", "parts": [{"functionCall": call}]}}]}
+        raw = json.dumps(said).encode()
+        if "sse" in how:
+            return "text/event-stream", [b"data: " + raw + b"\r\n\r\n"]
+        return "application/json; charset=utf-8", pieces_of(b"[" + raw + b"]" if "stream" in how else raw, 10)
+
+    got, _ = through(client, GEMINI + how, ASKED, answer)
+
+    said = json.loads(got.removeprefix(b"data: "))
+    said = said[0] if isinstance(said, list) else said
+    assert {"token": VALUE, "number": 1} == said["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
+
+
+def test_bedrock(client: Client) -> None:
+    """A whole answer."""
+
+    def answer(body: Any) -> Any:
+        use = {"toolUseId": "t", "name": "deploy", "input": {"token": mask_in(body)}}
+        said = {"output": {"message": {"role": "assistant", "content": [{"toolUse": use}]}}}
+        return "application/json", [json.dumps(said).encode()]
+
+    asked = {"messages": [{"role": "user", "content": [{"text": f"Deploy with {VALUE}."}]}]}
+    got, _ = through(client, "/model/scripted/converse", asked, answer)
+
+    use = json.loads(got)["output"]["message"]["content"][0]["toolUse"]
+    assert {"token": VALUE} == use["input"]
+
+
+def test_a_prompt_without_masks_changes_nothing(client: Client) -> None:
+    """Its answer is the provider's byte for byte, even with what looks like a mask, and the agent's encodings stay."""
+    raw = b'{ "choices": [{"message": {"tool_calls": [{"function": {"arguments": "\\u27e6a:b\\u27e7"}}]}}] }'
+    question = keywords("openai_chat", [{"role": "user", "content": "Hello."}])
+    got, request = through(client, "/v1/chat/completions", question, lambda _: ("application/json", [raw]))
+
+    assert raw == got
+    assert "gzip" in request.headers["accept-encoding"]
+
+
+def test_a_sidecar_that_is_gone_leaves_masks() -> None:
+    """The call goes on with the mask, which reveals nothing."""
+    question = keywords("openai_chat", [{"role": "user", "content": "Deploy with ⟦github_token:aaaaaaaaaa⟧."}])
+
+    def answer(body: Any) -> Any:
+        said = SHAPES["chat/completions"](Says("", [("c", "deploy", {"token": mask_in(body)})]), 1)
+        return "application/json", [json.dumps(said).encode()]
+
+    with Client("127.0.0.1:1", deadline=PATIENT) as nobody:
+        got, _ = through(nobody, "/v1/chat/completions", question, answer)
+
+    assert "github_token" in json.loads(got)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
