@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import Client
-from tests.client.provider import TOKENS
+from tests.client.provider import TOKENS, Says
+from tests.http import upstream as http_upstream
+from tests.http.upstream import scripted
 from tests.integrations.npm import installed
 from tests.integrations.running import PATIENCE, RUN, sidecar, variables
+from tests.integrations.test_masked import VALUE, calls_with_a_mask, masking
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
 from tests.programs.peers.environments import ROOT
 
@@ -73,6 +76,36 @@ def test_without_the_sidecar_the_agent_goes_on(agent: Path, stream: bool, tmp_pa
     assert [] == there.defects
     assert ANSWER == told["answer"]
     assert (4, []) == (told["untrimmed"], told["tools"])
+
+
+@STREAMED
+@pytest.mark.parametrize("api", APIS)
+def test_tools_get_values(agent: Path, api: str, stream: bool, tmp_path: Path) -> None:
+    """Those that the settings name. Another tool gets the mask, and the agent's own history keeps masks in calls."""
+    words = {"api": api, "stream": stream, "window": 100_000, "question": f"Deploy with {VALUE}."}
+    with http_upstream.Upstream(scripted(calls_with_a_mask, Says("Done."))) as there, masking() as address:
+        told = run(agent, tmp_path, sidecar=address, upstream=there.url, **words)
+        sent = [each.raw for each in there.sent]
+
+    assert [] == there.defects
+    assert "Done." == told["answer"]
+    assert f"a {VALUE} b" == told["got"]["deploy"]
+    assert told["got"]["show"].startswith("⟦github_token:")
+    assert VALUE not in told["held"]
+    assert 2 == len(sent)
+    assert [] == [body for body in sent if VALUE.encode() in body]
+
+
+def test_without_the_sidecar_tools_get_what_the_model_wrote(agent: Path, tmp_path: Path) -> None:
+    """A mask that nobody knows stays, and the agent goes on."""
+    mask = "⟦github_token:aaaaaaaaaa⟧"
+    calls = Says("", [("c1", "deploy", {"token": mask})])
+    words = {"api": "openai_chat", "stream": False, "sidecar": "127.0.0.1:1", "question": "Deploy."}
+    with http_upstream.Upstream(scripted(calls, Says("Done."))) as there:
+        told = run(agent, tmp_path, upstream=there.url, **words)
+
+    assert "Done." == told["answer"]
+    assert {"deploy": mask} == told["got"]
 
 
 def test_the_page_shows_the_tested_code() -> None:

@@ -33,7 +33,8 @@ PROGRAMS: Final = {
 }
 
 
-def _calls_with_a_mask(body: Any) -> Says:
+def calls_with_a_mask(body: Any) -> Says:
+    """Calls of the tool that may have the value, and of one that may not, with the mask in the prompt."""
     found = re.search("⟦github_token:[a-z0-9]+⟧", json.dumps(body, ensure_ascii=False))
     assert found is not None
     return Says("", [("c1", "deploy", {"token": f"a {found[0]} b"}), ("c2", "show", {"text": found[0]})])
@@ -56,7 +57,7 @@ def masking() -> Iterator[str]:
 def test_tools_get_values(name: str, stream: bool, tmp_path: Path) -> None:
     """Those that the settings name. Another tool gets the mask, and the agent's own history keeps masks in calls."""
     environment = ready(name)
-    with Upstream(scripted(_calls_with_a_mask, Says("Done."))) as there, masking() as address:
+    with Upstream(scripted(calls_with_a_mask, Says("Done."))) as there, masking() as address:
         words = {"stream": stream, "options": {}, "api": "openai_chat", "sidecar": address, "upstream": there.url}
         question = f"Deploy with {VALUE}."
         told = run(environment, PROGRAMS[name], {**words, "window": 100_000, "question": question}, tmp_path)

@@ -24,11 +24,19 @@ const readLog = tool({
   inputSchema: jsonSchema(schema),
   execute: ({ number }) => log(number),
 });
+const got = {};
+const keeping = (name, property) =>
+  tool({
+    description: "Keep what it is given.",
+    inputSchema: jsonSchema({ type: "object", properties: { [property]: { type: "string" } } }),
+    execute: (input) => ((got[name] = input[property]), "Kept."),
+  });
+const masked = { deploy: keeping("deploy", "token"), show: keeping("show", "text") };
 const asked = {
   model: models[words.api](),
   system,
-  prompt: "Which build failed?",
-  tools: { read_log: readLog, ...sidecar.tools },
+  prompt: words.question ?? "Which build failed?",
+  tools: { read_log: readLog, ...(words.question && sidecar.restoring(masked)), ...sidecar.tools },
   stopWhen: stepCountIs(100),
   maxRetries: 0,
   prepareStep: (step) => sidecar.prepareStep(step),
@@ -47,4 +55,6 @@ if (words.stream) {
 }
 sidecar.close();
 const tools = Object.keys(sidecar.tools).sort();
-console.log(JSON.stringify({ answer, kept: JSON.stringify(messages).length, pieces, untrimmed: sidecar.untrimmed, tools }));
+const held = JSON.stringify(messages);
+const told = { answer, kept: held.length, pieces, untrimmed: sidecar.untrimmed, tools, got };
+console.log(JSON.stringify(words.question ? { ...told, held } : told));

@@ -32,10 +32,27 @@ export async function sidecarFor(runId, { target = "127.0.0.1:7717", protos = "p
     tools[name] = dynamicTool({ description, inputSchema, execute });
   }
 
+  // A call's arguments with the values that the guard has masked, where `guard.restore` lets this tool have them.
+  const restored = async (tool, input) => {
+    const text = JSON.stringify(input);
+    if (!/⟦|\\u27e6|%e2%9f%a6|\\342\\+237\\+246/i.test(text)) return input;
+    const calls = [{ tool, arguments: Buffer.from(text) }];
+    const answer = await ask("restoreSecrets", { runId, calls }).catch(() => ({ calls })); // no sidecar: masks stay
+    return JSON.parse(answer.calls[0].arguments.toString());
+  };
+
   let [sent, seen, revision, trimmed] = [{ system, messages: [] }, 0, undefined, false];
   return {
     tools,
     untrimmed: 0,
+    // The agent's tools, each given values in place of masks; the history keeps the calls as the model wrote them.
+    restoring: (theirs) =>
+      Object.fromEntries(
+        Object.entries(theirs).map(([name, { execute, ...tool }]) => {
+          const run = async (input, options) => execute(await restored(name, input), options);
+          return [name, execute ? { ...tool, execute: run } : tool];
+        }),
+      ),
     close: () => client.close(),
 
     // What the model is sent. Without the sidecar: the last trimmed prompt, and the messages since.
