@@ -26,9 +26,12 @@ from tests.client.provider import TOKENS
 from tests.client.serving import PATIENT, sdk
 from tests.client.test_sdks import FORMATS
 from tests.http.serving import options
+from tests.http.upstream import Upstream as ScriptedUpstream
 from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, sidecar, variables
 from tests.integrations.test_httpx import agent, keywords
+from tests.integrations.test_httpx_masks import QUESTION, arguments, calls, check
+from tests.integrations.test_masked import VALUE, masking
 from tests.integrations.upstream import ANSWER, STEPS, WINDOW, Upstream
 from tests.programs.observe.processes import free_port
 from tests.server.serving import runs
@@ -68,7 +71,9 @@ class Proxy:
 
 
 @contextmanager
-def proxy(folder: Path, upstream: Upstream, target: str, configuration: str = "", **more: str) -> Iterator[str]:
+def proxy(
+    folder: Path, upstream: Upstream | ScriptedUpstream, target: str, configuration: str = "", **more: str
+) -> Iterator[str]:
     """Start the proxy; give its address."""
     environment = ready("litellm")
     (folder / "sidecar.py").write_text(CALLBACK.format(target=target, window=WINDOW))
@@ -210,6 +215,63 @@ def test_a_refusal_is_learned(through: Proxy) -> None:
     call(**words)
     first, second = (len(json.dumps(body["messages"])) for body in through.upstream.bodies)
     assert second < first
+
+
+LOGGING = """
+from litellm.integrations.custom_logger import CustomLogger
+import json, pathlib
+
+
+class Log(CustomLogger):
+    async def async_log_success_event(self, kwargs, response_obj, start_time, end_time):
+        said = json.dumps(kwargs["standard_logging_object"]["response"], default=str, ensure_ascii=False)
+        with pathlib.Path("logged").open("a", encoding="utf-8") as log:
+            log.write(said + "\\n")
+
+
+logging = Log()
+"""
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ScriptedUpstream, Path]]:
+    """A proxy before a sidecar that masks, its provider, and what LiteLLM has logged."""
+    ready("litellm")
+    folder = tmp_path_factory.mktemp("masked")
+    (folder / "log.py").write_text(LOGGING)
+    settings = {"callbacks": ["sidecar.callback", "log.logging"], "telemetry": False}
+    configuration = json.dumps({"litellm_settings": settings, "router_settings": {"num_retries": 0}})
+    with (
+        ScriptedUpstream(calls) as upstream,
+        masking() as address,
+        proxy(folder, upstream, address, configuration) as url,
+    ):
+        yield url, upstream, folder / "logged"
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_calls_get_values(format: str, stream: bool, masked: tuple[str, ScriptedUpstream, Path]) -> None:
+    """In what leaves the proxy; what it sends and what it logs keeps masks."""
+    url, upstream, log = masked
+    logged = len(lines(log))
+    call = called(format, url, stream=stream, **{"x-prompt-sidecar-run": f"masked-{format}-{stream}"})
+    response = call(**keywords(format, QUESTION))
+
+    check(arguments(format, response))
+    assert [] == upstream.defects
+    assert VALUE.encode() not in upstream.sent[-1].raw
+    until = time.monotonic() + PATIENCE
+    while len(lines(log)) == logged:
+        assert time.monotonic() < until, "nothing was logged"
+        threading.Event().wait(0.05)
+    assert "github_token:" in lines(log)[-1]
+    assert VALUE not in lines(log)[-1]
+
+
+def lines(path: Path) -> list[str]:
+    """The whole lines of a file, which need not exist."""
+    return path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
 
 
 GUARDRAIL = """

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -28,6 +28,9 @@ MOST_BYTES: Final = 67_108_864
 """Of an answer: the size of the longest prompts. A longer one goes on as it comes, with its masks."""
 MOST_CALLS: Final = 1_000
 """Calls of an answer whose masks are restored: as many as one request to the sidecar may hold."""
+TOO_MUCH: Final = (
+    f"the rest of an answer keeps its masks: it has more than {MOST_BYTES:,} bytes or {MOST_CALLS:,} calls"
+)
 _IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\+u27e6)[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE)
 """A mask in a prompt. The sidecar's own text names the form of masks, with a shorter id."""
 _BEGUN: Final = re.compile(r"⟦|\\+u27e6|%e2%9f%a6|\\+342\\+237\\+246", re.IGNORECASE)
@@ -308,18 +311,72 @@ def _event_of(format: Format, key: _Key, text: str, like: dict[str, Any]) -> dic
     return {**like, "choices": [{"index": key[0], "delta": {"tool_calls": [call]}, "finish_reason": None}]}
 
 
-class Stream:
-    """An answer in server-sent events."""
+class Events:
+    """The events of a stream, as JSON's objects."""
 
     def __init__(self, format: Format, values: Values) -> None:
         self._format, self._values = format, values
         self._read = _READ[format]
-        self._rest = bytearray()
-        self._size = 0
         self._calls: dict[_Key, _Call] = {}
         self._like: dict[_Key, dict[str, Any]] = {}
         self._more = 0
         """Events that were added: OpenAI's responses are numbered."""
+        self._size = 0
+
+    @property
+    def too_much(self) -> bool:
+        """Whether more has come than is kept: nothing further is to be taken."""
+        return self._size > MOST_BYTES or len(self._calls) > MOST_CALLS
+
+    def take(self, data: dict[str, Any]) -> Steps[tuple[list[dict[str, Any]], bool]]:
+        """Take an event, which is changed in place; return events to send before it, and whether it has changed."""
+        read = self._read(data, self._calls)
+        changed = yield from self._values.put(read.whole)
+        ended = {key for each in read.ended for key in self._calls if each in (key, (key[0], None))}
+        for key, name, holder, member in read.pieces:
+            call = self._calls.setdefault(key, _Call())
+            call.name = call.name or name
+            text = holder.get(member)
+            if isinstance(text, str):
+                made = call.feed(text)
+                self._size += len(text)
+                self._like[key] = {name: value for name, value in data.items() if name != "usage"}
+                if (each := (key[0], None)) in read.ended or key in read.ended:
+                    made += yield from self._calls.pop(key).end(self._values)
+                    ended -= {key, each}
+                changed |= made != text
+                holder[member] = made
+        before = []
+        for key in sorted(ended, key=str):
+            rest = yield from self._calls.pop(key).end(self._values)
+            before += [self._added(key, rest, data)] if rest else []
+        if self._more and isinstance(number := data.get("sequence_number"), int):
+            data["sequence_number"], changed = number + self._more, True
+        return before, changed
+
+    def flushed(self) -> list[dict[str, Any]]:
+        """Return what has waited, as it came: a call that has not ended cannot be run."""
+        rests = [(key, call.rest()) for key, call in self._calls.items()]
+        self._calls.clear()
+        return [self._added(key, rest, None) for key, rest in rests if rest]
+
+    def _added(self, key: _Key, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
+        """Make an event of its own of what has waited; `behind`: the event that follows it."""
+        like = dict(self._like.get(key, {}))
+        if "sequence_number" in like:
+            number = (behind or like).get("sequence_number")
+            like["sequence_number"] = number + self._more if isinstance(number, int) else number
+            self._more += 1
+        return _event_of(self._format, key, text, like)
+
+
+class Stream:
+    """An answer in server-sent events, as bytes."""
+
+    def __init__(self, format: Format, values: Values) -> None:
+        self._events = Events(format, values)
+        self._rest = bytearray()
+        self._size = 0
         self._gave_up = False
 
     def feed(self, chunk: bytes) -> Steps[bytes]:
@@ -335,21 +392,19 @@ class Stream:
             out.append((yield from self._event(bytes(self._rest[at:end]))))
             at = end
         del self._rest[:at]
-        if self._size > MOST_BYTES or len(self._calls) > MOST_CALLS:
+        if self._size > MOST_BYTES or self._events.too_much:
             self._gave_up = True
-            _log.warning("the rest of an answer keeps its masks: it is longer than %d bytes", MOST_BYTES)
+            _log.warning(TOO_MUCH)
             out.append(self._flushed())
         return b"".join(out)
 
     def end(self) -> Steps[bytes]:
-        """Return what has waited, as it came: a call that has not ended cannot be run."""
+        """Return what has waited, as it came."""
         yield from ()
         return self._flushed()
 
     def _flushed(self) -> bytes:
-        rests = [(key, call.rest()) for key, call in self._calls.items()]
-        self._calls.clear()
-        out = b"".join(self._added(key, rest, None) for key, rest in rests if rest)
+        out = b"".join(map(_written, self._events.flushed()))
         out, self._rest = out + bytes(self._rest), bytearray()
         return out
 
@@ -361,42 +416,16 @@ class Stream:
             return raw
         if not isinstance(data, dict):
             return raw
-        read = self._read(data, self._calls)
-        changed = yield from self._values.put(read.whole)
-        ended = {key for each in read.ended for key in self._calls if each in (key, (key[0], None))}
-        for key, name, holder, member in read.pieces:
-            call = self._calls.setdefault(key, _Call())
-            call.name = call.name or name
-            text = holder.get(member)
-            if isinstance(text, str):
-                made = call.feed(text)
-                self._like[key] = {name: value for name, value in data.items() if name != "usage"}
-                if (each := (key[0], None)) in read.ended or key in read.ended:
-                    made += yield from self._calls.pop(key).end(self._values)
-                    ended -= {key, each}
-                changed |= made != text
-                holder[member] = made
-        before = b""
-        for key in sorted(ended, key=str):
-            rest = yield from self._calls.pop(key).end(self._values)
-            before += self._added(key, rest, data) if rest else b""
-        if self._more and isinstance(number := data.get("sequence_number"), int):
-            data["sequence_number"], changed = number + self._more, True
-        if not changed:
-            return before + raw
+        before, changed = yield from self._events.take(data)
         kept = [line for line in lines if line and not line.startswith(b"data:")]
-        return before + b"\n".join([*kept, b"data: " + json.dumps(data, ensure_ascii=False).encode()]) + b"\n\n"
+        return b"".join(map(_written, before)) + (_written(data, kept) if changed else raw)
 
-    def _added(self, key: _Key, text: str, behind: dict[str, Any] | None) -> bytes:
-        """Make an event of its own of what has waited; `behind`: the event that follows it."""
-        like = dict(self._like.get(key, {}))
-        if "sequence_number" in like:
-            number = (behind or like).get("sequence_number")
-            like["sequence_number"] = number + self._more if isinstance(number, int) else number
-            self._more += 1
-        data = _event_of(self._format, key, text, like)
-        name = f"event: {data['type']}\n" if isinstance(data.get("type"), str) else ""
-        return f"{name}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+
+def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> bytes:
+    """Write an event, with these lines before its data, else with the name that its type is."""
+    if lines is None:
+        lines = [f"event: {data['type']}".encode()] if isinstance(data.get("type"), str) else []
+    return b"\n".join([*lines, b"data: " + json.dumps(data, ensure_ascii=False).encode()]) + b"\n\n"
 
 
 def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> Whole | Stream | None:

@@ -8,6 +8,9 @@ A request is trimmed before LiteLLM chooses a deployment for it. The header `x-p
 LiteLLM's session id does; where there is neither, it passes untouched. Runs of different keys of the proxy never meet.
 What the provider counted is reported from LiteLLM's log of the call, for streams too, and so is a refusal of the prompt
 as too long. The model has no tools of the sidecar's, so that it is shown no ids.
+
+Where the guard has masked something, calls in the answers get the values that they may, on their way out of the proxy:
+LiteLLM's own objects, which it logs and caches, are copied first and keep their masks.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from copy import deepcopy
 from typing import Any, Final, Unpack
 
 from litellm.integrations.custom_logger import CustomLogger
@@ -25,6 +29,7 @@ from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
 from prompt_sidecar.client.dialects import too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
+from prompt_sidecar.integrations.answers import TOO_MUCH, Events, Stream, Values, places
 from prompt_sidecar.integrations.calls import adrive
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 
@@ -110,6 +115,54 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             usage: Usage = {"refusal": {"message": refusal}}
             await adrive(self._client, reported(self._engine, sent[0], usage, sent[1]))
 
+    async def async_post_call_success_hook(self, data: Any, user_api_key_dict: Any, response: Any) -> Any:
+        """Return a whole answer with values in place of masks; None: it stays as it is."""
+        run_id, format = self._run_id(data, user_api_key_dict), _format_of(response)
+        if not run_id or format is None:
+            return None
+        answer = response if isinstance(response, dict) else response.model_dump()
+        answer = deepcopy(answer) if answer is response else answer
+        found = list(places(format, answer))
+        if not found or not await adrive(self._client, Values(self._engine, run_id).put(found)):
+            return None
+        return answer if isinstance(response, dict) else _with_calls(response, answer)
+
+    async def async_post_call_streaming_iterator_hook(
+        self, user_api_key_dict: Any, response: Any, request_data: Any
+    ) -> AsyncIterator[Any]:
+        """Hand on the pieces of a stream, with values in place of masks."""
+        run_id = self._run_id(request_data, user_api_key_dict)
+        values = Values(self._engine, run_id)
+        stream = Stream("anthropic_messages", values)
+        events: Events | None = None
+        classes: dict[Any, Any] = {}
+        passes = not run_id
+        async for piece in response:
+            if passes:
+                yield piece
+            elif isinstance(piece, bytes | str):
+                raw = piece.encode() if isinstance(piece, str) else piece
+                if made := await adrive(self._client, stream.feed(raw)):
+                    yield made
+            elif (format := _format_of(piece)) is None:
+                yield piece
+            else:
+                events = events or Events(format, values)
+                data = piece.model_dump(mode="json")
+                classes[data.get("type")] = type(piece)
+                before, changed = await adrive(self._client, events.take(data))
+                for each in before:
+                    yield classes[each.get("type")](**each)
+                yield type(piece)(**data) if changed else piece
+                if passes := events.too_much:
+                    _log.warning(TOO_MUCH)
+                    for each in events.flushed():
+                        yield classes[each.get("type")](**each)
+        for each in events.flushed() if events is not None else ():
+            yield classes[each.get("type")](**each)
+        if rest := await adrive(self._client, stream.end()):
+            yield rest
+
     @property
     def _engine(self) -> Any:
         return self._client._engine  # noqa: SLF001  # a part of the client
@@ -132,6 +185,34 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             _log.warning("a request passes untrimmed: its run's id is too long, or cannot be printed")
             return ""
         return made
+
+
+def _format_of(answer: Any) -> Format | None:
+    """The API of an answer, or of a piece of one, that LiteLLM gives as an object; None: it is none with calls."""
+    if isinstance(answer, dict):
+        return "anthropic_messages" if answer.get("type") == "message" else None
+    if not hasattr(answer, "model_dump"):
+        return None
+    if hasattr(answer, "choices"):
+        return "openai_chat"
+    kind = getattr(answer, "type", "")
+    is_event = str(getattr(kind, "value", kind)).startswith("response.")  # some are members of an enum
+    return "openai_responses" if is_event or hasattr(answer, "output") else None
+
+
+def _with_calls(response: Any, answer: Any) -> Any:
+    """A copy of an answer with the arguments of another's calls."""
+    made = response.model_copy(deep=True)
+    for choice, there in zip(getattr(made, "choices", ()), answer.get("choices", ()), strict=True):
+        for call, other in zip(choice.message.tool_calls or (), there["message"].get("tool_calls") or (), strict=True):
+            call.function.arguments = other["function"]["arguments"]
+    for item, there in zip(getattr(made, "output", ()), answer.get("output", ()), strict=True):
+        if there.get("type") == "function_call":
+            if isinstance(item, dict):
+                item["arguments"] = there["arguments"]
+            else:
+                item.arguments = there["arguments"]
+    return made
 
 
 def _usage(kwargs: Mapping[str, Any]) -> Usage:
