@@ -28,8 +28,9 @@ PICTURES = ROOT / "docs" / "images"
 FRESH = CACHE / "observe"
 WIDTH = 1600
 """Pixels of a picture: panels a third as wide keep their legends."""
-COLORS = 255
-"""Of a picture's palette: dashboards have few, and a palette takes a third of the bytes."""
+COLORS = (255, 128, 96, 64, 48)
+"""Of a picture's palette: dashboards have few, and a palette takes a third of the bytes. The first that makes a picture
+small enough."""
 MOST_BYTES = 300_000
 """Of one picture in the repository."""
 _COLUMNS = 24
@@ -110,8 +111,11 @@ def _without_proxy() -> dict[str, str]:
 
 def _compress(path: Path) -> None:
     with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
+        whole = picture.convert("RGB")
+    for colors in COLORS:
+        whole.quantize(colors, dither=Image.Dither.NONE).save(path, optimize=True)
+        if path.stat().st_size <= MOST_BYTES:
+            return
 
 
 def page(dashboard: Dashboard, prometheus: Prometheus, moment: Moment) -> dict[str, Any]:
