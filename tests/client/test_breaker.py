@@ -10,6 +10,7 @@ import pytest
 
 from prompt_sidecar.client import AsyncClient, InvalidRequest, Unreachable
 from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE, MISSES, Breaker
+from prompt_sidecar.client.errors import STORE_UNAVAILABLE
 from tests.client.histories import history
 from tests.client.serving import silent
 from tests.server.serving import serving
@@ -58,6 +59,18 @@ def opened(clock: Clock) -> Breaker:
     assert ["UNAVAILABLE"] * MISSES == [made(breaker, missing) for _ in range(MISSES)]
     assert "open" == breaker.state
     return breaker
+
+
+def without_store() -> None:
+    """A call that a running sidecar cannot answer without the store that it shares."""
+    raise Unreachable("no answer", code="UNAVAILABLE", reason=STORE_UNAVAILABLE)
+
+
+def test_a_store_that_is_away_opens_no_circuit(clock: Clock) -> None:
+    """The sidecar runs, and trims prompts without the store."""
+    breaker = Breaker(clock)
+    assert [STORE_UNAVAILABLE] * 5 == [made(breaker, without_store) for _ in range(5)]
+    assert "closed" == breaker.state
 
 
 def test_misses_in_a_row_open_it(clock: Clock) -> None:

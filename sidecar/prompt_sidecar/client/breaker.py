@@ -5,8 +5,9 @@
       └───────── any answer ────────────┴────────── it misses: a longer pause ──┘
 
 A *miss* is a call that could not connect or had no answer within its deadline (`Unreachable`). A refusal counts as an
-answer, since the sidecar is running. While the circuit is open, calls fail at once. So a process that hangs costs its
-deadline twice and then once per pause, and not at every turn. One breaker serves all runs and threads of a client.
+answer, since the sidecar is running; so does `STORE_UNAVAILABLE`, as prompts are trimmed without the store. While the
+circuit is open, calls fail at once. So a process that hangs costs its deadline twice and then once per pause, and not
+at every turn. One breaker serves all runs and threads of a client.
 
 The pattern is Michael Nygard's, "Release It!" (2007), chapter "Circuit Breaker".
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prompt_sidecar.client.errors import CIRCUIT_OPEN, ClientError, Unreachable
+from prompt_sidecar.client.errors import CIRCUIT_OPEN, STORE_UNAVAILABLE, ClientError, Unreachable
 
 MISSES: Final = 2
 """Misses in a row that open the circuit. A single one can be a restart, or a long prompt on a busy machine."""
@@ -59,8 +60,11 @@ class Breaker:
         trying = self._admitted()
         try:
             yield
-        except Unreachable:
-            self._missed(trying=trying)
+        except Unreachable as error:
+            if error.reason == STORE_UNAVAILABLE:
+                self._answered()
+            else:
+                self._missed(trying=trying)
             raise
         except ClientError:  # a refusal is an answer
             self._answered()

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
-from prompt_sidecar.client.errors import ClientError
+from prompt_sidecar.client.errors import STORE_UNAVAILABLE, ClientError, Unreachable
 from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
 
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
@@ -138,10 +138,18 @@ def reported(
 
 
 def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswer]:
-    """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first."""
+    """Run a tool of the sidecar's. If it has not seen the run, as after a restart, it is sent the prompt first.
+
+    So it is if only a store that does not answer could tell whether another sidecar has seen it.
+    """
     try:
-        answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
-        if answer.outcome == "run_unknown":
+        try:
+            answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
+        except Unreachable as error:
+            if error.reason != STORE_UNAVAILABLE:
+                raise
+            answer = None
+        if answer is None or answer.outcome == "run_unknown":
             yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
             answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
     except ClientError:
