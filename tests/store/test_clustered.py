@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,11 +12,15 @@ import pytest
 from prompt_sidecar.config.settings import SettingsError, load
 from prompt_sidecar.facts.archived import StoreCommand, StoreReply
 from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.store.place import RunPlace
+from prompt_sidecar.store.server import Server
+from prompt_sidecar.store.shared import SharedArchive, SharedPlace
 from tests.cli.running import PATIENCE
-from tests.promises.engine import Engine
+from tests.promises.engine import CALLER, Engine
 from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
 from tests.store.clustered import Nodes, running_cluster, until
-from tests.store.sharing import Stepped
+from tests.store.sharing import LIFE, Stepped
 
 RUNS = 24
 ITERATIONS = 12
@@ -101,6 +107,76 @@ def test_a_node_dies_and_its_replica_takes_its_place() -> None:
         assert originals(first, late) == originals(second, late)
 
 
+@pytest.mark.parametrize("noting", [False, True])
+def test_a_node_that_does_not_answer_holds_up_its_own_runs_alone(noting: bool) -> None:
+    """Those of other nodes are written and read meanwhile, whichever came first; its own are when it is back.
+
+    New runs of a caller also wait for the node where the caller's runs are noted, and that is the node if `noting`.
+    """
+    with running_cluster() as nodes:
+        engine, archive, server = impatient(nodes.urls[0])
+        ids = {run_id: grown(engine, run_id) for run_id in map("old-{}".format, range(RUNS))}
+        assert written(archive)
+        home = server.node(place_of(engine, "old-0").caller_name)
+        gone = next(name for name in server.nodes() if name and (name == home) is noting)
+        with stopped(nodes, gone):
+            ids |= {run_id: grown(engine, run_id) for run_id in map("new-{}".format, range(RUNS))}
+            for number in range(RUNS):
+                engine.run_id = f"old-{number}"
+                send(engine, OPENAI_CHAT, ITERATIONS)
+            held = {
+                run_id
+                for run_id in ids
+                if server.node(place_of(engine, run_id).sealer.name) == gone or (noting and run_id.startswith("new"))
+            }
+            assert held
+            others = ids.keys() - held
+            until(lambda: written(archive) or not any(waits(engine, archive, run_id) for run_id in others))
+            assert all(waits(engine, archive, run_id) for run_id in held)
+            assert not archive.totals().reachable
+            second, _, _ = impatient(next(url for url in nodes.urls if not url.endswith(gone)))
+            there = {run_id: ids[run_id] for run_id in others}
+            assert originals(engine, there) == originals(second, there)
+            assert {True} == {archive.figures(place_of(engine, run_id)).reachable for run_id in others}
+        until(lambda: written(archive))
+        assert archive.totals().reachable
+        third, _ = replica(nodes.urls[0])
+        assert originals(engine, ids) == originals(third, ids)
+
+
+def impatient(url: str) -> tuple[Engine, SharedArchive, Server]:
+    """As `replica`, with as little time for a command as by default."""
+    settings = StoreOptions(url=url, cluster=True)
+    server = Server(settings)
+    archive = SharedArchive(settings, server, LIFE, threads=False)
+    return Engine(limit=LIMIT, policy=ROOM, archive=archive), archive, server
+
+
+def place_of(engine: Engine, run_id: str) -> RunPlace:
+    """A run's place in the store."""
+    run = engine.runs._table.known(CALLER, run_id)  # noqa: SLF001
+    assert run is not None
+    assert isinstance(run.archived.place, SharedPlace)
+    return run.archived.place.run
+
+
+def waits(engine: Engine, archive: SharedArchive, run_id: str) -> bool:
+    """Whether something of a run is not written."""
+    return bool(archive.figures(place_of(engine, run_id)).waiting_calls)
+
+
+@contextmanager
+def stopped(nodes: Nodes, name: str) -> Iterator[None]:
+    """A node that takes connections and answers nothing meanwhile."""
+    (client,) = [client for url, client in zip(nodes.urls, nodes.clients, strict=True) if url.endswith(name)]
+    process = int(client.info("server")["process_id"])
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
 def test_a_cluster_that_was_down_is_found_again() -> None:
     """Though the library forgets all nodes while none of them answers."""
     with running_cluster(masters=1) as nodes:
@@ -117,11 +193,11 @@ def test_a_cluster_that_was_down_is_found_again() -> None:
         assert originals(engine, {"meanwhile": ids["meanwhile"]}) == originals(second, {"meanwhile": ids["meanwhile"]})
 
 
-def written(archive: Stepped) -> bool:
+def written(archive: SharedArchive) -> bool:
     """Go on with what waits; whether all of it is written."""
     while archive.step():
         pass
-    return not archive.store.queued_bytes
+    return not archive.totals().queued_bytes
 
 
 @pytest.mark.parametrize("url", ["valkey://127.0.0.1:6379/1", "unix:///run/valkey.sock"])

@@ -13,7 +13,7 @@ which makes a failing one short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -62,6 +62,14 @@ class Network:
     def write(self, script: str, name: str, arguments: Sequence[Argument], replicas: int) -> Any:
         """See `Backend.write`."""
         return self._sent(partial(self._server.write, script, name, arguments, replicas))
+
+    def node(self, name: str) -> str:
+        """See `Backend.node`."""
+        return self._server.node(name)
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        return self._server.nodes()
 
     def close(self) -> None:
         """See `Backend.close`. The connections serve all processes of a history."""

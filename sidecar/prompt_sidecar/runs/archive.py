@@ -28,6 +28,11 @@ class Place(Protocol):
         """
         ...
 
+    @property
+    def looked(self) -> bool:
+        """Whether the archive has said what it has of the run, if it has any."""
+        ...
+
     def write(self, batch: Batch, everything: Everything) -> None:
         """Take what a call has brought, and return at once; `everything` is read where the archive lacks more."""
         ...

@@ -22,6 +22,8 @@ from prompt_sidecar.runs.table import RunTable
 from prompt_sidecar.trim.ids import Keys, caller_key
 from prompt_sidecar.trim.revision import run_digest, unseal
 
+NOT_ASKED: Final = "the store that replicas share gave no answer in time, and this process has not seen the run"
+
 FETCH: Final = 64
 """Originals that one read fetches for a search."""
 
@@ -55,8 +57,14 @@ class Archiving:
         """Whether anything is kept at all."""
         return self._archive is not None
 
-    def _found(self, caller: str, run_id: str, wait: float | None) -> tuple[bytes, Place, Restored | None]:
-        """What another process left of a run that this one has not seen: by the newest key that has any of it."""
+    def _found(
+        self, caller: str, run_id: str, wait: float | None, *, needed: bool = False
+    ) -> tuple[bytes, Place, Restored | None]:
+        """What another process left of a run that this one has not seen: by the newest key that has any of it.
+
+        Raises:
+            StoreUnavailable: it is `needed`, and the archive gave no answer.
+        """
         assert self._archive is not None
         places = [
             (of_run, self._archive.find(of_run, caller_key(key, caller)))
@@ -66,6 +74,8 @@ class Archiving:
             found = place.restored(wait)
             if found is not None:
                 return key, place, found
+        if needed and not all(place.looked for _, place in places):
+            raise StoreUnavailable(NOT_ASKED)
         return *places[0], None
 
     # -- prompts -----------------------------------------------------------------------------------------------------
@@ -131,16 +141,24 @@ class Archiving:
 
     # -- other calls -------------------------------------------------------------------------------------------------
 
-    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False) -> None:
+    def restore(self, caller: str, run_id: str, holding: Hold, *, tasks: bool = False, begins: bool = False) -> None:
         """See that a run which another process has seen is known here too, before a call asks for it.
 
-        `tasks`: also where it is known, as another process may have changed its tasks since.
+        Args:
+            caller: whose run it is.
+            run_id: its name.
+            holding: holds its lock.
+            tasks: also where it is known, as another process may have changed its tasks since.
+            begins: whether the call begins a run that nobody has seen.
+
+        Raises:
+            StoreUnavailable: this process has not seen it, the call does not begin it, and the archive cannot be asked.
         """
         if self._archive is None:
             return
         known = self._table.known(caller, run_id)
         if known is None:
-            key, place, found = self._found(caller, run_id, None)
+            key, place, found = self._found(caller, run_id, None, needed=not begins)
             newer = None
         else:
             key, of_caller = known.key, self._caller_key(known)
@@ -188,7 +206,8 @@ class Archiving:
         try:
             found = place.originals((stash_id,)).get(stash_id)
         except StoreUnavailable:
-            if run.archived.restored is None or stash_id in self._table.stash.dead(run.stash_key):
+            mine = place.looked and run.archived.restored is None
+            if mine or stash_id in self._table.stash.dead(run.stash_key):
                 return
             raise
         if found is not None:

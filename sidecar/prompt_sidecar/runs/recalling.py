@@ -16,7 +16,7 @@ from prompt_sidecar.errors import RunUnknown, SidecarError
 from prompt_sidecar.facts.limits import RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
-from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
+from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
 from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import select
@@ -143,7 +143,7 @@ class Recalling:
 
     def create_tasks(self, call: CreateTasksCall, pace: Pace) -> Sequence[TaskItem]:
         """See `Runs.create_tasks`."""
-        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
         with self._table.entered(call.caller, call.run_id, pace.holding) as run:
             tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
             self._table.keep(run)
@@ -189,7 +189,8 @@ class Recalling:
 
     def call_tool(self, call: ToolCall, pace: Pace) -> ToolAnswer:
         """See `Runs.call_tool`. Where the run is ended meanwhile, the call is made in the one that begins then."""
-        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True)
+        begins = call.name == CREATE_TASKS
+        self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=begins)
         while True:
             run = self._table.begun(call.caller, call.run_id)
             try:

@@ -1,21 +1,28 @@
-"""A circuit breaker: after some failures in a row the store is not asked for a while, then tried again."""
+"""Circuit breakers: a server that did not answer some commands in a row is not asked for a while, then tried again.
+
+A cluster has one for each of its nodes, so that a node that is away holds up nothing but the runs that it has.
+
+Many commands may be on their way when a server stalls, and all of them fail together. That is one failure of the
+server, not many: those that were sent before the breaker opened, or before its last try, make no pause longer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Lock
 from typing import Final
 
 FAILURES: Final = 3
 """Failures in a row that open it: one lost connection is none of them, as the next command connects again."""
 FIRST_PAUSE: Final = 0.1
-"""Seconds that it stays open first; each further failure doubles it."""
-LONGEST_PAUSE: Final = 5.0
-"""Seconds that it stays open at most, so that a store that is back is found soon."""
+"""Seconds that it stays open first; each try that fails doubles it."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds that it stays open at most. What waits to be written is lost if the process is killed, so a server that is
+back has to be found soon; and to be tried once a second harms no server."""
 
 
 class Breaker:
-    """Says whether to ask. Thread-safe."""
+    """Says whether to ask one server. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds that never step."""
@@ -24,6 +31,8 @@ class Breaker:
         self._failures = 0
         self._pause = FIRST_PAUSE
         self._until = 0.0
+        self._round = 0
+        """Goes up when it opens, and with each try."""
 
     @property
     def closed(self) -> bool:
@@ -31,31 +40,65 @@ class Breaker:
         return self._failures < FAILURES
 
     @property
+    def healthy(self) -> bool:
+        """Whether the last command was answered."""
+        return self._failures == 0
+
+    @property
     def would_allow(self) -> bool:
-        """Whether `allows` would say so; asking changes nothing."""
+        """Whether `ask` would; asking changes nothing."""
         with self._lock:
             return self._failures < FAILURES or self._clock() >= self._until
 
-    def allows(self) -> bool:
-        """Whether to ask now. Where it was open for its time, one command is tried."""
+    def ask(self) -> int | None:
+        """Whether to ask now: what to tell `failed` if it fails; None: no. After its time open one command is tried."""
         with self._lock:
-            if self._failures < FAILURES:
-                return True
-            now = self._clock()
-            if now < self._until:
-                return False
-            self._until = now + self._pause
-            return True
+            if self._failures >= FAILURES:
+                now = self._clock()
+                if now < self._until:
+                    return None
+                self._until = now + self._pause
+                self._round += 1
+            return self._round
 
     def succeeded(self) -> None:
         """A command was answered."""
         with self._lock:
             self._failures, self._pause = 0, FIRST_PAUSE
 
-    def failed(self) -> None:
-        """A command was not answered."""
+    def failed(self, asked: int) -> None:
+        """A command was not answered; `asked` is what `ask` had returned for it."""
         with self._lock:
+            if asked != self._round:
+                return
             self._failures += 1
             if self._failures >= FAILURES:
                 self._until = self._clock() + self._pause
                 self._pause = min(2 * self._pause, LONGEST_PAUSE)
+                self._round += 1
+
+
+class Breakers:
+    """One for each server, by its name. Thread-safe."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds that never step."""
+        self._clock = clock
+        self._lock = Lock()
+        self._all: dict[str, Breaker] = {}
+
+    def of(self, node: str) -> Breaker:
+        """The breaker of a server."""
+        with self._lock:
+            return self._all.setdefault(node, Breaker(self._clock))
+
+    def keep(self, nodes: Collection[str]) -> None:
+        """Forget those of other servers: they have left the cluster."""
+        with self._lock:
+            for gone in self._all.keys() - set(nodes):
+                del self._all[gone]
+
+    def open(self) -> list[str]:
+        """The servers that did not answer last."""
+        with self._lock:
+            return [node for node, breaker in self._all.items() if not breaker.closed]

@@ -8,12 +8,15 @@ one, the run is not written, as what was ended must not come back.
 
 from __future__ import annotations
 
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from prompt_sidecar.facts.archived import Everything, Restored
+from prompt_sidecar.facts.archived import Batch, Everything, Original, Restored
 from prompt_sidecar.store.sealing import Sealer
 
 UNKNOWN: Final = -1
@@ -53,5 +56,28 @@ class RunPlace:
     """The last of them that the store has."""
     renewed: float = 0.0
     """When its time to live last began there."""
+    jobs: deque[Job] = field(default_factory=deque)
+    """What waits to be written of it, the oldest first."""
     noted: float = -inf
     """When it was last noted as one of its caller's."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What waits to be written of a run: what a call handed over, or the end of a run."""
+
+    place: RunPlace
+    born: float
+    batch: Batch | None
+    """None: the run ends."""
+    number: int = 0
+    size: int = 0
+    name: bytes = field(default_factory=lambda: secrets.token_hex(6).encode())
+    """Of the field that holds its items' facts, the same when it is tried again."""
+    pieces: Iterator[Sequence[Original]] | None = None
+    piece: Sequence[Original] | None = None
+    """The one that is being written."""
+    at: int = 0
+    """Its number."""
+    whole: bool = False
+    """Whether all of the run is written, not only the batch."""

@@ -33,7 +33,7 @@ class Reader:
 
     def look(self, run: RunPlace) -> None:
         """Find out the run's epoch, and what another process has left of it. Raises Failure."""
-        rows = self._commands.ask(StoreCommand.READ, partial(self._read, run, _FOUND), Failure)
+        rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, _FOUND), Failure)
         stored, tombstone, *values = rows
         epoch = int(stored) if stored is not None else 0
         live = stored is not None and tombstone is None
@@ -75,7 +75,7 @@ class Reader:
                 self.look(run)
             except Failure:
                 raise StoreUnavailable(NO_ANSWER) from None
-        rows = self._commands.ask(StoreCommand.READ, partial(self._read, run, fields))
+        rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, fields))
         stored, tombstone, *values = rows
         if stored is None or tombstone is not None or int(stored) != run.epoch:
             return [None] * len(fields)
@@ -107,8 +107,9 @@ class Reader:
 
     def items(self, run: RunPlace) -> Sequence[Original]:
         """See `Place.items`."""
-        fields = self._commands.ask(StoreCommand.READ, partial(self._backend.run, layout.LIST, run.sealer.name, ()))
-        named = sorted(name for name in fields if name.startswith(layout.ITEMS))
+        name = run.sealer.name
+        fields = self._commands.ask(StoreCommand.READ, name, partial(self._backend.run, layout.LIST, name, ()))
+        named = sorted(each for each in fields if each.startswith(layout.ITEMS))
         by_id: dict[str, HistoryItem] = {}
         for first in range(0, len(named), READ_ITEMS):
             for value in self._values(run, named[first : first + READ_ITEMS]):

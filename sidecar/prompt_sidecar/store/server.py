@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha1
 from pathlib import Path
 from threading import Lock
@@ -27,6 +27,13 @@ AWAY: Final = (
 )
 """Errors of a store that does not answer, or of a cluster that has nobody to answer for a key just then."""
 
+FOUND_AGAIN: Final = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError)
+"""Errors after which the library's client of a cluster has heard from another node where the keys are."""
+
+FIRST_TRIES: Final = 3
+"""How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
+the first one, which may be away."""
+
 Argument = bytes | str | int
 
 
@@ -49,6 +56,14 @@ class Backend(Protocol):
         """As `run`, in the order of the calls; returns once so many replicas have it, too. Raises Failure."""
         ...
 
+    def node(self, name: str) -> str:
+        """The server that has the key, by what is known without asking; empty: there is one, or none is known yet."""
+        ...
+
+    def nodes(self) -> Collection[str]:
+        """All that `node` may return now."""
+        ...
+
     def close(self) -> None:
         """End all connections."""
         ...
@@ -65,7 +80,15 @@ class Client(Protocol):
         """The library's client of the server that has the key."""
         ...
 
-    def lost(self) -> None:
+    def node(self, name: str) -> str:
+        """See `Backend.node`."""
+        ...
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        ...
+
+    def lost(self, error: Exception) -> None:
         """A command was not answered."""
         ...
 
@@ -89,7 +112,15 @@ class Single:
         """See `Client.of`."""
         return self._client
 
-    def lost(self) -> None:
+    def node(self, name: str) -> str:  # noqa: ARG002 - it has all keys
+        """See `Backend.node`."""
+        return ""
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        return ("",)
+
+    def lost(self, error: Exception) -> None:
         """See `Client.lost`."""
 
     def close(self) -> None:
@@ -100,15 +131,16 @@ class Single:
 class Cluster:
     """A client of a cluster, made when it is first needed, as the library then asks for the nodes at once.
 
-    The library forgets each node that did not answer, until it knows none. So after a command that was not answered
-    the client is made again, from the URL and the nodes that were known.
+    Where a node does not answer, the library asks another one where its keys are now. It forgets those that did not
+    answer that either, until it knows none: then the client is made again, from the URL and the nodes that were known.
     """
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
         """`given`: the library's options."""
         self._url = url
-        self._given = {**given, "cluster_error_retry_attempts": 0}
-        self._nodes: list[tuple[str, int]] = []
+        self._given = {**given, "cluster_error_retry_attempts": FIRST_TRIES}
+        self._known: Any = None
+        """The client at hand, or the last one: what is known of the nodes."""
         self._client: Any = None
         self._lock = Lock()
 
@@ -118,9 +150,11 @@ class Cluster:
             if self._client is None:
                 node: Any = ClusterNode
                 cluster: Any = ValkeyCluster
-                known = [node(host, port) for host, port in self._nodes]
-                self._client = cluster.from_url(self._url, startup_nodes=known, **self._given)
-                self._nodes = [(node.host, node.port) for node in self._client.get_nodes()]
+                nodes = self._known.get_nodes() if self._known is not None else ()
+                known = [node(each.host, each.port) for each in nodes]
+                client = cluster.from_url(self._url, startup_nodes=known, **self._given)
+                client.cluster_error_retry_attempts = 0  # commands are tried again by who sends them
+                self._client = self._known = client
             return self._client
 
     def of(self, name: str) -> Any:
@@ -128,8 +162,25 @@ class Cluster:
         cluster = self.all()
         return cluster.get_valkey_connection(cluster.get_node_from_key(name))
 
-    def lost(self) -> None:
+    def node(self, name: str) -> str:
+        """See `Backend.node`."""
+        known = self._known
+        if known is None:
+            return ""
+        try:
+            return str(known.get_node_from_key(name).name)
+        except exceptions.ValkeyClusterException:  # nobody has its slot
+            return ""
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        known = self._known
+        return ("", *(node.name for node in known.get_primaries())) if known is not None else ("",)
+
+    def lost(self, error: Exception) -> None:
         """See `Client.lost`. Other threads may be using the client: its connections end when the last one is done."""
+        if isinstance(error, FOUND_AGAIN):
+            return
         with self._lock:
             self._client = None
 
@@ -179,6 +230,14 @@ class Server:
                 raise Failure(StoreReply.UNREACHABLE)
         return reply
 
+    def node(self, name: str) -> str:
+        """See `Backend.node`."""
+        return self._any.node(name) or self._writer.node(name)
+
+    def nodes(self) -> Collection[str]:
+        """See `Backend.nodes`."""
+        return {*self._any.nodes(), *self._writer.nodes()}
+
     def close(self) -> None:
         """See `Backend.close`."""
         self._any.close()
@@ -203,7 +262,7 @@ class Server:
     def _failure(client: Client, error: Exception) -> Failure:
         reply = _reply_of(error)
         if reply is StoreReply.UNREACHABLE:
-            client.lost()
+            client.lost(error)
         return Failure(reply)
 
 

@@ -5,6 +5,11 @@ it has no room for is not lost while the stash has it, as the run is then writte
 happens where the store lost a run that is still in use, as by a restart. Every write may be repeated; the order of
 writes matters only within one run.
 
+Runs of which something waits stand in a line, and take turns of one piece. Each server of a cluster has a line of its
+own, so that one which is away holds up only the runs that need it: those that it has, and the new ones of a caller
+whose runs are noted there. A run stands in the line of the server that its next command goes to, as far as is known; if
+another one turns out to hold it up, it goes there.
+
 `step` does one piece of the queue's work. A thread calls it in a server; a test may call it instead, and decide what
 the store makes of each command.
 """
@@ -12,14 +17,13 @@ the store makes of each command.
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from math import inf
@@ -42,10 +46,10 @@ from prompt_sidecar.facts.archived import (
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.store import layout
-from prompt_sidecar.store.breaker import Breaker
+from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
-from prompt_sidecar.store.place import UNKNOWN, RunPlace
+from prompt_sidecar.store.place import UNKNOWN, Job, RunPlace
 from prompt_sidecar.store.reading import READ_ITEMS, Reader, original_field
 from prompt_sidecar.store.sealing import Sealer, caller_name
 from prompt_sidecar.store.server import Argument, Backend, Failure
@@ -74,27 +78,6 @@ LAST_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Job:
-    """A part of the queue: what a call handed over, or the end of a run."""
-
-    place: RunPlace
-    born: float
-    batch: Batch | None
-    """None: the run ends."""
-    number: int = 0
-    size: int = 0
-    name: bytes = field(default_factory=lambda: secrets.token_hex(6).encode())
-    """Of the field that holds its items' facts, the same when it is tried again."""
-    pieces: Iterator[Sequence[Original]] | None = None
-    piece: Sequence[Original] | None = None
-    """The one that is being written."""
-    at: int = 0
-    """Its number."""
-    whole: bool = False
-    """Whether all of the run is written, not only the batch."""
-
-
 class SharedArchive:
     """See the file's docstring, and `prompt_sidecar.runs.archive.Archive`."""
 
@@ -118,14 +101,15 @@ class SharedArchive:
         """
         self._options, self._backend, self._clock = options, backend, clock
         self._life = time_to_live
-        self._breaker = Breaker(clock)
+        self._breakers = Breakers(clock)
         self._lock = threading.RLock()
         self._kept = threading.Condition(self._lock)
-        self._queue: deque[_Job] = deque()
+        self._lines: dict[str, deque[RunPlace]] = {}
+        """Runs of which something waits, by the server that they wait for, the next one first. None is empty."""
         self._queued = 0
         self._ended: FIFOCache[str, int] = FIFOCache(ENDS)
         """The epoch that follows the one that this process has ended, by the run's name."""
-        self._commands = Commands(self._breaker)
+        self._commands = Commands(self._breakers, backend.node)
         self.reader: Final = Reader(backend, self._commands, time_to_live, self._lock)
         self._bounds: Counts[str] = Counts()
         self.idle: Callable[[float], object] = lambda _: None
@@ -148,7 +132,7 @@ class SharedArchive:
             place.look = Future()
             self._look_first(place)
             place.look.set_result(None)
-        elif self._breaker.would_allow:
+        elif self._breakers.of(self._backend.node(sealer.name)).would_allow:
             place.look = self._pool.submit(self._look_first, place)
         return SharedPlace(self, place)
 
@@ -171,15 +155,15 @@ class SharedArchive:
             run.handed += 1
             if batch.edits:
                 run.edits = run.handed
-            job = _Job(run, self._clock(), replace(batch, originals=originals), run.handed, size)
+            job = Job(run, self._clock(), replace(batch, originals=originals), run.handed, size)
             if self._queued + size > self._options.queue_bytes:
                 self._commands.lose(StoreLoss.QUEUE_FULL, len(originals))
                 self._bounds.add("store.queue_bytes")
                 if run.lacking:
                     return  # it waits to be written as a whole
                 run.lacking = True
-                job = _Job(run, self._clock(), Batch(), run.handed)
-            self._queue.append(job)
+                job = Job(run, self._clock(), Batch(), run.handed)
+            self._enqueue(job)
             self._queued += job.size
         self._woken.set()
 
@@ -198,7 +182,8 @@ class SharedArchive:
     def figures(self, run: RunPlace) -> StoreFigures:
         """See `Place.figures`."""
         with self._lock:
-            return StoreFigures(self._breaker.closed, max(run.handed - run.kept, 0), run.detached)
+            reachable = self._breakers.of(self._backend.node(run.sealer.name)).closed
+            return StoreFigures(reachable, max(run.handed - run.kept, 0), run.detached)
 
     def renew(self, run: RunPlace) -> None:
         """See `Place.renew`."""
@@ -206,8 +191,7 @@ class SharedArchive:
             if self._clock() - run.renewed < self._life / RENEWALS or run.detached or not run.begun:
                 return
             run.renewed = self._clock()
-            job = _Job(run, self._clock(), Batch(), run.handed)
-            self._queue.append(job)
+            self._enqueue(Job(run, self._clock(), Batch(), run.handed))
         self._woken.set()
 
     def end(self, run: RunPlace) -> None:
@@ -220,12 +204,12 @@ class SharedArchive:
                 self._commands.lose(StoreLoss.UNCERTAIN)
                 return
             self._ended[run.sealer.name] = run.epoch + 1
-        job = _Job(run, self._clock(), None)
+        job = Job(run, self._clock(), None)
         try:
             self._tell_end(job)
         except Failure:
             with self._lock:
-                self._queue.append(job)
+                self._enqueue(job)
             self._woken.set()
 
     def end_all(self, caller_key: bytes, check: Callable[[], None]) -> int:
@@ -234,24 +218,27 @@ class SharedArchive:
         tombstone = int(2 * self._life * 1_000)
         while True:
             check()
-            runs = self._commands.ask(StoreCommand.READ, partial(self._backend.run, layout.NOTED, name, [READ_ITEMS]))
+            noted = partial(self._backend.run, layout.NOTED, name, [READ_ITEMS])
+            runs = self._commands.ask(StoreCommand.READ, name, noted)
             if not runs:
                 return ended
             for run in runs:
                 end = partial(self._backend.run, layout.END_NOW, run.decode(), [tombstone])
-                ended += self._commands.ask(StoreCommand.END, end) == layout.DONE
-            self._commands.ask(StoreCommand.END, partial(self._backend.run, layout.FORGET, name, runs))
+                ended += self._commands.ask(StoreCommand.END, run.decode(), end) == layout.DONE
+            self._commands.ask(StoreCommand.END, name, partial(self._backend.run, layout.FORGET, name, runs))
 
     def totals(self) -> StoreTotals:
         """See `Archive.totals`."""
         with self._lock:
+            self._breakers.keep({*self._backend.nodes(), *self._lines})
+            born = (run.jobs[0].born for line in self._lines.values() for run in line)
             return StoreTotals(
                 commands=self._commands.replies,
                 lost=self._commands.lost,
                 queued_bytes=self._queued,
                 queue_limit=self._options.queue_bytes,
-                lag=self._clock() - self._queue[0].born if self._queue else 0.0,
-                reachable=self._breaker.closed,
+                lag=max(self._clock() - min(born, default=inf), 0.0),
+                reachable=not self._breakers.open(),
                 bounds=self._bounds.read(),
             )
 
@@ -271,26 +258,35 @@ class SharedArchive:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Do one piece of what waits; whether anything was done. A piece that fails is the next one again."""
+        """Do one piece of what waits; whether anything was done. A piece that fails is the next one of its run again.
+
+        The lines take turns. Where a server is not asked now, or does not do what it is asked, the next line goes on.
+        """
         with self._lock:
-            job = self._queue[0] if self._queue else None
-        if job is None or not self._breaker.would_allow:
-            return False
-        try:
-            done = self._tell_end(job) if job.batch is None else self._write_piece(job)
-        except Failure:
-            return False
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next runs must be written
-            _log.error("a batch cannot be written to the store: %s", type(error).__name__)
-            job.place.lacking = done = True
-        if done:
-            self._finish(job)
-        return True
+            turns = [(node, line[0]) for node, line in self._lines.items()]
+        for node, run in turns:
+            if not self._breakers.of(node).would_allow:
+                continue
+            job = run.jobs[0]
+            try:
+                done = self._tell_end(job) if job.batch is None else self._write_piece(job)
+            except Failure:
+                self._move(run, node)
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next runs must be written
+                _log.error("a batch cannot be written to the store: %s", type(error).__name__)
+                run.lacking = done = True
+            self._take_turns(run, node, done=done)
+            return True
+        return False
 
     def close(self) -> None:
-        """Write what is queued, for a limited time, and end."""
+        """Write what is queued, for a limited time, and end.
+
+        A store that did not answer last is waited for, too: it is tried again within half of that time.
+        """
         until = self._clock() + LAST_SECONDS
-        while self._queue and self._breaker.closed and self._clock() < until:
+        while self._lines and self._clock() < until:
             self._woken.set()
             with self._kept:
                 self._kept.wait(0.05)
@@ -306,7 +302,7 @@ class SharedArchive:
         while not self._ending.is_set():
             self._woken.wait()
             self._woken.clear()
-            while self._queue:
+            while self._lines:
                 if self._options.durability == "local":
                     self.idle(PATIENCE)
                 if not self.step():
@@ -315,13 +311,46 @@ class SharedArchive:
                     self._woken.wait(FAILED_PAUSE)
                     self._woken.clear()
 
-    def _finish(self, job: _Job) -> None:
-        with self._kept:
-            self._queue.remove(job)  # the first: others are only added at the end
-            self._queued -= job.size
-            self._kept.notify_all()
+    def _enqueue(self, job: Job) -> None:
+        """Have it wait; the lock is held."""
+        run = job.place
+        run.jobs.append(job)
+        if len(run.jobs) == 1:
+            self._stand(run, self._backend.node(run.sealer.name))
 
-    def _tell_end(self, job: _Job) -> bool:
+    def _stand(self, run: RunPlace, node: str) -> None:
+        """Put a run at the end of a line; the lock is held."""
+        self._lines.setdefault(node, deque()).append(run)
+
+    def _leave(self, node: str) -> deque[RunPlace]:
+        """Take the first run out of a line; the rest of the line, which has no place any more. The lock is held."""
+        line = self._lines.pop(node)
+        line.popleft()
+        return line
+
+    def _move(self, run: RunPlace, node: str) -> None:
+        """A run that stood first could not be written: it waits for the server that holds it up, and lets others go."""
+        with self._lock:
+            needs = (run.caller_name, run.sealer.name)
+            away = [at for at in map(self._backend.node, needs) if not self._breakers.of(at).healthy]
+            if line := self._leave(node):
+                self._lines[node] = line
+            self._stand(run, node if node in away or not away else away[0])
+
+    def _take_turns(self, run: RunPlace, node: str, *, done: bool) -> None:
+        """A run that stood first has had its turn, and so has its line; a job that is done waits no more."""
+        with self._kept:
+            line = self._leave(node)
+            if done:
+                job = run.jobs.popleft()
+                self._queued -= job.size
+                self._kept.notify_all()
+            if line:
+                self._lines[node] = line
+            if run.jobs:
+                self._stand(run, self._backend.node(run.sealer.name))
+
+    def _tell_end(self, job: Job) -> bool:
         run = job.place
         with self._lock:
             late = self._clock() - job.born > self._life
@@ -329,10 +358,10 @@ class SharedArchive:
             return True
         arguments = [run.epoch, int(2 * self._life * 1_000)]
         ask = partial(self._backend.run, layout.END, run.sealer.name, arguments)
-        self._commands.ask(StoreCommand.END, ask, Failure)
+        self._commands.ask(StoreCommand.END, run.sealer.name, ask, Failure)
         return True
 
-    def _write_piece(self, job: _Job) -> bool:
+    def _write_piece(self, job: Job) -> bool:
         """Write a piece; whether the job is done. Raises Failure."""
         run, batch = job.place, job.batch
         assert batch is not None
@@ -375,12 +404,11 @@ class SharedArchive:
         if self._clock() - run.noted < self._life / RENEWALS:
             return
         arguments: list[Argument] = [int(2 * self._life * 1_000), run.sealer.name]
-        self._commands.ask(
-            StoreCommand.WRITE, partial(self._backend.run, layout.NOTE, run.caller_name, arguments), Failure
-        )
+        ask = partial(self._backend.run, layout.NOTE, run.caller_name, arguments)
+        self._commands.ask(StoreCommand.WRITE, run.caller_name, ask, Failure)
         run.noted = self._clock()
 
-    def _next_piece(self, job: _Job) -> bool:
+    def _next_piece(self, job: Job) -> bool:
         run = job.place
         assert job.pieces is not None
         following = next(job.pieces, None)
@@ -406,7 +434,7 @@ class SharedArchive:
         if piece:
             yield piece
 
-    def _send(self, job: _Job) -> bytes:
+    def _send(self, job: Job) -> bytes:
         run, batch, piece = job.place, job.batch, job.piece
         assert batch is not None
         assert piece is not None
@@ -437,7 +465,7 @@ class SharedArchive:
         ask = partial(
             self._backend.write, layout.WRITE, run.sealer.name, [*arguments, *chain.from_iterable(values)], replicas
         )
-        reply: bytes = self._commands.ask(StoreCommand.WRITE, ask, Failure)
+        reply: bytes = self._commands.ask(StoreCommand.WRITE, run.sealer.name, ask, Failure)
         return reply
 
 
@@ -453,6 +481,11 @@ class SharedPlace:
     def restored(self, wait: float | None) -> Restored | None:
         """See `Place.restored`."""
         return self._archive.restored(self.run, wait)
+
+    @property
+    def looked(self) -> bool:
+        """See `Place.looked`."""
+        return self.run.epoch != UNKNOWN
 
     def write(self, batch: Batch, everything: Everything) -> None:
         """See `Place.write`."""
