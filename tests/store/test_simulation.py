@@ -1,9 +1,10 @@
 """Histories that nobody would think of: commands lost, delayed, repeated and reordered, processes killed at each step.
 
 The server is a real one, and all that is between it and the archive is what may happen on a network. Two processes
-share runs, without threads, so that a history is the same each time that it is played. What is held to:
+share runs, without threads, so that a history is the same each time that it is played. The store may evict the run
+between any two commands. What is held to:
 
-- What was acknowledged is read by a process that begins later, byte for byte, until its run is ended.
+- What was acknowledged is read by a process that begins later, byte for byte, until its run is ended or evicted.
 - No read ever gives other bytes than those that were written under the id, in the life of the run that is at hand.
 - Nothing of a run is read any more once a process was told that the run is ended.
 
@@ -31,6 +32,7 @@ from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.store import shared
 from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.store.sealing import Sealer
 from prompt_sidecar.store.server import Argument, Failure, Server
 from prompt_sidecar.store.shared import SharedArchive, SharedPlace
 from tests.store.sharing import PATIENT, Valkey
@@ -138,6 +140,8 @@ class Replicas(RuleBasedStateMachine):
         self.ended: list[str] = []
         """Ids of lives that are over."""
         self.ends = 0
+        self.read = 0
+        """Originals that were acknowledged, and read by a new process."""
         self.processes = [self.started(), self.started()]
 
     def started(self) -> Process:
@@ -221,6 +225,18 @@ class Replicas(RuleBasedStateMachine):
         """A process is killed with all that waits, and another begins in its place."""
         self.processes[which] = self.started()
 
+    @rule()
+    def evicted(self) -> None:
+        """The store lets the run go, whole, to make room.
+
+        Not a tombstone, nor the epoch of a run that was ended before: that is a store that loses its memory.
+        """
+        name = Sealer(RUN).name
+        if self.valkey.client.hget(name, "e") != b"0":
+            return
+        self.valkey.client.delete(name)
+        self.life.acknowledged.clear()
+
     @precondition(lambda self: self.late)
     @rule(at=st.integers(0, 99))
     def arrives(self, at: int) -> None:
@@ -241,6 +257,7 @@ class Replicas(RuleBasedStateMachine):
         assert life.acknowledged <= set(found)
         for stash_id, each in found.items():
             assert life.written[stash_id] == each.original
+        self.read += len(life.acknowledged)
         recorded = {each.stash_id for each in place.items()} if found else set()
         assert life.acknowledged <= recorded
         self.fates[:] = kept
@@ -258,8 +275,8 @@ def everything(held: Held) -> Iterator[Original]:
         yield original(stash_id, text)
 
 
-def drawn(machine: type[Replicas], seed: int) -> None:
-    """Play a history that is drawn from a seed."""
+def drawn(machine: type[Replicas], seed: int) -> int:
+    """Play a history that is drawn from a seed; how many originals were read that had been acknowledged."""
     chance = Random(seed)
 
     def fates() -> list[str]:
@@ -269,7 +286,7 @@ def drawn(machine: type[Replicas], seed: int) -> None:
     try:
         for _ in range(STEPS):
             which = chance.randrange(2)
-            match chance.randrange(6):
+            match chance.randrange(7):
                 case 0:
                     played.prompt(which, chance.randint(1, 5), fates(), chance.randrange(5))
                 case 1:
@@ -280,10 +297,13 @@ def drawn(machine: type[Replicas], seed: int) -> None:
                     played.killed(which)
                 case 4 if played.late:
                     played.arrives(chance.randrange(100))
+                case 5:
+                    played.evicted()
                 case _:
                     played.a_new_process_reads_what_was_acknowledged()
     finally:
         played.teardown()
+    return played.read
 
 
 def test_thousands_of_histories(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,15 +312,17 @@ def test_thousands_of_histories(valkey: Valkey, monkeypatch: pytest.MonkeyPatch)
     options = StoreOptions(url=valkey.url, timeout=PATIENT)
     server = Server(options)
     machine = type("Many", (Replicas,), {"valkey": valkey, "server_of_all": server})
+    read = 0
     try:
         for seed in range(DRAWN):
             try:
-                drawn(machine, seed)
+                read += drawn(machine, seed)
             except Exception as error:
                 error.add_note(f"of the history drawn from seed {seed}")
                 raise
     finally:
         server.close()
+    assert read > DRAWN
 
 
 def test_any_history_keeps_what_was_acknowledged(valkey: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
     e       epoch: how often a run of this name was ended before, as far as the store remembers
     x       present: the run was ended, and this is its tombstone
+    b       its birth: drawn by the write that made the hash, so another one where the store has lost the run meanwhile
     r, ri   the revision of the last answer, and its iteration
     s, si   the run's figures, and the number of its calls then
     t, ti   its tasks, and the version of them
@@ -11,8 +12,9 @@
 The names of a caller's runs are noted in a sorted set, by when they can be forgotten, so that all of them can be ended.
 
 Every write names its epoch, and the scripts compare it: a write of a run that was ended meanwhile changes nothing,
-however late it comes. A write never makes a hash unless it says that it begins the run, so what the store has evicted
-does not come back in part. All writes may be repeated.
+however late it comes. A write never makes a hash unless it says that it begins the run, and otherwise names the birth
+that it knows: so what the store has evicted does not come back in part, though another process has begun it again
+meanwhile. All writes may be repeated.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Final
 
 EPOCH: Final = b"e"
 TOMBSTONE: Final = b"x"
+BIRTH: Final = b"b"
 REVISION: Final = b"r"
 FIGURES: Final = b"s"
 TASKS: Final = b"t"
@@ -29,13 +32,14 @@ ITEMS: Final = b"h"
 
 DONE: Final = b"done"
 GONE: Final = b"gone"
-"""The store has no such run."""
+"""The store has no such run, or has lost what it had before of it."""
 ENDED: Final = b"ended"
 """The run was ended, or another has begun under its name."""
 
 WRITE: Final = """
 local stored = redis.call('HGET', KEYS[1], 'e')
-local epoch, begins = tonumber(ARGV[1]), ARGV[2] == '1'
+local epoch, begins, birth = tonumber(ARGV[1]), ARGV[2] == '1', ARGV[3]
+local known = redis.call('HGET', KEYS[1], 'b') or ''
 if not stored then
   if not begins then return 'gone' end
 elseif tonumber(stored) > epoch then
@@ -46,31 +50,36 @@ elseif tonumber(stored) < epoch then
 elseif redis.call('HEXISTS', KEYS[1], 'x') == 1 then
   if not begins then return 'ended' end
   redis.call('HDEL', KEYS[1], 'x')
+elseif begins then
+  birth = known
+elseif known ~= birth then
+  return 'gone'
 end
-redis.call('HSET', KEYS[1], 'e', epoch)
-if ARGV[4] ~= '' then
+redis.call('HSET', KEYS[1], 'e', epoch, 'b', birth)
+if ARGV[5] ~= '' then
   local at = redis.call('HGET', KEYS[1], 'ri')
-  if not at or tonumber(at) <= tonumber(ARGV[5]) or tonumber(at) == tonumber(ARGV[6]) then
-    redis.call('HSET', KEYS[1], 'r', ARGV[4], 'ri', ARGV[5])
+  if not at or tonumber(at) <= tonumber(ARGV[6]) or tonumber(at) == tonumber(ARGV[7]) then
+    redis.call('HSET', KEYS[1], 'r', ARGV[5], 'ri', ARGV[6])
   end
 end
-for first = 7, 9, 2 do
+for first = 8, 10, 2 do
   if ARGV[first] ~= '' then
-    local name = first == 7 and 's' or 't'
+    local name = first == 8 and 's' or 't'
     local at = redis.call('HGET', KEYS[1], name .. 'i')
     if not at or tonumber(at) <= tonumber(ARGV[first + 1]) then
       redis.call('HSET', KEYS[1], name, ARGV[first], name .. 'i', ARGV[first + 1])
     end
   end
 end
-for field = 11, #ARGV, 2 do
+for field = 12, #ARGV, 2 do
   redis.call('HSET', KEYS[1], ARGV[field], ARGV[field + 1])
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 'done'
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return {'done', birth}
 """
-"""ARGV: epoch, whether the write begins the run, time to live in ms; revision, its iteration, the iteration of the one
-before; figures, calls; tasks, their version; then fields and values. What is empty is not written."""
+"""ARGV: epoch, whether the write begins the run, the birth that it has or else gets, time to live in ms; revision, its
+iteration, the iteration of the one before; figures, calls; tasks, their version; then fields and values. What is empty
+is not written. Returns `done` and the run's birth, or why nothing was written."""
 
 READ: Final = """
 if redis.call('HEXISTS', KEYS[1], 'x') == 0 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end

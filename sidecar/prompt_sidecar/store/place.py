@@ -34,6 +34,8 @@ class RunPlace:
     epoch: int = UNKNOWN
     begun: bool = False
     """Whether the store has the run, as far as is known."""
+    birth: bytes = b""
+    """Which of its births there that is."""
     left: Restored | None = None
     """What another process had left there when it was looked for."""
     look: Future[None] | None = None

@@ -21,7 +21,7 @@ from prompt_sidecar.store.server import Backend, Failure
 
 READ_ITEMS: Final = 64
 """Values that one command reads."""
-_FOUND: Final = (layout.REVISION, layout.FIGURES, layout.TASKS)
+_FOUND: Final = (layout.BIRTH, layout.REVISION, layout.FIGURES, layout.TASKS)
 
 
 class Reader:
@@ -34,7 +34,7 @@ class Reader:
     def look(self, run: RunPlace) -> None:
         """Find out the run's epoch, and what another process has left of it. Raises Failure."""
         rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, _FOUND), Failure)
-        stored, tombstone, *values = rows
+        stored, tombstone, birth, *values = rows
         epoch = int(stored) if stored is not None else 0
         live = stored is not None and tombstone is None
         with self._lock:
@@ -45,9 +45,9 @@ class Reader:
             if run.used and epoch > run.floor:
                 run.detached = True
                 self._commands.lose(StoreLoss.UNCERTAIN)
-            run.epoch, run.begun = epoch, live
+            run.epoch, run.begun, run.birth = epoch, live, birth or b""
         if live and not run.detached:
-            run.left = self._left(run, dict(zip(_FOUND, values, strict=True)))
+            run.left = self._left(run, dict(zip(_FOUND[1:], values, strict=True)))
 
     def _left(self, run: RunPlace, values: Mapping[bytes, bytes | None]) -> Restored:
         plain = {name: self._opened(run, name, value) for name, value in values.items()}

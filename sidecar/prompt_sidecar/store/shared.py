@@ -17,6 +17,7 @@ the store makes of each command.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,6 +69,8 @@ READERS: Final = 2
 RENEWALS: Final = 8
 """Parts of the time to live; it is renewed in the store at most once in each, where only reads use a run, and a run is
 noted as its caller's once in each."""
+BIRTH_BYTES: Final = 8
+"""Bytes that tell one birth of a run from another."""
 FAILED_PAUSE: Final = 0.05
 """Seconds before a write is tried again."""
 PATIENCE: Final = 0.005
@@ -387,8 +390,8 @@ class SharedArchive:
         assert job.piece is not None
         self._note(run)
         reply = self._send(job)
-        if reply == layout.DONE:
-            return self._next_piece(job)
+        if isinstance(reply, list):
+            return self._next_piece(job, reply[1])
         with self._lock:
             run.begun = False
             if reply == layout.GONE:  # the store has lost it: the next step writes it as a whole
@@ -408,12 +411,12 @@ class SharedArchive:
         self._commands.ask(StoreCommand.WRITE, run.caller_name, ask, Failure)
         run.noted = self._clock()
 
-    def _next_piece(self, job: Job) -> bool:
+    def _next_piece(self, job: Job, birth: bytes) -> bool:
         run = job.place
         assert job.pieces is not None
         following = next(job.pieces, None)
         with self._kept:
-            run.begun, run.renewed = True, self._clock()
+            run.begun, run.birth, run.renewed = True, birth, self._clock()
             if following is not None:
                 job.piece, job.at = following, job.at + 1
                 return False
@@ -434,7 +437,7 @@ class SharedArchive:
         if piece:
             yield piece
 
-    def _send(self, job: Job) -> bytes:
+    def _send(self, job: Job) -> bytes | list[bytes]:
         run, batch, piece = job.place, job.batch, job.piece
         assert batch is not None
         assert piece is not None
@@ -460,12 +463,13 @@ class SharedArchive:
             for each in piece
         ]
         values = [(name, seal(name, epoch, value)) for name, value in fields]
-        arguments = [epoch, int(not run.begun), int(self._life * 1_000), *revision, *figures, *tasks]
+        birth = run.birth if run.begun else secrets.token_bytes(BIRTH_BYTES)
+        arguments = [epoch, int(not run.begun), birth, int(self._life * 1_000), *revision, *figures, *tasks]
         replicas = self._options.replicas if self._options.durability == "acknowledged" else 0
         ask = partial(
             self._backend.write, layout.WRITE, run.sealer.name, [*arguments, *chain.from_iterable(values)], replicas
         )
-        reply: bytes = self._commands.ask(StoreCommand.WRITE, run.sealer.name, ask, Failure)
+        reply: bytes | list[bytes] = self._commands.ask(StoreCommand.WRITE, run.sealer.name, ask, Failure)
         return reply
 
 
