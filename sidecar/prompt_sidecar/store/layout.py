@@ -48,7 +48,7 @@ elseif tonumber(stored) < epoch then
   if not begins then return 'gone' end
   redis.call('DEL', KEYS[1])
 elseif redis.call('HEXISTS', KEYS[1], 'x') == 1 then
-  if not begins then return 'ended' end
+  if not begins then return 'gone' end
   redis.call('HDEL', KEYS[1], 'x')
 elseif begins then
   birth = known

@@ -1,0 +1,213 @@
+"""The scripts in the store, each rule by itself: what they write in which state of a run, and what they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import pytest
+
+from prompt_sidecar.store import layout
+from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.store.server import Argument, Server
+from tests.runs.making import OPENAI_CHAT, send
+from tests.store.sharing import PATIENT, Valkey, replica
+from tests.store.test_replicas import grown
+
+NAME: Final = "ps:{a run}"
+OF_CALLER: Final = "pc:{a caller}"
+LIFE: Final = 60_000
+"""Milliseconds."""
+FIRST, SECOND = b"first", b"second"
+"""Births."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """A server, and one run in it."""
+
+    server: Server
+    client: Any
+
+    def write(
+        self,
+        epoch: int = 0,
+        birth: bytes = FIRST,
+        *,
+        begins: bool = False,
+        revision: tuple[Argument, ...] = ("", 0, -1),
+        figures: tuple[Argument, ...] = ("", 0),
+        tasks: tuple[Argument, ...] = ("", 0),
+        **fields: str,
+    ) -> Any:
+        """The reply to a write."""
+        values = chain.from_iterable(fields.items())
+        given = [epoch, int(begins), birth, LIFE, *revision, *figures, *tasks, *values]
+        return self.server.write(layout.WRITE, NAME, given, 0)
+
+    def run(self, script: str, *arguments: Argument, name: str = NAME) -> Any:
+        """The reply of another script."""
+        return self.server.run(script, name, arguments)
+
+    @property
+    def stored(self) -> dict[bytes, bytes]:
+        """All that is stored of the run."""
+        found: dict[bytes, bytes] = self.client.hgetall(NAME)
+        return found
+
+    @property
+    def left(self) -> int:
+        """Milliseconds until it expires."""
+        return int(self.client.pttl(NAME))
+
+
+@pytest.fixture
+def scripts(valkey: Valkey) -> Iterator[Scripts]:
+    """On a server without keys."""
+    server = Server(StoreOptions(url=valkey.url, timeout=PATIENT))
+    yield Scripts(server, valkey.client)
+    server.close()
+
+
+def test_a_write_begins_a_run_only_where_it_says_so(scripts: Scripts) -> None:
+    """It has epoch, birth and expiry then."""
+    assert layout.GONE == scripts.write(oa="1")
+    assert {} == scripts.stored
+    assert [layout.DONE, FIRST] == scripts.write(begins=True, oa="1")
+    assert {b"e": b"0", b"b": FIRST, b"oa": b"1"} == scripts.stored
+    assert 0 < scripts.left <= LIFE
+    scripts.client.persist(NAME)
+    assert [layout.DONE, FIRST] == scripts.write(ob="2")
+    assert 0 < scripts.left <= LIFE
+
+
+def test_who_begins_a_run_that_is_there_takes_part_in_it(scripts: Scripts) -> None:
+    """Nobody has to write it again as a whole."""
+    scripts.write(begins=True, oa="1")
+    assert [layout.DONE, FIRST] == scripts.write(birth=SECOND, begins=True, ob="2")
+    assert [layout.DONE, FIRST] == scripts.write(oc="3")
+    assert {b"oa", b"ob", b"oc"} < scripts.stored.keys()
+
+
+def test_a_write_of_another_birth_is_refused(scripts: Scripts) -> None:
+    """What it follows is lost."""
+    scripts.write(birth=SECOND, begins=True, oa="1")
+    assert layout.GONE == scripts.write(ob="2")
+    assert {b"e", b"b", b"oa"} == scripts.stored.keys()
+
+
+def test_a_write_of_an_earlier_life_is_refused(scripts: Scripts) -> None:
+    """Also one that begins it."""
+    scripts.write(epoch=1, begins=True, oa="1")
+    for begins in (False, True):
+        assert layout.ENDED == scripts.write(epoch=0, begins=begins, ob="2")
+    assert {b"e": b"1", b"b": FIRST, b"oa": b"1"} == scripts.stored
+
+
+def test_a_later_life_takes_nothing_of_the_one_before(scripts: Scripts) -> None:
+    """As where its end comes after it; a write that follows others needs those."""
+    scripts.write(begins=True, figures=("f", 9), oa="1")
+    assert layout.GONE == scripts.write(epoch=1, ob="2")
+    assert b"oa" in scripts.stored
+    assert [layout.DONE, SECOND] == scripts.write(epoch=1, birth=SECOND, begins=True, figures=("g", 1), ob="2")
+    assert {b"e": b"1", b"b": SECOND, b"s": b"g", b"si": b"1", b"ob": b"2"} == scripts.stored
+
+
+def test_after_its_end_a_run_begins_or_is_gone(scripts: Scripts) -> None:
+    """A store that went back to the tombstone, as in a failover, has lost the life that follows."""
+    scripts.write(begins=True, oa="1")
+    scripts.run(layout.END, 0, 2 * LIFE)
+    assert {b"e": b"1", b"x": b"1"} == scripts.stored
+    assert layout.GONE == scripts.write(epoch=1, ob="2")
+    assert {b"e": b"1", b"x": b"1"} == scripts.stored
+    assert [layout.DONE, SECOND] == scripts.write(epoch=1, birth=SECOND, begins=True, ob="2")
+    assert {b"e": b"1", b"b": SECOND, b"ob": b"2"} == scripts.stored
+
+
+@pytest.mark.parametrize(("part", "name"), [("figures", b"s"), ("tasks", b"t")])
+def test_figures_and_tasks_go_forward(scripts: Scripts, part: str, name: bytes) -> None:
+    """An older write that comes later changes neither; a repeated one is as the first."""
+    found = []
+    for value, number in (("a", 5), ("b", 4), ("c", 5), ("d", 6)):
+        scripts.write(begins=True, **{part: (value, number)})  # type: ignore[arg-type]
+        found.append((scripts.stored[name], scripts.stored[name + b"i"]))
+    assert [(b"a", b"5"), (b"a", b"5"), (b"c", b"5"), (b"d", b"6")] == found
+
+
+def test_revisions_go_forward_but_for_one_that_follows_the_last(scripts: Scripts) -> None:
+    """An agent that goes back in its history has a lower iteration, after the one that is stored."""
+    found = []
+    for value, number, before in (("a", 5, -1), ("b", 4, 3), ("c", 3, 5), ("d", 3, 2), ("e", 6, 9)):
+        scripts.write(begins=True, revision=(value, number, before))
+        found.append((scripts.stored[b"r"], scripts.stored[b"ri"]))
+    assert [(b"a", b"5"), (b"a", b"5"), (b"c", b"3"), (b"d", b"3"), (b"e", b"6")] == found
+
+
+def test_a_read_renews_a_run_and_no_tombstone(scripts: Scripts) -> None:
+    """A tombstone is to outlive what it is there for, not longer."""
+    scripts.write(begins=True, oa="1")
+    assert [b"0", None, b"1", None] == scripts.run(layout.READ, 5 * LIFE, "oa", "ob")
+    assert scripts.left > LIFE
+    scripts.run(layout.END, 0, LIFE)
+    assert [b"1", b"1", None] == scripts.run(layout.READ, 5 * LIFE, "oa")
+    assert 0 < scripts.left <= LIFE
+
+
+def test_an_end_leaves_a_later_life_alone(scripts: Scripts) -> None:
+    """It came late; a repeated one leaves the tombstone."""
+    scripts.write(epoch=1, begins=True, oa="1")
+    assert layout.DONE == scripts.run(layout.END, 0, LIFE)
+    assert b"oa" in scripts.stored
+    for _ in range(2):
+        assert layout.DONE == scripts.run(layout.END, 1, LIFE)
+        assert {b"e": b"2", b"x": b"1"} == scripts.stored
+
+
+def test_the_end_of_all_ends_what_is_there(scripts: Scripts) -> None:
+    """One whose first write is on its way too, and none twice."""
+    assert layout.GONE == scripts.run(layout.END_NOW, LIFE)
+    assert {b"e": b"1", b"x": b"1"} == scripts.stored
+    assert layout.ENDED == scripts.write(begins=True, oa="1")
+    scripts.write(epoch=1, begins=True, oa="1")
+    for reply in (layout.DONE, layout.GONE):
+        assert reply == scripts.run(layout.END_NOW, LIFE)
+        assert {b"e": b"2", b"x": b"1"} == scripts.stored
+    assert 0 < scripts.left <= LIFE
+
+
+def test_names_are_noted_for_a_time(scripts: Scripts) -> None:
+    """Those that are over are forgotten with the next; a page has so many and no more."""
+    for name in ("a", "b", "c"):
+        assert layout.DONE == scripts.run(layout.NOTE, LIFE, name, name=OF_CALLER)
+    assert 0 < scripts.client.pttl(OF_CALLER) <= LIFE
+    assert [b"a", b"b"] == scripts.run(layout.NOTED, 2, name=OF_CALLER)
+    scripts.client.zadd(OF_CALLER, {"a": 1})
+    scripts.run(layout.NOTE, LIFE, "d", name=OF_CALLER)
+    assert [b"b", b"c", b"d"] == scripts.run(layout.NOTED, 9, name=OF_CALLER)
+    scripts.run(layout.FORGET, "b", "d", name=OF_CALLER)
+    assert [b"c"] == scripts.run(layout.NOTED, 9, name=OF_CALLER)
+
+
+def test_a_store_that_goes_back_gets_all_of_a_run_again(valkey: Valkey) -> None:
+    """As by a failover to a replica that had yet to hear of the end of the life before, or of what came after it."""
+    for again in (False, True):
+        valkey.client.flushall()
+        first, writing = grown(valkey)
+        (name,) = valkey.client.keys("ps:*")
+        if again:
+            first.runs.end("promises", "run-1")
+        old = valkey.client.dump(name)
+        if not again:
+            first.runs.end("promises", "run-1")
+        send(first, OPENAI_CHAT, 12)
+        writing.drain()
+        valkey.client.restore(name, LIFE, old, replace=True)
+        answer = send(first, OPENAI_CHAT, 13)
+        writing.drain()
+        second, _ = replica(valkey)
+
+        assert answer.trims
+        for trim in answer.trims:
+            assert first.original(trim.stash_id) == second.original(trim.stash_id)
