@@ -94,6 +94,12 @@ def test_minified_json_is_cut_where_a_word_begins() -> None:
     assert [] == [part for part in parts[1:] if not part.startswith((b"name_", b"value"))]
 
 
+@pytest.mark.parametrize("text", [b"\t" * 3_000 + b"word", (b"-" * 5_000 + b"\t") * 9 + b"a word", b"." * 40_000 + b"x"])
+def test_a_long_stretch_without_words_is_cut_before_the_words_after_it(text: bytes) -> None:
+    """Bytes bound it: its passage does not reach to a word that comes thousands of bytes later."""
+    assert {MOST_BYTES} == {len(part) for part in cut(text)[:-1] if not part.strip(b"-.\t")}
+
+
 def test_empty_has_no_passage() -> None:
     """Nothing to find."""
     assert [] == cut(b"")

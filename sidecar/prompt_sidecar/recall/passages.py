@@ -84,7 +84,8 @@ class _Block:
         space = original.rfind(b" ", least, aim) + 1
         if space:
             return space
-        word = self.words[bisect_right(self.words, aim) - 1] if self.words else 0
+        before = bisect_right(self.words, aim)
+        word = self.words[before - 1] if before else 0
         return _whole(original, word if word > least else most, start)
 
     def _word(self, number: int) -> int:
