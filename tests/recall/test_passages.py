@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -9,10 +10,10 @@ from time import thread_time
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prompt_sidecar.recall.passages import LEAST_WORDS, MOST_BYTES, MOST_WORDS, passages
+from prompt_sidecar.recall.passages import AIM_WORDS, LEAST_WORDS, MOST_BYTES, MOST_WORDS, passages
 from tests.oracle.data import document, present
 from tests.recall.test_recorded import texts
 
@@ -32,6 +33,65 @@ def cut(original: bytes) -> list[bytes]:
     assert all(start < end <= start + MOST_BYTES for start, end in found)
     assert len(original) == edges[-1]
     return [original[start:end] for start, end in found]
+
+
+def twin(original: bytes) -> list[tuple[int, int]]:
+    """The slow twin: the same cuts, looked up among the starts of all words and the ends of all lines of a block."""
+    found: list[tuple[int, int]] = []
+    start, size = 0, len(original)
+    while start < size:
+        end = min(start + 32_768, size)
+        words = [word.start() for word in _WORD.finditer(original, start, end)]
+        lines = [feed.end() for feed in re.finditer(rb"\n", original[:end]) if feed.end() > start]
+        while start < size and (end == size or end - start > MOST_BYTES):
+            found.append((start, _end(original, start, words, lines)))
+            start = found[-1][1]
+    return found
+
+
+def _end(original: bytes, start: int, words: list[int], lines: list[int]) -> int:
+    """The end of one passage."""
+    following = [word for word in words if word >= start]
+    least, aim, most = (
+        min([start + bound, *following[number : number + 1]], default=0)
+        for bound, number in (
+            (MOST_BYTES // 2, LEAST_WORDS),
+            (MOST_BYTES * 3 // 4, AIM_WORDS),
+            (MOST_BYTES, MOST_WORDS),
+        )
+    )
+    if most >= len(original):
+        return len(original)
+    for best in (
+        [line for line in lines if least <= line <= aim][-1:],
+        [line for line in lines if aim < line <= most][:1],
+        [place + 1 for place in range(least, aim) if original[place : place + 1] == b" "][-1:],
+    ):
+        if best:
+            return best[0]
+    cut = max([word for word in words if least < word <= aim], default=most)
+    while cut > start + 1 and original[cut] & 0xC0 == 0x80 and cut > most - 4:
+        cut -= 1
+    return cut - 1 if cut - 1 > start and original[cut - 1] == ord("\\") else cut
+
+
+_UNITS = ["\n", " ", "x", "word ", "a ", "\\n", "\\", "é", "_", "-", "x" * 70, ",", "\t", "\0", "y" * 600, " " * 400]
+_MIXED = st.builds(
+    lambda units, seed, length: "".join(random.Random(seed).choices(units, k=length)).encode(),
+    st.lists(st.sampled_from(_UNITS), min_size=1, max_size=6),
+    st.integers(0, 1_000),
+    st.sampled_from([20, 200, 2_000, 9_000]),
+)
+
+
+@settings(max_examples=60)
+@given(_MIXED)
+@example(b"x" * 40_000 + b" word" * 300)
+@example(b"a-" * 30_000)
+def test_passages_are_the_slow_twins(original: bytes) -> None:
+    """The same cuts, where blocks end too."""
+    original = original[:70_000]
+    assert twin(original) == list(passages(original))
 
 
 @given(_TEXTS)
@@ -94,7 +154,9 @@ def test_minified_json_is_cut_where_a_word_begins() -> None:
     assert [] == [part for part in parts[1:] if not part.startswith((b"name_", b"value"))]
 
 
-@pytest.mark.parametrize("text", [b"\t" * 3_000 + b"word", (b"-" * 5_000 + b"\t") * 9 + b"a word", b"." * 40_000 + b"x"])
+@pytest.mark.parametrize(
+    "text", [b"\t" * 3_000 + b"word", (b"-" * 5_000 + b"\t") * 9 + b"a word", b"." * 40_000 + b"x"]
+)
 def test_a_long_stretch_without_words_is_cut_before_the_words_after_it(text: bytes) -> None:
     """Bytes bound it: its passage does not reach to a word that comes thousands of bytes later."""
     assert {MOST_BYTES} == {len(part) for part in cut(text)[:-1] if not part.strip(b"-.\t")}

@@ -7,16 +7,15 @@ adjacent, and every byte can be found. A line too long for a passage is cut at a
 between any two characters.
 
 A word here is a run of letters, digits and underscores, or of characters beyond ASCII. The analysis may find more words
-in it; this only measures length: the bytes are read in blocks, and each cut takes a few look-ups among the starts of
-words and lines. Passages are bounded in bytes as well, so that a text of blanks or of one endless word is cut too.
+in it; this only measures length: of the bytes that a passage may have each is mapped to its kind, and `split` finds
+where the words begin between which the passage may end. Passages are bounded in bytes as well, so that a text of blanks
+or of one endless word is cut too.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Final
 
 LEAST_WORDS: Final = 60
@@ -30,10 +29,12 @@ MOST_BYTES: Final = 1_024
 and by scripts without spaces, of which it holds about 340 characters."""
 
 _BLOCK: Final = 32_768
-"""Bytes that are read at once: much more than MOST_BYTES, few enough to stay in a processor's cache."""
+"""Where a passage begins that is the first to end beyond so many bytes, a word begins too, even within one."""
 _WORD: Final = re.compile(rb"[0-9A-Za-z_\x80-\xff]+")
-_LINE_FEED: Final = re.compile(rb"\n")
 _CHARACTER_BYTES: Final = 4
+_KINDS: Final = bytes(0x77 if _WORD.match(bytes([byte])) else 0x20 for byte in range(256))
+"""What each byte is: `w` of a word, a blank of none."""
+_INSIDE: Final = b"w"
 
 
 def passages(original: bytes) -> Iterator[tuple[int, int]]:
@@ -43,54 +44,42 @@ def passages(original: bytes) -> Iterator[tuple[int, int]]:
     from the letter after it. Takes time linear in the bytes of the passages that are consumed.
     """
     start, size = 0, len(original)
+    begun = 0
     while start < size:
-        block = _Block.of(original, start)
-        while start < size and (block.end == size or block.end - start > MOST_BYTES):
-            end = block.cut(original, start)
-            yield start, end
-            start = end
+        if size > begun + _BLOCK and begun + _BLOCK - start <= MOST_BYTES:
+            begun = start
+        end = _cut(original, start, words_begin=start == begun)
+        yield start, end
+        start = end
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A part of an original up to `end`: offsets of its words and lines in the original."""
+def _cut(original: bytes, start: int, *, words_begin: bool) -> int:
+    """End of the passage that begins at `start`, where a word may begin though the byte before is of one too."""
+    size = len(original)
+    kinds = original[start : start + MOST_BYTES].translate(_KINDS)
+    # In the middle of a word, the first word is the one after it.
+    begun = not words_begin and kinds[:1] == _INSIDE and original[start - 1 : start].translate(_KINDS) == _INSIDE
+    least = _word(kinds, 0, LEAST_WORDS + begun)
+    aim = _word(kinds, least, AIM_WORDS - LEAST_WORDS)
+    most = start + _word(kinds, aim, MOST_WORDS - AIM_WORDS)
+    if most >= size:
+        return size
+    least = start + min(MOST_BYTES // 2, least)
+    aim = start + min(MOST_BYTES * 3 // 4, aim)
+    feed = original.rfind(b"\n", least - 1, aim) + 1 or original.find(b"\n", aim, most) + 1
+    if feed:
+        return feed
+    space = original.rfind(b" ", least, aim) + 1
+    if space:
+        return space
+    kinds = kinds[: aim - start + 1]
+    word = start + kinds.rfind(b" w", least - start) + 1
+    return _whole(original, word if word > least else most, start)
 
-    end: int
-    words: Sequence[int]
-    lines: Sequence[int]
 
-    @classmethod
-    def of(cls, original: bytes, start: int) -> _Block:
-        end = min(start + _BLOCK, len(original))
-        return cls(
-            end=end,
-            words=[word.start() for word in _WORD.finditer(original, start, end)],
-            lines=[feed.end() for feed in _LINE_FEED.finditer(original, start, end)],
-        )
-
-    def cut(self, original: bytes, start: int) -> int:
-        """End of the passage that begins at `start`."""
-        first = bisect_left(self.words, start)
-        most = min(start + MOST_BYTES, self._word(first + MOST_WORDS))
-        if most >= self.end:
-            return self.end
-        least = min(start + MOST_BYTES // 2, self._word(first + LEAST_WORDS))
-        aim = min(start + MOST_BYTES * 3 // 4, self._word(first + AIM_WORDS))
-        at = bisect_right(self.lines, aim)
-        if at and self.lines[at - 1] >= least:
-            return self.lines[at - 1]
-        if at < len(self.lines) and self.lines[at] <= most:
-            return self.lines[at]
-        space = original.rfind(b" ", least, aim) + 1
-        if space:
-            return space
-        before = bisect_right(self.words, aim)
-        word = self.words[before - 1] if before else 0
-        return _whole(original, word if word > least else most, start)
-
-    def _word(self, number: int) -> int:
-        """Offset of a word of the block; beyond the last one, the block's end."""
-        return self.words[number] if number < len(self.words) else self.end
+def _word(kinds: bytes, start: int, number: int) -> int:
+    """Where the word begins that follows `number` others; their end if there are fewer."""
+    return len(kinds) - len(b"".join(kinds[start:].split(None, number)[number:]))
 
 
 def _whole(original: bytes, cut: int, start: int) -> int:
