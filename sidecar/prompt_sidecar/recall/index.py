@@ -17,9 +17,9 @@ as the arguments `{}` that every other call has, is left out of the statistics: 
 the rarity of terms.
 
 Postings are kept in segments (`prompt_sidecar.recall.segment`), each of neighbouring passages: a step of indexing
-appends a small one, and eight small ones become a larger one, up to a bound. So a posting is rewritten at most three or
-four times in its life, no rewriting takes longer than that of the largest segment, and a query looks into a few dozen
-segments at most.
+appends to the newest one as long as it is small, and eight of these become a larger one, up to a bound. So a posting
+is rewritten once or twice in its life, no rewriting takes longer than that of the largest segment, and a query looks
+into a few dozen segments at most.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, repeat
 from operator import add
 from typing import Final
 
 from prompt_sidecar.recall import analysis
 from prompt_sidecar.recall.passages import passages
-from prompt_sidecar.recall.segment import MOST_PASSAGES, Segment, from_terms, hash_of, merged
+from prompt_sidecar.recall.segment import FRESH_PASSAGES, MOST_PASSAGES, Fresh, Packed, Segment, hash_of, merged
 
 STEP_BYTES: Final = 7_168
 """Bytes that a step indexes at least, unless the item ends, and a passage more at most: about a millisecond of work."""
@@ -223,13 +223,18 @@ class Index:
         return len(self._starts) - self._removed
 
     def _step(self, item: int, original: bytes, content_type: str, ranges: Sequence[tuple[int, int]]) -> None:
-        terms: list[str] = []
-        lengths: list[int] = []
-        for start, end in ranges:
-            found = self._analyse(original[start:end], content_type)
-            terms += found
-            lengths.append(len(found))
-        segment = from_terms(len(self._starts), terms, lengths)
+        found = [self._analyse(original[start:end], content_type) for start, end in ranges]
+        lengths = [len(terms) for terms in found]
+        last = self._segments[-1] if self._segments else None
+        if isinstance(last, Fresh) and last.count + len(ranges) <= FRESH_PASSAGES:
+            self._segment_bytes -= last.bytes
+        else:
+            if last is not None:
+                self._settle()
+            last = Fresh(len(self._starts))
+            self._segments.append(last)
+        last.append(found)
+        self._segment_bytes += last.bytes
         self._starts.extend(start for start, _ in ranges)
         self._item_of.extend([item] * len(ranges))
         self._lengths.extend(lengths)
@@ -237,10 +242,7 @@ class Index:
         self._states.extend(bytes([_LIVE]) * len(ranges))
         self._sizes[-1] = ranges[-1][1]
         self._counted += len(lengths) - lengths.count(0)
-        self._terms += len(terms)
-        self._segments.append(segment)
-        self._segment_bytes += segment.bytes
-        self._settle()
+        self._terms += sum(lengths)
 
     def _settle(self) -> None:
         """Merge the newest segments as long as enough of them are no larger than the newest, as levels go."""
@@ -262,6 +264,9 @@ class Index:
         old = self._segments[begin:end]
         first, last = old[0].first, old[-1].first + old[-1].count
         states = self._states[first:last]
+        if len(old) == 1 and isinstance(old[0], Packed) and _REMOVED not in states:
+            self._segments[begin] = replace(old[0], level=level)  # nothing to merge it with
+            return
         new = merged(old, states, level)  # what lives has the state 0
         self._segments[begin:end] = [new]
         self._segment_bytes += new.bytes - sum(segment.bytes for segment in old)

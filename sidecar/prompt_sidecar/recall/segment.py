@@ -6,6 +6,9 @@ is sorting numbers, of which Python's sort finds the runs that are in order alre
 once (8 bytes, and 4 that say where its postings begin) and each posting as its lower 16 bits. So a term that occurs
 once takes 14 bytes, where a dict of strings takes 150, and one that occurs everywhere takes two bytes a passage.
 
+Of the newest passages the numbers are kept as they come, 8 bytes each, and are sorted when they are first asked for: a
+run that is indexed and not searched sorts and packs each of its postings once.
+
 Terms themselves are not stored, only their hashes. Python's own hash of a string is used: it is cached in the
 string, and keyed at random in each process, so that colliding terms cannot be prepared. Among a million different
 terms one is mistaken for an asked one with a probability of 4e-9. Where the environment fixes Python's hash seed, the
@@ -21,14 +24,16 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import accumulate, chain, repeat
 from operator import add, sub
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+FRESH_PASSAGES: Final = 128
+"""Passages that are appended to one segment, about 64 KB of text: what a query sorts, in one to three milliseconds."""
 MOST_PASSAGES: Final = 1_024
 """Passages of a segment, about half a megabyte of text: merging as many takes some 40 ms of the interpreter, a query
 looks into some forty segments of a run of 10 MB, and 12 bits could number four times as many."""
@@ -42,6 +47,8 @@ _LONG: Final = 15
 """The frequency value that refers to the separate map."""
 _OBJECT_BYTES: Final = 600
 """The segment and its arrays besides their contents, allocation rounded up."""
+_GROWN: Final = 1.06
+"""Room that a growing array has beyond its contents: a sixteenth at most."""
 _LONG_BYTES: Final = 150
 """Memory of an entry of the separate map."""
 _LOWEST: Final = 0 if sys.byteorder == "little" else 3
@@ -53,14 +60,104 @@ Tails: TypeAlias = "array[int]"
 """Of 16 bits: passage and frequency."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Protocol):
     """The postings of `count` passages from passage `first` on."""
+
+    @property
+    def first(self) -> int:
+        """The number of its first passage in the whole index."""
+
+    @property
+    def count(self) -> int:
+        """Its passages."""
+
+    @property
+    def level(self) -> int:
+        """How often it was merged, or as if; see `prompt_sidecar.recall.index`."""
+
+    @property
+    def long(self) -> Mapping[int, int]:
+        """Frequencies of `_LONG` and more, by the posting's number."""
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory, estimated."""
+
+    def find(self, head: int) -> tuple[int, int]:
+        """From where to where the postings of a hash lie among all."""
+
+    def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """Of postings that `find` found: their passages' numbers in the whole index, and the frequencies."""
+
+    def numbers(self, shift: int = 0) -> list[int]:
+        """The postings as numbers, of passages `shift` further on, in any order."""
+
+
+class Fresh:
+    """The postings of the newest passages, which are appended to."""
+
+    __slots__ = ("_numbers", "_sorted", "count", "first", "level", "long")
+
+    def __init__(self, first: int) -> None:
+        """Begin with no passage; the next one is `first`."""
+        self.first = first
+        self.count = 0
+        self.level = 0
+        self.long: dict[int, int] = {}
+        self._numbers: Numbers = array("Q")
+        self._sorted = True
+
+    def append(self, passages: Sequence[Sequence[str]]) -> None:
+        """Append passages, given the terms of each one."""
+        hashes, tails = array("q"), array("H")
+        long: dict[int, int] = {}
+        for place, terms in enumerate(passages, self.count):
+            counts = Counter(terms)
+            frequencies: Collection[int] = counts.values()
+            low = place << _FREQUENCY_BITS
+            if max(frequencies, default=0) >= _LONG:
+                often = ((term, frequency) for term, frequency in counts.items() if frequency >= _LONG)
+                long.update((hash_of(term) | low | _LONG, frequency) for term, frequency in often)
+                frequencies = [min(frequency, _LONG) for frequency in frequencies]
+            hashes.extend(map(hash, counts))
+            tails.extend(map(low.__or__, frequencies))
+        if hashes:
+            memoryview(hashes).cast("B").cast("H")[_LOWEST::4] = memoryview(tails)
+            self._numbers.frombytes(hashes.tobytes())
+            self._sorted = False
+        self.long.update(long)
+        self.count += len(passages)
+
+    @property
+    def bytes(self) -> int:
+        """What it holds in memory, estimated."""
+        return _OBJECT_BYTES + int(_GROWN * self._numbers.itemsize * len(self._numbers)) + _LONG_BYTES * len(self.long)
+
+    def find(self, head: int) -> tuple[int, int]:
+        """As any segment does; sorts what was appended since the last time."""
+        if not self._sorted:
+            self._numbers = array("Q", sorted(self._numbers))
+            self._sorted = True
+        begin = bisect_left(self._numbers, head)
+        return begin, bisect_right(self._numbers, head | _TAIL, begin)
+
+    def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
+        """As any segment does."""
+        return _read(self.first, self.long, head, [number & _TAIL for number in self._numbers[begin:end]])
+
+    def numbers(self, shift: int = 0) -> list[int]:
+        """As any segment does."""
+        low = shift << _FREQUENCY_BITS
+        return list(map(low.__add__, self._numbers)) if low else self._numbers.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The postings of older passages, which do not change any more."""
 
     first: int
     count: int
     level: int
-    """How often it was merged, or as if; see `prompt_sidecar.recall.index`."""
     heads: Numbers
     """The different hashes, ascending."""
     begins: array[int]
@@ -68,7 +165,6 @@ class Segment:
     tails: Tails
     """The postings: passage and frequency."""
     long: Mapping[int, int] = field(default_factory=dict)
-    """Frequencies of `_LONG` and more, by the posting's number."""
 
     @property
     def bytes(self) -> int:
@@ -77,27 +173,18 @@ class Segment:
         return _OBJECT_BYTES + held + _LONG_BYTES * len(self.long)
 
     def find(self, head: int) -> tuple[int, int]:
-        """From where to where the postings of a hash lie in `tails`."""
+        """As any segment does."""
         at = bisect_left(self.heads, head)
         if at == len(self.heads) or self.heads[at] != head:
             return 0, 0
         return self.begins[at], self.begins[at + 1]
 
     def postings(self, head: int, begin: int, end: int) -> tuple[list[int], list[int]]:
-        """Of postings that `find` found: their passages' numbers in the whole index, and the frequencies."""
-        tails = self.tails[begin:end]
-        first = self.first
-        places = [first + (tail >> _FREQUENCY_BITS) for tail in tails]
-        frequencies = [tail & _LONG for tail in tails]
-        if self.long and _LONG in frequencies:
-            frequencies = [
-                self.long[head | tail] if short == _LONG else short
-                for tail, short in zip(tails, frequencies, strict=True)
-            ]
-        return places, frequencies
+        """As any segment does."""
+        return _read(self.first, self.long, head, self.tails[begin:end])
 
     def numbers(self, shift: int = 0) -> list[int]:
-        """The postings as sorted numbers, of passages `shift` further on."""
+        """As any segment does, in order."""
         counts = map(sub, self.begins[1:], self.begins)
         heads = chain.from_iterable(map(repeat, self.heads, counts))
         low = shift << _FREQUENCY_BITS
@@ -109,24 +196,18 @@ def hash_of(term: str) -> int:
     return hash(term) & _HASH
 
 
-def from_terms(first: int, terms: Sequence[str], lengths: Sequence[int]) -> Segment:
-    """A segment of new passages: all their terms, one passage after another, and how many each one has."""
-    numbers: list[int] = []
-    long: dict[int, int] = {}
-    for place, (begin, end) in enumerate(pairwise(accumulate(lengths, initial=0))):
-        low = place << _FREQUENCY_BITS
-        for term, frequency in Counter(terms[begin:end]).items():
-            number = hash(term) & _HASH | low
-            if frequency < _LONG:
-                numbers.append(number | frequency)
-            else:
-                numbers.append(number | _LONG)
-                long[number | _LONG] = frequency
-    numbers.sort()
-    return _packed(first, len(lengths), numbers, long, 0)
+def _read(first: int, long: Mapping[int, int], head: int, tails: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The passages and frequencies of a hash's postings, given their lower 16 bits."""
+    places = [first + (tail >> _FREQUENCY_BITS) for tail in tails]
+    frequencies = [tail & _LONG for tail in tails]
+    if long and _LONG in frequencies:
+        frequencies = [
+            long[head | tail] if short == _LONG else short for tail, short in zip(tails, frequencies, strict=True)
+        ]
+    return places, frequencies
 
 
-def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Segment:
+def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Packed:
     """One segment in place of neighbouring ones, without the postings of the passages that are gone.
 
     `gone` has a value for each passage from the first segment's first on.
@@ -148,11 +229,11 @@ def merged(segments: Sequence[Segment], gone: Sequence[int], level: int) -> Segm
     return _packed(first, sum(segment.count for segment in segments), numbers, long, level)
 
 
-def _packed(first: int, count: int, numbers: list[int], long: Mapping[int, int], level: int) -> Segment:
+def _packed(first: int, count: int, numbers: list[int], long: Mapping[int, int], level: int) -> Packed:
     counts = Counter(map(_HASH.__and__, numbers))  # in the order of the numbers
     tails = array("H")
     tails.frombytes(memoryview(array("Q", numbers)).cast("B").cast("H")[_LOWEST::4].tobytes())
-    return Segment(
+    return Packed(
         first=first,
         count=count,
         level=level,
