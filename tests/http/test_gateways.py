@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.http.lifecycle import HttpDoor
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.histories import history
 from tests.client.serving import PATIENT
-from tests.http.serving import KEY, options
+from tests.http.serving import KEY, Proxied, options, proxied
+from tests.http.upstream import scripted
 from tests.programs.conformance.table import CASES
 from tests.server.serving import runs
 
@@ -146,3 +149,69 @@ def test_the_guardrail_returns_trimmed_messages(url: str) -> None:
         guarded(input_type="response"),
     ):
         assert (200, {"action": "NONE"}) == post(f"{url}/beta/litellm_basic_guardrail_api", request)
+
+
+SECRET = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+GUARDRAIL = "/beta/litellm_basic_guardrail_api"
+
+
+def test_what_is_masked_goes_back_though_nothing_is_trimmed() -> None:
+    """Also where headroom's users ask to bypass it: what the guard would change goes on only as it is changed."""
+    messages = [{"role": "user", "content": f"Deploy with {SECRET}."}]
+    with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
+        guardrail = post(here.url + GUARDRAIL, guarded(structured_messages=messages))[1]
+        bypassed = post(f"{here.url}/v1/compress", {"messages": messages}, **{"x-headroom-bypass": "true"})[1]
+
+    assert "GUARDRAIL_INTERVENED" == guardrail["action"]
+    for answer in (guardrail["structured_messages"], bypassed["messages"]):
+        assert SECRET not in json.dumps(answer)
+        assert "github_token:" in json.dumps(answer)
+
+
+def test_what_a_guardrail_cannot_trim_passes_unless_the_guard_changes_prompts() -> None:
+    """LiteLLM would fail the agent's request otherwise."""
+    request = guarded(structured_messages=[{"role": 7, "content": f"Deploy with {SECRET}."}])
+    counted = Requests()
+    with proxied(scripted(), observer=counted) as here:
+        assert (200, {"action": "NONE"}) == post(here.url + GUARDRAIL, request)
+    assert [("guardrail", "failed_open")] == counted.seen
+
+    with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
+        status, answer = post(here.url + GUARDRAIL, request)
+    assert (200, "BLOCKED") == (status, answer["action"])
+    assert SECRET not in answer["blocked_reason"]
+
+
+def run_ids(here: Proxied) -> list[str]:
+    """The ids of all runs, as operators see them."""
+    return sorted(each.run_id for each in here.core.summaries(100))
+
+
+def test_runs_of_a_guardrail_show_no_credential() -> None:
+    """LiteLLM gives a custom authentication's token as it came. Those of two users never meet."""
+    with proxied(scripted()) as here:
+        for user in (
+            {"user_api_key_hash": "token-of-a-custom-authentication"},
+            {"user_api_key_hash": "another-token"},
+            {"user_api_key_hash": None, "user_api_key_user_id": "one"},
+            {"user_api_key_hash": "hashed-jwt-" + "a" * 64, "user_api_key_user_id": "two"},
+            {"user_api_key_hash": "hashed-jwt-" + "b" * 64, "user_api_key_user_id": "two"},
+        ):
+            assert 200 == post(here.url + GUARDRAIL, guarded(request_data=user))[0]
+        found = run_ids(here)
+
+    assert 4 == len(found)
+    assert all(re.fullmatch("[0-9a-f]{32}:run", each) for each in found)
+
+
+def test_a_header_that_litellm_withholds_names_no_run() -> None:
+    """LiteLLM sends `[present]` in place of values that its `extra_headers` does not let through."""
+    with proxied(scripted()) as here:
+        for question in ("One?", "Two?"):
+            messages = [{"role": "user", "content": question}]
+            headers = {"x-prompt-sidecar-run": "[present]"}
+            post(here.url + GUARDRAIL, guarded(structured_messages=messages, request_headers=headers))
+        found = run_ids(here)
+
+    assert 2 == len(found)
+    assert all(each.startswith("http-") for each in found)

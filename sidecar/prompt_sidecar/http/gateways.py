@@ -7,13 +7,20 @@
 
 A gateway gives the model no tools of the sidecar's, so no ids are shown. Which run: the header `x-prompt-sidecar-run`,
 for LiteLLM the header of the original request, where its `extra_headers` lets it through; else by what the conversation
-begins with. The answer's shape is fixed by those who call: LiteLLM's documentation, "Generic Guardrail API", and the
-client of /v1/compress in LiteLLM's own guardrail `headroom` (both read in November 2026).
+begins with. Messages are never decoded as a whole here: what is not changed goes back as the bytes that came. A request
+of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise, unless the guard changes prompts.
+
+The answer's shape is fixed by those who call: LiteLLM's documentation, "Generic Guardrail API", with the module
+`generic_guardrail_api` of LiteLLM 1.106, and the client of /v1/compress in LiteLLM's own guardrail `headroom` (read in
+November 2026). LiteLLM sends calls of the model too (`input_type` is `response`), but reads none in what is answered,
+so masks in them stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import hmac
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -23,20 +30,28 @@ from aiohttp import web
 
 from prompt_sidecar.errors import InvalidRequest, SidecarError
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
+from prompt_sidecar.http.prompting import Modes
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of
 from prompt_sidecar.serving.histories import HISTORIES
-from prompt_sidecar.serving.members import Members, loads
+from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.members import Members, NotJson, each_element, loads
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.untyped import MOST_TOKENS, member, objects
 
 _BYPASS: Final = "x-headroom-bypass"
-_KEY_CHARACTERS: Final = 32
-"""Of LiteLLM's hash of a key, in a run's id: 128 bits."""
+_DIGITS: Final = 32
+"""Hexadecimal digits of a keyed digest of a gateway's user, in a run's id: 128 bits."""
+_WITHHELD: Final = "[present]"
+"""What LiteLLM sends in place of a header's value that its `extra_headers` does not let through."""
+_HASHED_JWT: Final = "hashed-jwt-"
+"""How LiteLLM's hash of a JWT begins; it changes with each token that is issued."""
+_log = logging.getLogger("prompt_sidecar.http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +60,10 @@ class _Request:
 
     caller: str
     headers: Mapping[str, str]
-    body: Mapping[str, Any]
+    body: Members
     check: Callable[[], None]
     """Ends a call whose gateway has gone."""
+    outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +72,29 @@ class Endpoint:
 
     name: str
     """In metrics."""
-    answer: Callable[[web.Request, str], Awaitable[web.Response]]
-    """Given a request and its caller."""
+    answer: Callable[[web.Request, str, Outcome], Awaitable[web.Response]]
+    """Given a request, its caller, and what is told what becomes of it."""
 
 
 class Gateways:
-    """The endpoints."""
+    """The endpoints.
 
-    def __init__(self, options: HttpOptions, shared: Shared, conversations: Conversations) -> None:
+    Args:
+        options: of the door.
+        shared: what all doors share.
+        conversations: those that gateways bring.
+        key: for digests of a gateway's users.
+        modes: what of the sidecar's settings changes what is done.
+    """
+
+    def __init__(
+        self, options: HttpOptions, shared: Shared, conversations: Conversations, key: bytes, modes: Modes
+    ) -> None:
         self._options = options
         self._shared = shared
         self._conversations = conversations
+        self._key = key
+        self._enforces = modes.enforces
         self._endpoints: Mapping[str, Endpoint] = {
             "/v1/compress": Endpoint("compress", partial(self._answer, self._compress)),
             "/beta/litellm_basic_guardrail_api": Endpoint("guardrail", partial(self._answer, self._guardrail)),
@@ -77,30 +105,31 @@ class Gateways:
         return self._endpoints.get(path) if method == "POST" else None
 
     async def _answer(
-        self, make: Callable[[_Request], Mapping[str, Any]], request: web.Request, caller: str
+        self, make: Callable[[_Request], bytes], request: web.Request, caller: str, outcome: Outcome
     ) -> web.Response:
         raw = await request.read()
         work = Work(self._shared.workers, self._shared.in_flight)
 
         def made() -> bytes:
-            body = loads(raw)
-            if not isinstance(body, dict):
-                raise InvalidRequest("the body must be a JSON object")
-            return orjson.dumps(make(_Request(caller, request.headers, body, work.check)))
+            try:
+                body = Members(raw)
+            except NotJson:
+                raise InvalidRequest("the body must be a JSON object") from None
+            return make(_Request(caller, request.headers, body, work.check, outcome))
 
         return web.Response(body=await work.run(made), content_type="application/json")
 
-    def _compress(self, request: _Request) -> Mapping[str, Any]:
-        messages = request.body.get("messages")
-        if not isinstance(messages, list):
+    def _compress(self, request: _Request) -> bytes:
+        messages = request.body.raw("messages")
+        if not _is_array(messages):
             raise InvalidRequest("messages must be an array of messages", field="messages")
-        if request.headers.get(_BYPASS, "").lower() == "true":
-            return {"messages": messages, "tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}
+        # What the guard would change goes nowhere that it did not look at.
+        if request.headers.get(_BYPASS, "").lower() == "true" and not self._enforces:
+            return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
         window = _window(request.body.get("token_budget"))
         answer, made = self._trimmed(request, messages, run=request.headers.get(names.RUN, ""), window=window)
         before, after = answer.tokens.before, answer.tokens.after
-        return {
-            "messages": made,
+        figures = {
             "tokens_before": before,
             "tokens_after": after,
             "tokens_saved": before - after,
@@ -108,53 +137,68 @@ class Gateways:
             "transforms_applied": sorted({f"prompt_sidecar:{trim.action}" for trim in answer.trims}),
             "ccr_hashes": [],
         }
+        return _with_messages(figures, "messages", made)
 
-    def _guardrail(self, request: _Request) -> Mapping[str, Any]:
+    def _guardrail(self, request: _Request) -> bytes:
         body = request.body
-        messages = body.get("structured_messages")
-        if body.get("input_type") != "request" or not isinstance(messages, list) or not messages:
-            return {"action": "NONE"}
-        given = body.get("request_headers")
-        headers = {str(name).lower(): value for name, value in given.items()} if isinstance(given, dict) else {}
-        key = str(member(body, "request_data", "user_api_key_hash") or "")
-        named = str(headers.get(names.RUN) or "")
-        # A run of one key is none of another's, whatever header its holder sends.
-        run = f"{key[:_KEY_CHARACTERS]}:{named}" if named else ""
+        messages = body.raw("structured_messages")
+        if body.get("input_type") != "request" or next(each_element(messages), None) is None:
+            return _NONE
+        user = _user(body.get("request_data"))
+        named = _named(body.get("request_headers"))
+        # A run of one user is none of another's, whatever header its holder sends.
+        digest = hmac.digest(self._key, user.encode(), "sha256").hex()[:_DIGITS] if user else ""
         try:
-            answer, made = self._trimmed(request, messages, run=run, salt=key)
+            _, made = self._trimmed(request, messages, run=f"{digest}:{named}" if named else "", salt=user)
         except SidecarError as error:
-            if not is_final(error):
+            if is_final(error):
+                return _blocked(error.message)
+            if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
-            return {"action": "BLOCKED", "blocked_reason": error.message}
-        if not answer.trims:
-            return {"action": "NONE"}
-        return {"action": "GUARDRAIL_INTERVENED", "structured_messages": made}
+            self._shared.refusals.log("http guardrail", error, error.status, request.caller)
+            return self._untrimmed(request, error.reason)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
+            _log.error("a guardrail's messages pass untrimmed: %s", frames(error))
+            return self._untrimmed(request, "INTERNAL")
+        if made.strip() == messages.strip():
+            return _NONE
+        return _with_messages({"action": "GUARDRAIL_INTERVENED"}, "structured_messages", made)
+
+    def _untrimmed(self, request: _Request, reason: str) -> bytes:
+        """Let LiteLLM send its messages as they are, or not at all where the guard would have had to see them."""
+        if self._enforces:
+            return _blocked(f"the guard could not look at the prompt ({reason}), so it is not sent on")
+        request.outcome.failed_open = reason
+        return _NONE
 
     def _trimmed(
-        self, request: _Request, messages: Sequence[Any], *, run: str, window: int = 0, salt: str = ""
-    ) -> tuple[TrimAnswer, Sequence[Any]]:
-        """Trim messages; return the answer and the messages that it makes of them.
+        self, request: _Request, messages: bytes, *, run: str, window: int = 0, salt: str = ""
+    ) -> tuple[TrimAnswer, bytes]:
+        """Trim messages; return the answer and the messages that it makes of them, as JSON.
 
         Args:
             request: the gateway's.
-            messages: of it.
+            messages: of it, as JSON.
             run: the run's id; empty: it is derived.
             window: tokens; 0: the model's.
             salt: keeps apart those whom a gateway knows and the sidecar does not.
+
+        Raises:
+            SidecarError: they are no messages, or are refused.
         """
-        tools, model = request.body.get("tools"), request.body.get("model")
-        raw = orjson.dumps({"messages": messages, **({"tools": tools} if tools else {})})
+        model, tools = request.body.get("model"), request.body.raw("tools")
+        body = b'{"messages":' + messages + (b',"tools":' + tools if _is_array(tools) else b"") + b"}"
         format_name = _format(messages)
         if run:
             run_id = checked_run_id(run)
         else:
-            opening = opening_of(HISTORIES[format_name], Members(raw), request.caller, salt)
+            opening = opening_of(HISTORIES[format_name], Members(body), request.caller, salt)
             run_id = self._conversations.of(opening).run_id
         call = TrimCall(
             caller=request.caller,
             run_id=run_id,
             format=format_name,
-            body=raw,
+            body=body,
             model=model if isinstance(model, str) else "",
             context_window=window,
             output_reserve=0 if window else None,
@@ -162,23 +206,60 @@ class Gateways:
             accept_bytes=self._options.max_body_bytes * 2,
         )
 
-        def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, Sequence[Any]]:
-            return answer, messages if answer.body is None else loads(answer.body)["messages"]
+        def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
+            return answer, messages if answer.body is None else Members(answer.body).raw("messages")
 
-        return self._shared.use_cases.trim(raw, lambda: call, request.check, written)
+        return self._shared.use_cases.trim(body, lambda: call, request.check, written)
+
+
+_NONE: Final = orjson.dumps({"action": "NONE"})
+
+
+def _blocked(reason: str) -> bytes:
+    return orjson.dumps({"action": "BLOCKED", "blocked_reason": reason})
+
+
+def _with_messages(figures: Mapping[str, Any], name: str, messages: bytes) -> bytes:
+    """Return an object as JSON, with messages that are JSON already as one more member."""
+    answer = Members(orjson.dumps(figures))
+    answer.set(name, messages)
+    return answer.bytes()
+
+
+def _is_array(raw: bytes) -> bool:
+    return raw.lstrip()[:1] == b"["
+
+
+def _user(data: Any) -> str:
+    """Whom LiteLLM has authenticated: a key, or where it has none that lasts, a user; empty: nobody."""
+    found = {each: _text(member(data, f"user_api_key_{each}")) for each in ("hash", "org_id", "team_id", "user_id")}
+    key = found.pop("hash")
+    holder = "\x1f".join(found.values()) if any(found.values()) else ""
+    return (holder or key) if key.startswith(_HASHED_JWT) else (key or holder)
+
+
+def _named(headers: Any) -> str:
+    """The run that a header names, of those that LiteLLM hands on; empty: none."""
+    given = headers.items() if isinstance(headers, dict) else ()
+    named = next((_text(value) for name, value in given if name.lower() == names.RUN), "")
+    return "" if named == _WITHHELD else named
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _window(budget: Any) -> int:
     """The window that a budget of tokens asks for."""
     if budget is None:
         return 0
-    if not isinstance(budget, int) or not 0 < budget <= MOST_TOKENS:
+    if isinstance(budget, bool) or not isinstance(budget, int) or not 0 < budget <= MOST_TOKENS:
         raise InvalidRequest("token_budget must be a number of tokens", field="token_budget")
     return budget
 
 
-def _format(messages: Sequence[Any]) -> str:
+def _format(messages: bytes) -> str:
     """The format of bare messages: Anthropic's blocks of tools are in no other one."""
-    blocks = (block for message in messages for block in objects(member(message, "content")))
+    blocks = (block for raw in each_element(messages) for block in objects(member(loads(raw), "content")))
     tools = any(block.get("type") in ("tool_use", "tool_result") for block in blocks)
     return "anthropic_messages" if tools else "openai_chat"

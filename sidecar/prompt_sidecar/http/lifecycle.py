@@ -165,7 +165,7 @@ class _Handler:
             modes=modes,
         )
         self._upstreams = Upstreams(options)
-        self._gateways = Gateways(options, shared, conversations())
+        self._gateways = Gateways(options, shared, conversations(), key, modes)
         self._signed_reported = False
         self.closing = False
         self.in_progress = InFlight()
@@ -189,7 +189,7 @@ class _Handler:
                 self._observer.reached("http.max_requests")
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
             if gateway is not None:
-                response: web.StreamResponse = await gateway.answer(request, self._caller(request))
+                response: web.StreamResponse = await gateway.answer(request, self._caller(request), outcome)
             else:
                 response = await self._served(request, found, outcome)
         except SidecarError as error:
