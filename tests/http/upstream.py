@@ -54,6 +54,8 @@ class Upstream:
     port: int = 0
     other: Callable[[web.Request], Any] | None = None
     """Answers requests to any other path."""
+    only_other: bool = False
+    """Whether it answers those to the known paths too."""
     before: Callable[[], Any] | None = None
     """Awaited before each event of a stream."""
     thinking: BoundThinking | None = None
@@ -106,7 +108,7 @@ class Upstream:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         name = request.path.rpartition("/v1/")[2]
-        if name not in FORMATS or request.method != "POST":
+        if name not in FORMATS or request.method != "POST" or self.only_other:
             assert self.other is not None, f"nobody was to ask for {request.path}"
             answer: web.StreamResponse = await self.other(request)
             return answer

@@ -37,6 +37,8 @@ from prompt_sidecar.serving.untyped import MOST_TOKENS
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
 """The answer to a call of the sidecar's tools that failed."""
 
+_WINDOW_DIGITS: Final = 20
+"""Digits of a number in a header that are read; Python refuses to read more than 4,300."""
 _log = logging.getLogger("prompt_sidecar.http")
 
 
@@ -337,7 +339,7 @@ def _window(headers: Mapping[str, str]) -> int:
     text = headers.get(names.WINDOW, "")
     if not text:
         return 0
-    if not text.isdecimal() or not 0 < int(text) <= MOST_TOKENS:
+    if not text.isdecimal() or len(text) > _WINDOW_DIGITS or not 0 < int(text) <= MOST_TOKENS:
         raise InvalidRequest(f"{names.WINDOW} must be a number of tokens", field=names.WINDOW)
     return int(text)
 

@@ -39,9 +39,9 @@ def checked_run_id(run_id: str) -> str:
     Raises:
         InvalidRequest: it is empty, too long, or holds a character that cannot be printed.
     """
-    check_name("run_id", run_id, RUN_ID_BYTES)
-    if not run_id.isprintable():
+    if not run_id.isprintable():  # a header's byte that is not UTF-8 is a lone surrogate, which has no size in bytes
         raise InvalidRequest("run_id holds a character that cannot be printed", field="run_id")
+    check_name("run_id", run_id, RUN_ID_BYTES)
     return run_id
 
 

@@ -56,6 +56,6 @@ def _claims(token: str) -> tuple[str, str]:
         try:
             claims = loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
             return str(claims.get("iss", "")), str(claims["sub"])
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             pass
     return "", ""

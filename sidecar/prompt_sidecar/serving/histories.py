@@ -50,7 +50,12 @@ class History(ABC):
 
 def gist_of(text: str, calls: Sequence[tuple[Any, Any]]) -> str:
     """Return the gist of a text with calls, each an id and a name."""
-    return "\x1f".join([text.strip(), *(f"{call_id}\x1e{name}" for call_id, name in calls)])
+    return "\x1f".join([text.strip(), *(f"{_label(call_id)}\x1e{_label(name)}" for call_id, name in calls)])
+
+
+def _label(value: Any) -> Any:
+    """An id or a name; an array or an object is none, and may be nested deeper than Python can show."""
+    return "" if isinstance(value, list | dict) else value
 
 
 class ChatHistory(History):
@@ -173,7 +178,11 @@ class ConverseHistory(History):
 
     def agent_tools(self, members: Members) -> list[bytes]:
         """The definitions of the agent's tools."""
-        return [orjson.dumps(each) for each in objects(member(members.get("toolConfig"), "tools"))]
+        try:
+            configuration = Members(members.raw("toolConfig"))
+        except NotJson:
+            return []
+        return [each for each in elements(configuration.raw("tools")) if each.lstrip()[:1] == b"{"]
 
     def gist(self, entry: Any) -> str | None:
         """A message's text and calls."""

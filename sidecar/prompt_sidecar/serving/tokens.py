@@ -101,7 +101,7 @@ class Tokens:
 
         It is keyed with a random key of this process, so the time of a look-up does not reveal how near a guess is.
         """
-        return hmac.digest(self._key, token.encode(), "sha256")
+        return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), "sha256")
 
 
 def _and_more(names: Sequence[str]) -> str:
