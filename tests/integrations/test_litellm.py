@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -37,8 +39,8 @@ from tests.programs.observe.processes import free_port
 from tests.server.serving import runs
 
 KEY = "sk-master"
-PREFIX = "litellm_proxy_master_key"
-"""How LiteLLM names the caller that has the master key, as far as a run's id holds it."""
+PREFIX = hashlib.sha256(b"litellm_proxy_master_key").hexdigest()[:32]
+"""Of the runs of the master key, as LiteLLM names it."""
 MODELS = {"openai_chat": "chat", "openai_responses": "chat", "anthropic_messages": "claude"}
 CALLBACK = """
 from prompt_sidecar.client import Client
@@ -217,6 +219,59 @@ def test_a_refusal_is_learned(through: Proxy) -> None:
     assert second < first
 
 
+GUARDRAIL = """
+{"litellm_settings": {"telemetry": false}, "router_settings": {"num_retries": 0}, "guardrails": [
+  {"guardrail_name": "prompt-sidecar", "litellm_params": {"guardrail": "generic_guardrail_api", "mode": "pre_call",
+   "default_on": true, "api_base": "URL", "extra_headers": ["x-prompt-sidecar-run"]}}]}
+"""
+TOKEN = "token-that-a-custom-authentication-takes"
+AUTHENTICATION = """
+from litellm.proxy._types import UserAPIKeyAuth
+
+
+async def authenticate(request, api_key):
+    if api_key.startswith("user-"):
+        return UserAPIKeyAuth(user_id=api_key)
+    return UserAPIKeyAuth(api_key=api_key)
+"""
+
+
+def ids_of_runs(door: bool, folder: Path, upstream: Upstream) -> list[str]:
+    """The ids of the runs of four requests through a proxy with a custom authentication, as operators see them."""
+    (folder / "custom.py").write_text(AUTHENTICATION)
+    core = runs()
+    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
+    http = HttpDoor(options("http://127.0.0.1:9"), b"k" * 32)
+    server.start(core)
+    http.start(server.shared)
+    settings = json.loads(GUARDRAIL.replace("URL", http.address)) if door else {}
+    settings["general_settings"] = {"custom_auth": "custom.authenticate"}
+    if not door:
+        settings["litellm_settings"] = {"callbacks": "sidecar.callback", "telemetry": False}
+    try:
+        with proxy(folder, upstream, server.addresses[0], json.dumps(settings)) as url:
+            for key in (TOKEN, TOKEN, "user-1-" + TOKEN, "user-2-" + TOKEN):
+                headers = {"x-prompt-sidecar-run": "run"}
+                model = sdk("openai").OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, default_headers=headers)
+                model.chat.completions.create(**{**keywords("openai_chat", history("openai_chat", 2)), "model": "chat"})
+        return sorted(each.run_id for each in core.summaries(100))
+    finally:
+        http.stop(0)
+        server.stop(0)
+
+
+@pytest.mark.parametrize("door", [False, True], ids=["callback", "guardrail"])
+def test_a_custom_authentications_token_is_in_no_run_id(door: bool, tmp_path: Path) -> None:
+    """LiteLLM hands it on as it came. Each token, and each user without one, has runs of its own."""
+    with Upstream() as upstream:
+        found = ids_of_runs(door, tmp_path, upstream)
+
+    assert 3 == len(found)
+    assert all(re.fullmatch("[0-9a-f]{32}:run", each) for each in found)
+    if not door:
+        assert hashlib.sha256(TOKEN.encode()).hexdigest()[:32] + ":run" in found
+
+
 LOGGING = """
 from litellm.integrations.custom_logger import CustomLogger
 import json, pathlib
@@ -274,13 +329,6 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
 
 
-GUARDRAIL = """
-{"litellm_settings": {"telemetry": false}, "router_settings": {"num_retries": 0}, "guardrails": [
-  {"guardrail_name": "prompt-sidecar", "litellm_params": {"guardrail": "generic_guardrail_api", "mode": "pre_call",
-   "default_on": true, "api_base": "URL", "extra_headers": ["x-prompt-sidecar-run"]}}]}
-"""
-
-
 def test_the_generic_guardrail_api(tmp_path: Path) -> None:
     """LiteLLM's own guardrail, given the door's address, trims the messages of chat completions: no code at all."""
     ready("litellm")
@@ -301,6 +349,21 @@ def test_the_generic_guardrail_api(tmp_path: Path) -> None:
     finally:
         door.stop(0)
         server.stop(0)
+
+
+def test_a_guardrail_cannot_give_calls_back() -> None:
+    """Where this fails, LiteLLM reads calls in a guardrail's answer, and masks in them can be restored by the door."""
+    program = (
+        "from litellm.types.proxy.guardrails.guardrail_hooks import generic_guardrail_api as api\n"
+        "answer = api.GenericGuardrailAPIResponse.from_dict({'action': 'GUARDRAIL_INTERVENED', 'tool_calls': [1]})\n"
+        "print('tool_calls' in api.GenericGuardrailAPIRequest.model_fields, hasattr(answer, 'tool_calls'))\n"
+    )
+    python = str(ready("litellm").python)
+    given = variables(Path.home(), LITELLM_LOCAL_MODEL_COST_MAP="True")
+    done = subprocess.run(
+        [python, "-c", program], env=given, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert "True False" == done.stdout.strip()
 
 
 def test_without_the_sidecar_requests_pass(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ In a file next to the proxy's configuration, which names it as `callbacks: sidec
     callback = SidecarCallback(Client("127.0.0.1:7717"), context_window=128_000)
 
 A request is trimmed before LiteLLM chooses a deployment for it. The header `x-prompt-sidecar-run` names its run, else
-LiteLLM's session id does; where there is neither, it passes untouched. Runs of different keys of the proxy never meet.
+LiteLLM's session id does; where there is neither, it passes untouched. Runs of different keys of the proxy, or
+of different users where it has no keys, never meet: the id begins with a digest of whose it is, as operators see it.
 What the provider counted is reported from LiteLLM's log of the call, for streams too, and so is a refusal of the prompt
 as too long. The model has no tools of the sidecar's, so that it is shown no ids.
 
@@ -15,6 +16,7 @@ LiteLLM's own objects, which it logs and caches, are copied first and keep their
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections import OrderedDict
@@ -38,6 +40,10 @@ MOST_CALLS: Final = 10_000
 """Calls in flight whose prompts are remembered until LiteLLM logs them; the usage of older ones is not reported."""
 MOST_RUN_BYTES: Final = 256
 """Bytes of a run's id, as the sidecar takes it."""
+DIGITS: Final = 32
+"""Hexadecimal digits of the digest in a run's id: 128 bits."""
+_HASHED_JWT: Final = "hashed-jwt-"
+"""How LiteLLM's hash of a JWT begins; it changes with each token that is issued."""
 _FORMATS: Final[Mapping[str, Format]] = {
     "completion": "openai_chat",
     "acompletion": "openai_chat",
@@ -172,7 +178,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             return self._sent.pop(kwargs.get("litellm_call_id") or "", None)
 
     def _run_id(self, data: Mapping[str, Any], key: Any) -> str:
-        """The run, under a prefix for the proxy's key that the request came with."""
+        """The run, under a digest of whom the proxy has authenticated."""
         headers = (data.get("proxy_server_request") or {}).get("headers") or {}
         named = next((value for name, value in headers.items() if name.lower() == RUN_HEADER), "")
         metadata = data.get("metadata") or data.get("litellm_metadata") or {}
@@ -180,11 +186,29 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
             metadata.get("session_id") if isinstance(metadata, Mapping) else ""
         )
         run_id = str(named or chosen(self._run, data) or session or "")
-        made = f"{str(getattr(key, 'api_key', '') or '')[:32]}:{run_id}" if run_id else ""
+        made = f"{holder(key)}:{run_id}" if run_id else ""
         if len(made.encode()) > MOST_RUN_BYTES or not made.isprintable():
             _log.warning("a request passes untrimmed: its run's id is too long, or cannot be printed")
             return ""
         return made
+
+
+def holder(authenticated: Any) -> str:
+    """Return a digest of whom LiteLLM has authenticated; empty: nobody.
+
+    A custom authentication may give the credential itself as the key, so no part of it may be in what operators see.
+    Where there is no key, or only one that changes with each token, it is the user.
+
+    Args:
+        authenticated: LiteLLM's `UserAPIKeyAuth`.
+    """
+    key, *ids = (
+        value if isinstance(value := getattr(authenticated, name, None), str) else ""
+        for name in ("api_key", "org_id", "team_id", "user_id")
+    )
+    user = "\x1f".join(ids) if any(ids) else ""
+    named = (user or key) if key.startswith(_HASHED_JWT) else (key or user)
+    return hashlib.sha256(named.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS] if named else ""
 
 
 def _format_of(answer: Any) -> Format | None:
