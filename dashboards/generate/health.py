@@ -24,6 +24,7 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     CALLS_ACTIVE,
     ENVOY_DURATION,
+    ENVOY_MASKS_STAYED,
     ENVOY_REQUESTS,
     FINDINGS,
     GUARD_REFUSALS,
@@ -291,7 +292,7 @@ ENVOY: Final = Row(
             "compressed, signed or not buffered; invalid ones are not of their path's format; late ones took longer "
             "than Envoy waits; busy ones reached a limit of `[envoy]`.",
             "No Envoy asks these sidecars: envoy.listen is empty, or the filter leads elsewhere.",
-            width=12,
+            width=8,
         ),
         Panel(
             "Time that Envoy waited",
@@ -304,7 +305,19 @@ ENVOY: Final = Row(
             "From the arrival of a prompt's whole body to the answer, in the sidecar.",
             "Near Envoy's message_timeout prompts go on untrimmed: more sidecars, or more of a processor.",
             IDLE,
-            width=12,
+            width=8,
+        ),
+        Panel(
+            "Responses that kept their masks",
+            Look.STACKED,
+            Unit.PER_MINUTE,
+            (Query(PANEL.each_minute(ENVOY_MASKS_STAYED, by=("reason",)), "{{reason}}"),),
+            "Responses through Envoy, in runs with masks, in which the sidecar could not put values back, by reason.",
+            "Tools of these agents get masks. Encoded: the provider compresses though it was asked not to; "
+            "unchangeable: Envoy needs allow_mode_override, and a response_body_mode of STREAMED; too_long: see "
+            "envoy.answer_bytes.",
+            "Values were put back in every response that was searched.",
+            width=8,
         ),
     ),
 )

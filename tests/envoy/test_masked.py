@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import pytest
 
+from tests.cli.running import Program
 from tests.client.provider import Says
-from tests.envoy.test_through_envoy import sidecar
+from tests.envoy.test_through_envoy import counted, sidecar
 from tests.envoy.through import Envoy, configuration, envoy, envoy_binary
 from tests.http.agents import FORMATS, TOOL, Agent
+from tests.http.path_models import WAYS, PathAgent, PathUpstream, hear
 from tests.http.upstream import Upstream
 from tests.real.needing import need
 
@@ -30,6 +32,13 @@ class Way:
 
     envoy: Envoy
     upstream: Upstream
+    sidecar: Program
+    metrics: int
+    """The port of /metrics."""
+
+    def stayed(self, reason: str) -> float:
+        """Return how many responses kept their masks for a reason."""
+        return counted(self.metrics, "prompt_sidecar_envoy_masks_stayed_total", reason=reason)
 
     @property
     def url(self) -> str:
@@ -46,17 +55,27 @@ def _calls_with_masks(body: Any) -> Says:
     return Says("Now.", [("call-1", TOOL, allowed), ("call-2", "print", {"text": mask})])
 
 
+Changed = Callable[[dict[str, Any]], None]
+"""Changes Envoy's configuration."""
+
+
+def _unchanged(_: dict[str, Any]) -> None:
+    pass
+
+
 @contextmanager
-def way(folder: Path, **settings: str) -> Iterator[Way]:
+def way(folder: Path, change: Changed = _unchanged, **settings: str) -> Iterator[Way]:
     """Run a sidecar that masks, an Envoy that asks it, and a model that calls tools with masks."""
     need(envoy_binary)
     guard = {"GUARD__MODE": "enforce", "GUARD__RESTORE": json.dumps([f"{TOOL}:github_token"])}
     with (
         Upstream(_calls_with_masks) as upstream,
-        sidecar(0, **(guard | {"LIMITS__DEFAULT_WINDOW": "100000"} | settings)) as (_, listens, _),
-        envoy(folder, configuration(listens, upstream.port)) as proxy,
+        sidecar(0, **(guard | {"LIMITS__DEFAULT_WINDOW": "100000"} | settings)) as (started, listens, metrics),
     ):
-        yield Way(proxy, upstream)
+        whole = configuration(listens, upstream.port)
+        change(whole)
+        with envoy(folder, whole) as proxy:
+            yield Way(proxy, upstream, started, metrics)
 
 
 def _arguments(history: list[Any]) -> list[Any]:
@@ -113,3 +132,31 @@ def test_a_whole_answer_has_the_length_of_what_it_became(tmp_path: Path) -> None
     assert VALUE.encode() in answer
     assert VALUE.encode() not in sent.answered
     assert str(len(answer)) == length
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_tools_of_models_named_in_the_path_get_values(tmp_path: Path, name: str) -> None:
+    """Gemini's and Bedrock's calls, whole and in each form of their streams, with checksums that are right."""
+    kind = WAYS[name]
+    with way(tmp_path) as through:
+        provider = PathUpstream(_calls_with_masks, kind)
+        through.upstream.other = provider
+        agent = PathAgent(kind, through.url, headers={"x-prompt-sidecar-run": name})
+        agent.said(f"Deploy with {VALUE}.")
+        status, body, headers = agent.ask()
+
+    calls = _calls(name, body)
+    assert 200 == status
+    assert {"token": f"a {VALUE} b", "body": json.dumps({"header": f'say "{VALUE}"'}), "other": FOREIGN} == calls[TOOL]
+    assert calls["print"]["text"].startswith("⟦github_token:")
+    assert headers["content-type"].startswith(kind.kind)
+    assert [] == [raw for raw in provider.raw if VALUE.encode() in raw]
+    assert [] == provider.defects
+
+
+def _calls(name: str, body: bytes) -> dict[str, Any]:
+    """The arguments of an answer's calls, by their tools."""
+    if name != "gemini-array":
+        return {tool: arguments for _, tool, arguments in hear(WAYS[name], body, {}).calls}
+    parts = [part for each in json.loads(body) for part in each["candidates"][0]["content"]["parts"]]
+    return {each["functionCall"]["name"]: each["functionCall"]["args"] for each in parts if "functionCall" in each}

@@ -37,15 +37,20 @@ class Way:
 
     def counted(self, name: str, **labels: str) -> float:
         """Return a counter of the sidecar's."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics, timeout=PATIENCE)
-        connection.request("GET", "/metrics")
-        text = connection.getresponse().read().decode()
-        parts = "".join(f'(?=[^}}]*{label}="{value}")' for label, value in labels.items())
-        return sum(float(found) for found in re.findall(rf"^{name}{{{parts}[^}}]*}} (\S+)$", text, re.MULTILINE))
+        return counted(self.metrics, name, **labels)
 
     def outcomes(self, outcome: str) -> float:
         """Return how many requests had an outcome."""
         return self.counted("prompt_sidecar_envoy_requests_total", outcome=outcome)
+
+
+def counted(metrics: int, name: str, **labels: str) -> float:
+    """Return a counter of the sidecar's whose /metrics is at this port."""
+    connection = http.client.HTTPConnection("127.0.0.1", metrics, timeout=PATIENCE)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    parts = "".join(f'(?=[^}}]*{label}="{value}")' for label, value in labels.items())
+    return sum(float(found) for found in re.findall(rf"^{name}{{{parts}[^}}]*}} (\S+)$", text, re.MULTILINE))
 
 
 def until(holds: Callable[[], bool]) -> None:

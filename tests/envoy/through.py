@@ -138,13 +138,22 @@ class Envoy:
 
 
 def configuration(processor: int, upstream: int, *, timeout: str = "", filtered: bool = True) -> dict[str, Any]:
-    """Return deploy/envoy/envoy.yaml with the addresses of this machine; `timeout`: another message_timeout."""
+    """Return deploy/envoy/envoy.yaml with the addresses of this machine, and a way to the provider for any path.
+
+    Args:
+        processor: port of the sidecar.
+        upstream: port of the provider.
+        timeout: another message_timeout; empty: the file's.
+        filtered: whether Envoy asks the sidecar.
+    """
     whole: dict[str, Any] = yaml.safe_load(CONFIGURATION.read_text("utf-8"))
     whole["admin"] = {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}}}
     resources = whole["static_resources"]
     listener = resources["listeners"][0]
     listener["address"]["socket_address"]["port_value"] = 0
     filters = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
+    (host,) = listener["filter_chains"][0]["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]
+    host["routes"].append({"match": {"prefix": "/"}, "route": {"cluster": "openai", "timeout": "0s"}})
     if timeout:
         filters[0]["typed_config"]["message_timeout"] = timeout
     if not filtered:

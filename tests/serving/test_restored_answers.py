@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
+from prompt_sidecar.facts.envoy_calls import MasksStay
 from prompt_sidecar.guard.restoring import restore
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.serving.dialects.table import DIALECTS
-from prompt_sidecar.serving.restored_answers import RestoredStream, whole_restored
+from prompt_sidecar.serving.restored_answers import RestoredStream, RestoredWhole, whole_restored
 from tests.client.provider import SHAPES, Says
-from tests.http.path_models import WAYS, hear, pieces
+from tests.http.path_models import WAYS, Way, hear, pieces
 from tests.http.streams import EVENTS
 from tests.http.upstream import FORMATS
 
 MASK = "⟦github_token:aaaaaaaaaa⟧"
 VALUE = "ghp_value"
+MOST = 8_388_608
 ANSWER = Says("Now.", [("c1", "deploy", {"token": f"a {MASK} b", "more": [MASK]}), ("c2", "print", {"text": "x"})])
 
 
@@ -32,8 +34,8 @@ def _stream(path: str, says: Says = ANSWER) -> bytes:
     return b"".join(EVENTS[path](SHAPES[path](says, 1), {"stream_options": {"include_usage": True}}))
 
 
-def _fed(path: str, whole: bytes, size: int, **options: int) -> bytes:
-    stream = RestoredStream(DIALECTS[FORMATS[path]], _restore, **options)
+def _fed(path: str, whole: bytes, size: int, most_bytes: int = MOST) -> bytes:
+    stream = RestoredStream(DIALECTS[FORMATS[path]], _restore, most_bytes)
     pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
     return b"".join([*(stream.feed(piece) for piece in pieces), stream.feed(b"", last=True)])
 
@@ -80,7 +82,7 @@ def test_thinking_is_not_kept_waiting() -> None:
     chunk = {"id": "1", "choices": [{"index": 0, "delta": {"reasoning_content": "Hm."}, "finish_reason": None}]}
     event = b"data: " + json.dumps(chunk).encode() + b"\n\n"
 
-    assert event == RestoredStream(DIALECTS["openai_chat"], _restore).feed(event)
+    assert event == RestoredStream(DIALECTS["openai_chat"], _restore, MOST).feed(event)
 
 
 def _up_to_half_a_mask(path: str) -> bytes:
@@ -115,7 +117,7 @@ def test_what_cannot_be_read_passes() -> None:
     """Events that are too long, a stream that is too long, and frames with a wrong checksum."""
     long = b"data: " + b"x" * 500 + b"\n\n"
     frames = bytes(range(256))
-    broken = RestoredStream(DIALECTS["bedrock_converse"], _restore)
+    broken = RestoredStream(DIALECTS["bedrock_converse"], _restore, MOST)
 
     assert long == _fed("messages", long, 100, most_bytes=300)
     assert frames * 2 == broken.feed(frames) + broken.feed(frames, last=True)
@@ -126,7 +128,7 @@ def test_what_cannot_be_read_passes() -> None:
 )
 def test_whole_answers_that_hold_no_calls_pass(body: bytes) -> None:
     """Whatever they are."""
-    assert whole_restored(DIALECTS["openai_chat"], body, _restore) is None
+    assert whole_restored(DIALECTS["openai_chat"], body, _restore).body is None
 
 
 def test_a_failure_costs_no_answer() -> None:
@@ -136,22 +138,146 @@ def test_a_failure_costs_no_answer() -> None:
         raise RuntimeError
 
     whole = json.dumps(SHAPES["messages"](ANSWER, 1)).encode()
-    stream = RestoredStream(DIALECTS["anthropic_messages"], fails)
+    stream = RestoredStream(DIALECTS["anthropic_messages"], fails, MOST)
     answer = stream.feed(_stream("messages")) + stream.feed(b"", last=True)
 
-    assert whole_restored(DIALECTS["anthropic_messages"], whole, fails) is None
+    assert RestoredWhole(None, MasksStay.FAILED) == whole_restored(DIALECTS["anthropic_messages"], whole, fails)
+    assert MasksStay.FAILED == stream.stay
     assert _arguments(_stream("messages")) == _arguments(answer)
 
 
-@pytest.mark.parametrize("name", ["gemini-sse", "bedrock-stream"])
+@pytest.mark.parametrize("name", ["gemini-sse", "gemini-array", "bedrock-stream"])
 @pytest.mark.parametrize("size", [1, 61, 100_000])
 def test_streams_of_other_forms_are_restored_too(name: str, size: int) -> None:
-    """Gemini gives a call's arguments whole, Bedrock in frames with checksums."""
+    """Gemini gives a call's arguments whole, in events or elements of an array, Bedrock in frames with checksums."""
     way = WAYS[name]
     dialect = DIALECTS[way.format]
     whole = b"".join(pieces(way, Says("Now.", [("c1", "deploy", {"token": MASK})])))
-    stream = RestoredStream(dialect, _restore)
+    stream = RestoredStream(dialect, _restore, MOST, array=name == "gemini-array")
     cut = [stream.feed(whole[at : at + size]) for at in range(0, len(whole), size)]
     answer = b"".join([*cut, stream.feed(b"", last=True)])
 
-    assert [("deploy", {"token": VALUE})] == [call[1:] for call in hear(way, answer, {}).calls]
+    assert [("deploy", {"token": VALUE})] == [call[1:] for call in _calls(way, answer)]
+
+
+def _calls(way: Way, answer: bytes) -> list[tuple[str, str, Any]]:
+    if way is not WAYS["gemini-array"]:
+        return hear(way, answer, {}).calls
+    parts = [part for each in json.loads(answer) for part in each["candidates"][0]["content"]["parts"]]
+    return [
+        ("", each["functionCall"]["name"], each["functionCall"]["args"]) for each in parts if "functionCall" in each
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 100_000])
+def test_an_array_without_masks_stays_as_it_is(size: int) -> None:
+    """Byte by byte; each element goes on when it is whole, and what stands between two does not wait."""
+    answers = [{"text": 'a "quoted\\" [one]', "of": [{}, [1]]}, {"n": 1}, {"text": "\\"}]
+    whole = b" [" + b"\n,\r\n".join(json.dumps(each).encode() for each in answers) + b"\n]\n"
+    stream = RestoredStream(DIALECTS["gemini_contents"], _restore, MOST, array=True)
+    gone, ends = b"", {whole.index(json.dumps(each).encode()) + len(json.dumps(each)) for each in answers}
+    for at in range(0, len(whole), size):
+        gone += stream.feed(whole[at : at + size])
+        if at + size in ends:
+            assert not stream.waits
+            assert len(gone) == at + size
+
+    assert whole == gone + stream.feed(b"", last=True)
+    assert stream.stay is None
+
+
+@pytest.mark.parametrize("body", [b'{"error": {"code": 400}}', b"]]]", b'[{"a": 1}]{"b": 2}'])
+def test_what_is_no_array_passes(body: bytes) -> None:
+    """It is counted, and nothing of it is lost."""
+    stream = RestoredStream(DIALECTS["gemini_contents"], _restore, MOST, array=True)
+
+    assert body == stream.feed(body) + stream.feed(b"", last=True)
+    assert MasksStay.UNREADABLE is stream.stay
+
+
+def _chunk(*choices: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps({"id": "c", "model": "m", "choices": choices}).encode() + b"\n\n"
+
+
+def _several(count: int, *, together: bool) -> bytes:
+    """A stream in which each of several choices calls two tools, piece by piece."""
+    texts = [json.dumps({"token": f"{number} {MASK}"}, ensure_ascii=False) for number in range(count)]
+    made = []
+
+    def send(entries: list[dict[str, Any]]) -> None:
+        made.extend([_chunk(*entries[::-1])] if together else [_chunk(each) for each in entries])
+
+    for call, tool in enumerate(("deploy", "print")):
+        begun = {"index": call, "id": f"c{call}", "type": "function", "function": {"name": tool, "arguments": ""}}
+        send([{"index": number, "delta": {"tool_calls": [begun]}, "finish_reason": None} for number in range(count)])
+        for at in range(0, max(map(len, texts)), 5):
+            pieces = [{"index": call, "function": {"arguments": text[at : at + 5]}} for text in texts]
+            send(
+                [
+                    {"index": number, "delta": {"tool_calls": [each]}, "finish_reason": None}
+                    for number, each in enumerate(pieces)
+                ]
+            )
+    send([{"index": number, "delta": {}, "finish_reason": "tool_calls"} for number in range(count)])
+    return b"".join(made) + b"data: [DONE]\n\n"
+
+
+def _of_choices(answer: bytes) -> dict[tuple[int, int], str]:
+    found: dict[tuple[int, int], str] = {}
+    over: set[int] = set()
+    for line in answer.splitlines():
+        if line.startswith(b"data: {"):
+            for choice in json.loads(line[6:])["choices"]:
+                assert choice["index"] not in over, "a choice goes on after its end"
+                for call in choice["delta"].get("tool_calls") or []:
+                    key = choice["index"], call["index"]
+                    found[key] = found.get(key, "") + call["function"]["arguments"]
+                if choice["finish_reason"]:
+                    over.add(choice["index"])
+    return found
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("size", [1, 61, 100_000])
+def test_masks_in_each_choice_are_restored(size: int, *, together: bool) -> None:
+    """With `n` above 1, whether choices come one in a chunk or together, in any order."""
+    answer = _fed("chat/completions", _several(3, together=together), size)
+
+    assert {
+        (number, call): {"token": f"{number} {VALUE if call == 0 else MASK}"} for number in range(3) for call in (0, 1)
+    } == {key: json.loads(text) for key, text in _of_choices(answer).items()}
+
+
+def test_choices_that_are_cut_off_lose_nothing() -> None:
+    """What waited in the middle of a mask goes on at the end."""
+    whole = _several(3, together=False)
+    begun = whole[: whole.index(b"_toke")].rpartition(b"data: ")[0]
+
+    assert _of_choices(begun) == _of_choices(_fed("chat/completions", begun, 7))
+
+
+def test_masks_in_each_choice_of_a_whole_answer_are_restored() -> None:
+    """As in a stream."""
+    call = {"id": "c", "type": "function", "function": {"name": "deploy", "arguments": json.dumps({"token": MASK})}}
+    answer = {"choices": [{"index": number, "message": {"tool_calls": [call]}} for number in range(3)]}
+    made = whole_restored(DIALECTS["openai_chat"], json.dumps(answer).encode(), _restore).body
+
+    assert made is not None
+    assert 3 == made.count(VALUE.encode())
+
+
+@pytest.mark.parametrize("path", FORMATS)
+@pytest.mark.parametrize("size", [1, 7])
+def test_what_waits_is_known(path: str, size: int) -> None:
+    """Whenever nothing waits, what went on and the rest as the provider sends it are the whole answer."""
+    whole = _stream(path)
+    stream = RestoredStream(DIALECTS[FORMATS[path]], _restore, MOST)
+    gone, found = b"", []
+    for at in range(0, len(whole), size):
+        gone += stream.feed(whole[at : at + size])
+        if not stream.waits:
+            found.append([json.loads(each) for each in _arguments(gone + whole[at + size :])])
+
+    whole_or_not = {(f"a {token} b", more, "x") for token in (VALUE, MASK) for more in (VALUE, MASK)}
+    assert [] == [each for each in found if (each[0]["token"], *each[0]["more"], each[1]["text"]) not in whole_or_not]
+    assert 2 <= len({each[0]["token"] + each[0]["more"][0] for each in found})

@@ -29,8 +29,8 @@ from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.envoy.processor import Processed, Processor, until
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import Unauthenticated
-from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
-from prompt_sidecar.serving.restored_answers import whole_restored
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.serving.restored_answers import RestoredWhole, whole_restored
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
@@ -162,12 +162,14 @@ class EnvoyDoor:
             self._observer.envoy_request(outcome)
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
-        exchange = Exchange(usage=self._options.usage)
+        exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes)
         try:
             async for raw in requests:
                 async for answer in self._answers(exchange, raw, peer):
                     if answer.outcome is not None:
                         self._observer.envoy_request(answer.outcome)
+                    for _ in range(answer.before):
+                        yield messages.EMPTIED
                     if answer.reply is not None:
                         yield answer.reply
                     if answer.last:
@@ -175,6 +177,10 @@ class EnvoyDoor:
         finally:
             self._streams -= 1
             self._report(exchange)
+            if exchange.stay is not None:
+                self._observer.masks_stayed(exchange.stay)
+            if exchange.stay is MasksStay.TOO_LONG:
+                self._observer.reached("envoy.answer_bytes")
 
     async def _answers(self, exchange: Exchange, raw: bytes, peer: str) -> AsyncIterator[Answer]:
         """Yield the answers to one message: one, or before it a request to wait longer."""
@@ -186,6 +192,8 @@ class EnvoyDoor:
         step = exchange.take(message)
         if isinstance(step, Answer):
             yield step
+            if step.owed:
+                yield Answer(messages.wait_longer(self._options.patience))
             return
         if isinstance(step, RestoreWhole):
             yield exchange.restored(await self._restored(step))
@@ -217,16 +225,16 @@ class EnvoyDoor:
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
 
-    async def _restored(self, step: RestoreWhole) -> bytes | None:
-        """Restore the masks in a whole response, in a thread; None: it goes on as it is."""
+    async def _restored(self, step: RestoreWhole) -> RestoredWhole:
+        """Restore the masks in a whole response, in a thread."""
         if self._is_full(len(step.body)):
-            return None
+            return RestoredWhole(None, MasksStay.BUSY)
         self._waiting_bytes += len(step.body)
         try:
             work = self._shared.workers.submit(whole_restored, step.dialect, step.body, step.restore)
             return await asyncio.wrap_future(work)
         except RuntimeError:  # the door has been shut
-            return None
+            return RestoredWhole(None, MasksStay.BUSY)
         finally:
             self._waiting_bytes -= len(step.body)
 

@@ -6,23 +6,28 @@ An exchange says what to answer to each message. Trimming, a whole response with
 and are handed back, as `Trim`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream are
 searched for masks here, as each takes microseconds. Ending the stream is legal at any point: the rest of the
 exchange then goes on without the sidecar, so it ends as soon as nothing more is to be done.
+
+Envoy keeps each piece of a response until it is answered, and sends on what was not answered when the sidecar goes
+down. So a piece is answered only when all of it goes on: while a part of a mask or of an event waits, answers are owed.
+Then at any moment what the agent has got and what Envoy still holds are the whole response, in its order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
-from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
 from prompt_sidecar.serving.provider_paths import ProviderPath, provider_path
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
-from prompt_sidecar.serving.restored_answers import JSON, RestoredStream
+from prompt_sidecar.serving.restored_answers import JSON, RestoredStream, RestoredWhole
 from prompt_sidecar.serving.restoring import Restore
 
 _PIECES: Final = frozenset({messages.STREAMED, messages.BUFFERED})
@@ -38,6 +43,10 @@ class Answer:
     reply: bytes | None
     last: bool = False
     outcome: EnvoyOutcome | None = None
+    before: int = 0
+    """Pieces of the response before this one that are owed an answer: each is emptied, as `reply` has their text."""
+    owed: bool = False
+    """Whether the answer comes with a later piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +67,12 @@ class RestoreWhole:
 
 
 class Exchange:
-    """The state of one exchange. `usage`: whether the response is read."""
+    """The state of one exchange."""
 
-    def __init__(self, *, usage: bool) -> None:
+    def __init__(self, *, usage: bool, answer_bytes: int) -> None:
+        """`usage`: whether the response is read; `answer_bytes` of a response in which masks are restored."""
         self._usage = usage
+        self._answer_bytes = answer_bytes
         self._path: ProviderPath | None = None
         self._processed: Processed | None = None
         self._reader: UsageReader | None = None
@@ -73,6 +84,11 @@ class Exchange:
         """Whether that was the last of the response."""
         self._changes = True
         """Whether Envoy is configured so that a response can be changed."""
+        self._stay: MasksStay | None = None
+        self._owed = 0
+        """Pieces of the response that were not answered yet."""
+        self._made = bytearray()
+        """What goes on in their place."""
         self.headers: dict[str, str] = {}
         """Of the request."""
 
@@ -80,6 +96,11 @@ class Exchange:
     def reads(self) -> bool:
         """Whether a response is being read, so that `report` may have something."""
         return self._reader is not None
+
+    @property
+    def stay(self) -> MasksStay | None:
+        """Why masks stay in the response; None: they do not, or there are none."""
+        return self._stay or (self._stream.stay if self._stream is not None else None)
 
     def take(self, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
         """Take a message of Envoy's."""
@@ -122,7 +143,7 @@ class Exchange:
         if path is None or message.request_headers.end_of_stream:
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)
         if (
-            headers.get("content-encoding", "identity") != "identity"
+            _encoded(headers)
             or headers.get("authorization", "").startswith("AWS4-")
             or message.protocol_config.request_body_mode not in {0, messages.BUFFERED}  # 0: an Envoy that does not say
         ):
@@ -131,20 +152,19 @@ class Exchange:
         self._changes = not message.HasField("protocol_config") or (
             message.protocol_config.response_body_mode in _PIECES
         )
-        # A compressed response could not be read; on loopback and in a pod compression gains nothing.
-        return Answer(messages.request_headers([*own, "accept-encoding"] if self._usage else own))
+        return Answer(messages.request_headers(own, plain=self._usage))
 
     def _response_headers(self, message: wire.ProcessingRequest) -> Answer:
         headers = messages.headers_of(message.response_headers)
         told = self._processed.headers if self._processed is not None else None
         status = headers.get(":status", "")
         number = int(status) if status.isascii() and status.isdigit() else 0
-        encoded = headers.get("content-encoding", "identity") != "identity"
+        encoded = _encoded(headers)
         kind = headers.get("content-type", "")
         reader = UsageReader(self._path.format if self._path is not None else "", number, kind, encoded=encoded)
         reads = self._usage and reader.reads
-        if not message.response_headers.end_of_stream and number // 100 == _SUCCESS and not encoded:
-            self._restores(kind.partition(";")[0].strip().lower())
+        if not message.response_headers.end_of_stream and number // 100 == _SUCCESS:
+            self._restores(kind.partition(";")[0].strip().lower(), encoded=encoded)
         over = message.response_headers.end_of_stream or not (reads or self._changing)
         self._reader = reader if reads and not over else None
         return Answer(messages.response_headers(told or {}, whole=self._whole), last=over)
@@ -154,20 +174,26 @@ class Exchange:
         """Whether the response is searched for masks."""
         return self._whole or self._stream is not None
 
-    def _restores(self, kind: str) -> None:
+    def _restores(self, kind: str, *, encoded: bool) -> None:
         """Prepare to restore masks in a response of a content type, if there is anything to restore."""
         restore = self._processed.restore if self._processed is not None else None
-        if restore is None or self._path is None or not self._changes:
+        if restore is None or self._path is None:
             return
         dialect = DIALECTS[self._path.format]
-        if kind == dialect.streamed:
-            self._stream = RestoredStream(dialect, restore)
+        if encoded:
+            self._stay = MasksStay.ENCODED
+        elif not self._changes:
+            self._stay = MasksStay.UNCHANGEABLE
+        elif kind == dialect.streamed or (kind == JSON and self._in_array):
+            self._stream = RestoredStream(dialect, restore, self._answer_bytes, array=kind == JSON)
+        elif kind == JSON:
+            self._whole = True
         else:
-            self._whole = kind == JSON and not self._in_array
+            self._stay = MasksStay.UNREADABLE
 
     @property
     def _in_array(self) -> bool:
-        """Whether the response is a stream in the form of a JSON array, which nobody should wait for."""
+        """Whether the response is a stream in the form of a JSON array."""
         return self._path is not None and self._path.streams and self._path.format == "gemini_contents"
 
     def _response_body(self, message: wire.ProcessingRequest) -> Answer | RestoreWhole:
@@ -176,14 +202,36 @@ class Exchange:
             self._reader.feed(piece)
         if self._whole and self._path is not None and self._processed is not None and self._processed.restore:
             self._ends = ends
+            if len(piece) > self._answer_bytes:
+                return self.restored(RestoredWhole(None, MasksStay.TOO_LONG))
             return RestoreWhole(DIALECTS[self._path.format], piece, self._processed.restore)
-        made = piece if self._stream is None else self._stream.feed(piece, last=ends)
-        return self._passed(None if made == piece else made, ends=ends)
+        return self._passed(None, ends=ends) if self._stream is None else self._streamed(self._stream, piece, ends=ends)
 
-    def restored(self, body: bytes | None) -> Answer:
-        """Answer with what became of a whole response; None: it goes on as it is."""
-        return self._passed(body, ends=self._ends)
+    def restored(self, whole: RestoredWhole) -> Answer:
+        """Answer with what became of a whole response."""
+        # A whole response that trailers follow does not say that it ends, but can be read.
+        in_pieces = not self._ends and whole.stay is MasksStay.UNREADABLE
+        self._stay = MasksStay.UNCHANGEABLE if in_pieces else whole.stay
+        self._whole = self._whole and not in_pieces
+        return self._passed(whole.body, ends=self._ends)
 
-    def _passed(self, body: bytes | None, *, ends: bool) -> Answer:
+    def _streamed(self, stream: RestoredStream, piece: bytes, *, ends: bool) -> Answer:
+        """Answer with what of a stream goes on, or owe the answer."""
+        self._made += (made := stream.feed(piece, last=ends))
+        if stream.waits:
+            self._owed += 1
+            return Answer(None, owed=True)
+        before, self._owed = self._owed, 0
+        made, self._made = bytes(self._made), bytearray()
+        if stream.stay is not None:
+            self._stay, self._stream = stream.stay, None
+        return self._passed(None if made == piece and not before else made, ends=ends, before=before)
+
+    def _passed(self, body: bytes | None, *, ends: bool, before: int = 0) -> Answer:
         over = ends or not (self._changing or (self._reader is not None and self._reader.reads))
-        return Answer(messages.response_body(body), last=over)
+        return Answer(messages.response_body(body), last=over, before=before)
+
+
+def _encoded(headers: Mapping[str, str]) -> bool:
+    """Whether a body is compressed."""
+    return headers.get("content-encoding", "").strip().lower() not in ("", "identity")

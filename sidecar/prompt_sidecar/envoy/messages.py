@@ -42,21 +42,25 @@ def _mutation(put: Mapping[str, str], remove: Iterable[str] = ()) -> wire.Header
     )
 
 
-def request_headers(remove: Iterable[str] = ()) -> bytes:
-    """Let a request's headers go on, without some of them."""
-    common = wire.CommonResponse(header_mutation=_mutation({}, remove))
+_PLAIN: Final = {"accept-encoding": "identity"}
+"""Of a request whose response is read: without the header a provider may answer in any encoding."""
+
+
+def request_headers(remove: Iterable[str] = (), *, plain: bool = False) -> bytes:
+    """Let a request's headers go on, without some of them; `plain`: ask for a response that is not compressed."""
+    common = wire.CommonResponse(header_mutation=_mutation(_PLAIN if plain else {}, remove))
     return wire.ProcessingResponse(request_headers=wire.HeadersResponse(response=common)).SerializeToString()
 
 
-def request_body(body: bytes | None, remove: Iterable[str] = ()) -> bytes:
-    """Let a request's body go on, without some of its headers; None: all as it is.
+def request_body(body: bytes | None, *, plain: bool = False) -> bytes:
+    """Let a request's body go on; None: as it is. `plain`: ask for a response that is not compressed.
 
     A new one needs its own content-length: Envoy answers 500 where it is wrong, whatever its failure_mode_allow is.
     """
     if body is None:
         return wire.ProcessingResponse(request_body=wire.BodyResponse()).SerializeToString()
     common = wire.CommonResponse(
-        header_mutation=_mutation({"content-length": str(len(body))}, remove),
+        header_mutation=_mutation({"content-length": str(len(body))} | (_PLAIN if plain else {})),
         body_mutation=wire.BodyMutation(body=body),
     )
     return wire.ProcessingResponse(request_body=wire.BodyResponse(response=common)).SerializeToString()
@@ -97,6 +101,12 @@ def response_body(body: bytes | None = None) -> bytes:
         header_mutation=_mutation({"content-length": str(len(body))}), body_mutation=wire.BodyMutation(body=body)
     )
     return wire.ProcessingResponse(response_body=wire.BodyResponse(response=common)).SerializeToString()
+
+
+EMPTIED: Final = wire.ProcessingResponse(
+    response_body=wire.BodyResponse(response=wire.CommonResponse(body_mutation=wire.BodyMutation(body=b"")))
+).SerializeToString()
+"""Takes a piece out of a response."""
 
 
 def response_trailers() -> bytes:

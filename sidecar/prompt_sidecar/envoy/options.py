@@ -59,6 +59,14 @@ class EnvoyOptions:
         "Four of the largest bodies, or two megabytes for each of max_prompts.",
         advanced=True,
     )
+    answer_bytes: int = setting(
+        8 * MIB,
+        byte_count(1024, GIB),
+        "Bytes of one response in which masks are restored; the rest of a longer stream, and all of another response "
+        "that is longer, keep them.",
+        "A long answer with images has some; what was read of a stream is kept until its end.",
+        advanced=True,
+    )
     patience: float = setting(
         30.0,
         seconds(1, HOUR),

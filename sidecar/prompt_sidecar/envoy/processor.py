@@ -90,8 +90,7 @@ class Processor:
             restore = self._use_cases.restores(caller, run_id) if answer.restorable else None
             return Processed(
                 EnvoyOutcome.ANSWERED,
-                # A compressed response could not be read.
-                messages.request_body(answer.body, ("accept-encoding",) if restore is not None else ()),
+                messages.request_body(answer.body, plain=restore is not None),
                 found[0],
                 answer.revision,
                 {names.RUN: run_id, **names.facts(answer)},

@@ -1,4 +1,4 @@
-"""The outcome of an HTTP request that Envoy showed to the sidecar."""
+"""The outcomes of an HTTP request that Envoy showed to the sidecar, and of its response."""
 
 from __future__ import annotations
 
@@ -30,3 +30,20 @@ class EnvoyOutcome(StrEnum):
     """Envoy, or its client, did not wait for the answer."""
     FAILED = "failed"
     """The sidecar failed; its log has an incident."""
+
+
+class MasksStay(StrEnum):
+    """Why a response to a prompt with masks went on with the masks that it, or the rest of it, may hold."""
+
+    ENCODED = "encoded"
+    """It is compressed, though the request asked for none of that."""
+    UNREADABLE = "unreadable"
+    """Its content type is not one in which the provider answers, or what it holds is not of that type."""
+    UNCHANGEABLE = "unchangeable"
+    """Envoy does not let it be changed, or gave it in pieces where the whole was asked for."""
+    TOO_LONG = "too_long"
+    """It has more bytes than `envoy.answer_bytes`."""
+    BUSY = "busy"
+    """Too many prompts and answers waited for a thread."""
+    FAILED = "failed"
+    """The sidecar failed; its log says where."""

@@ -80,6 +80,11 @@ class Arguments:
         self._waiting: list[str] | None = None
         """What of it waits for its end; None: nothing does."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether something that was given has not gone on yet."""
+        return bool(self._rest) or self._waiting is not None
+
     def feed(self, piece: str) -> str:
         """Take a piece; return what goes on now."""
         self._given.append(piece)

@@ -20,7 +20,7 @@ from itertools import product
 from typing import Final
 
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
-from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import FindingAction
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
@@ -109,6 +109,7 @@ BOUNDS: Final = (
     "envoy.max_conversations",
     "envoy.max_prompts",
     "envoy.waiting_bytes",
+    "envoy.answer_bytes",
     "admin.connections",
     "admin.timeout",
     "admin.run_entries",
@@ -568,6 +569,14 @@ ENVOY_REQUESTS: Final = Metric(
     "{request}",
     "HTTP requests that Envoy showed to the sidecar, by outcome: all but answered and refused went on as they came.",
     {"outcome": tuple(outcome.value for outcome in EnvoyOutcome)},
+)
+ENVOY_MASKS_STAYED: Final = Metric(
+    "prompt_sidecar.envoy.masks.stayed",
+    Kind.COUNTER,
+    "{response}",
+    "Responses through Envoy, in runs with masks that may be restored, that went on with the masks that they, or the "
+    "rest of them, may hold, by reason.",
+    {"reason": tuple(reason.value for reason in MasksStay)},
 )
 ENVOY_DURATION: Final = Metric(
     "prompt_sidecar.envoy.duration",

@@ -15,7 +15,7 @@ from time import perf_counter
 from typing import Any, Final, ParamSpec
 
 from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
-from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
@@ -134,6 +134,9 @@ class Observer:
 
     def envoy_answered(self, seconds: float) -> None:
         """Envoy waited for the answer to a prompt."""
+
+    def masks_stayed(self, reason: MasksStay) -> None:
+        """A response through Envoy went on with the masks that it, or the rest of it, may hold."""
 
 
 def _harmless(report: Callable[P, None]) -> Callable[P, None]:
@@ -304,6 +307,11 @@ class Telemetry(Observer):
     def envoy_request(self, outcome: EnvoyOutcome) -> None:
         """Count a request."""
         self._tallies.add([(catalog.ENVOY_REQUESTS, (outcome.value,), 1)])
+
+    @_harmless
+    def masks_stayed(self, reason: MasksStay) -> None:
+        """Count a response."""
+        self._tallies.add([(catalog.ENVOY_MASKS_STAYED, (reason.value,), 1)])
 
     @_harmless
     def envoy_answered(self, seconds: float) -> None:

@@ -184,11 +184,11 @@ class _Blocks(Filter):
         if data["type"] == "content_block_start":
             self._arguments[index] = Arguments(str(self._blocks[index].get("name")), self.restore)
         elif data["type"] == "content_block_stop":
-            rest = self._arguments[index].rest()
+            rest = self._release(index)
             before = written(self._more(index, rest), "content_block_delta") if rest else b""
             return before + self._sent(event, data, index)
         elif isinstance(text := member(data, "delta", "partial_json"), str):
-            kept = self._arguments[index].feed(text)
+            kept = self._give(index, self._arguments[index], text)
             if kept != text:
                 delta = {"type": "input_json_delta", "partial_json": kept}
                 return written({**data, "index": self._places[index], "delta": delta}, event.name)
@@ -198,8 +198,9 @@ class _Blocks(Filter):
         """Return what has waited of arguments, where the message was cut off in them."""
         if self.ended:
             return b""
-        rests = [(index, rest) for index, each in self._arguments.items() if (rest := each.rest())]
-        return b"".join([written(self._more(index, rest), "content_block_delta") for index, rest in rests])
+        return b"".join(
+            [written(self._more(index, rest), "content_block_delta") for index, rest in self._release_all()]
+        )
 
     def _more(self, index: int, text: str) -> dict[str, Any]:
         delta = {"type": "input_json_delta", "partial_json": text}

@@ -27,7 +27,7 @@ import orjson
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
-from prompt_sidecar.serving.restoring import Restore
+from prompt_sidecar.serving.restoring import Arguments, Restore
 from prompt_sidecar.serving.sse import EVENTS, Event, Splitter
 from prompt_sidecar.serving.untyped import member, token_count
 
@@ -105,10 +105,35 @@ class Filter(ABC):
         """A turn begins."""
         self.turns += 1
         self.ended = False
+        self._waiting: dict[int, Arguments] = {}
+        """The calls of which a part of their arguments waits, by their place in the answer."""
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
         """Take an event; return what goes on to the agent now."""
+
+    def waits(self) -> bool:
+        """Whether a part of a call's arguments has not gone on yet."""
+        return bool(self._waiting)
+
+    def _give(self, call: int, arguments: Arguments, piece: str) -> str:
+        """Take a piece of a call's arguments; return what goes on now."""
+        goes_on = arguments.feed(piece)
+        if arguments.waits:
+            self._waiting[call] = arguments
+        else:
+            self._waiting.pop(call, None)
+        return goes_on
+
+    def _release(self, call: int) -> str:
+        """Return what has waited of a call's arguments, which are over."""
+        arguments = self._waiting.pop(call, None)
+        return "" if arguments is None else arguments.rest()
+
+    def _release_all(self) -> list[tuple[int, str]]:
+        """Return what has waited of all calls' arguments, by call."""
+        waiting, self._waiting = self._waiting, {}
+        return [(call, rest) for call, arguments in waiting.items() if (rest := arguments.rest())]
 
     def hides(self) -> bool:
         """Whether the turn is answered here."""

@@ -257,13 +257,13 @@ class _Blocks(Filter):
         if index not in self._arguments:
             self._arguments[index] = Arguments(str(use.get("name")), self.restore)
         if event.name == "contentBlockStop":
-            rest, before = self._arguments[index].rest(), b""
+            rest, before = self._release(index), b""
             if rest:
                 more = {"contentBlockIndex": self._place(index), "delta": {"toolUse": {"input": rest}}}
                 before = frame(more, "contentBlockDelta")
             return before + self._sent(event, data, index)
         if isinstance(text := member(data, "delta", "toolUse", "input"), str):
-            kept = self._arguments[index].feed(text)
+            kept = self._give(index, self._arguments[index], text)
             if kept != text:
                 data |= {"contentBlockIndex": self._place(index), "delta": {"toolUse": {"input": kept}}}
                 return frame(data, event.name)

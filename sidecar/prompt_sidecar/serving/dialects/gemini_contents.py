@@ -288,12 +288,15 @@ class _Pieces(Filter):
         parts: list[dict[str, Any]] = []
         changed = False
         if candidate is not None:
-            parts, changed = self._of_the_agent(data, candidate)
+            parts, changed = self._of_the_agent(candidate)
             if candidate.get("finishReason") is not None:
                 self._finish, self.ended = candidate["finishReason"], True
                 self._hidden = self.hides()
         if changed and not parts and not self.ended:
             return b""
+        if self.restore is not None:  # in all candidates
+            done = [restored(*each, self.restore) for each in self._arguments(data)]
+            changed = changed or any(done)
         self._held.append((event, data, changed))
         self._waits = self._waits or any(map(_is_signed, parts))
         self._decided = self._decided or self.ended or any(call_of(part) is not None for part in parts)
@@ -305,7 +308,7 @@ class _Pieces(Filter):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
         self._model = data.get("modelVersion") or self._model
 
-    def _of_the_agent(self, data: dict[str, Any], candidate: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    def _of_the_agent(self, candidate: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
         """Leave in a piece what is the agent's; return its parts, and whether it was changed."""
         content = candidate.get("content")
         came = parts_of(content)
@@ -315,9 +318,6 @@ class _Pieces(Filter):
         if changed:
             assert isinstance(content, dict)
             content["parts"] = kept or [_NOTHING]
-        if self.restore is not None:
-            done = [restored(*each, self.restore) for each in self._arguments(data)]
-            changed = changed or any(done)
         return kept, changed
 
     def _flushed(self) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
 from prompt_sidecar.serving.histories import ChatHistory
 from prompt_sidecar.serving.members import Members, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
@@ -141,6 +142,7 @@ class _Chunks(Filter):
         """The agent's calls: index in the turn → index in the answer."""
         self._arguments: dict[int, Arguments] = {}
         """Of the agent's calls, by index in the answer, where masks are restored."""
+        self._others = OtherChoices()
         self._held: list[bytes] = []
         self._newest: dict[str, Any] = {}
         """The newest chunk of the message."""
@@ -151,6 +153,15 @@ class _Chunks(Filter):
 
     def feed(self, event: Event) -> bytes:
         """Take a chunk."""
+        if self.restore is None or (chunk := event.json()) is None:
+            return self._taken(event)
+        before, changed = self._others.take(chunk, self.restore)
+        if changed:
+            event = Event(written(chunk, event.name), event.name, orjson.dumps(chunk))
+        return before + self._taken(event)
+
+    def _taken(self, event: Event) -> bytes:
+        """Take a chunk in which only the first choice is looked at."""
         chunk = event.json()
         if chunk is None:
             return b"" if event.data == DONE and self._hidden else event.raw
@@ -183,7 +194,7 @@ class _Chunks(Filter):
             return b""
         held = b"" if self._hidden else b"".join(self._held)
         self._held.clear()
-        rest = self._rest(chunk) if finish is not None and self._arguments else b""
+        rest = self._rest(chunk) if finish is not None else b""
         return held + rest + self._told(chunk, event, changed=changed)
 
     def _gather(self, delta: dict[str, Any]) -> None:
@@ -262,12 +273,12 @@ class _Chunks(Filter):
         known = self._arguments.get(index)
         if known is None:
             known = self._arguments[index] = Arguments(call["function"]["name"], self.restore)
-        piece["function"]["arguments"] = known.feed(text)
+        piece["function"]["arguments"] = self._give(index, known, text)
         return bool(piece["function"]["arguments"] != text)
 
     def _rest(self, chunk: dict[str, Any]) -> bytes:
         """What was kept back of arguments, as a chunk."""
-        rests = [(index, rest) for index, each in self._arguments.items() if (rest := each.rest())]
+        rests = self._release_all()
         if not rests:
             return b""
         delta = {"tool_calls": [{"index": index, "function": {"arguments": rest}} for index, rest in rests]}
@@ -276,7 +287,7 @@ class _Chunks(Filter):
 
     def rest(self) -> bytes:
         """Return what has waited of arguments, where the message was cut off in them."""
-        return b"" if self.ended else self._rest(self._newest)
+        return self._others.rest() + (b"" if self.ended else self._rest(self._newest))
 
     def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
         if self._id is None:
@@ -286,6 +297,10 @@ class _Chunks(Filter):
             add_output(chunk.get("usage"), "completion_tokens", self.output_before)
             changed = True
         return written(chunk, event.name) if changed else event.raw
+
+    def waits(self) -> bool:
+        """Whether a part of a call's arguments waits, in any choice."""
+        return self._others.waits or super().waits()
 
     def turn(self) -> Turn:
         """Return the turn."""

@@ -194,10 +194,10 @@ class _Items(Filter):
             self._arguments[index] = Arguments(str(self._items[index].get("name")), self.restore)
         kind, before, changed = str(data["type"]), b"", False
         if kind.endswith("arguments.delta") and isinstance(text := data.get("delta"), str):
-            kept = self._arguments[index].feed(text)
+            kept = self._give(index, self._arguments[index], text)
             data["delta"], changed = kept, kept != text
         elif kind.endswith("arguments.done"):
-            if rest := self._arguments[index].rest():
+            if rest := self._release(index):
                 where: dict[str, Any] = {
                     each: data[each] for each in ("item_id", "output_index", "sequence_number") if each in data
                 }
