@@ -408,3 +408,39 @@ def test_another_upstream_needs_tls(host: str) -> None:
     """Credentials travel there."""
     (problem,) = _problems({"PROMPT_SIDECAR_HTTP__OPENAI_UPSTREAM": f"http://{host}"})
     assert "HTTP__OPENAI_UPSTREAM" in problem or "https" in problem
+
+
+def test_a_value_in_place_of_a_table(tmp_path: Path) -> None:
+    """It is told as that, and no setting of a similar name is suggested."""
+    path = tmp_path / "f.toml"
+    path.write_text("server = 3\n")
+    with pytest.raises(SettingsError) as caught:
+        load({}, config=str(path))
+    assert (f"server in {path} is 3; it must be a table, [server]",) == caught.value.problems
+
+
+def test_a_refused_value_conflicts_with_nothing() -> None:
+    """It is one problem: what its default would contradict is not told."""
+    with pytest.raises(SettingsError) as caught:
+        load(
+            {}, flags={"server.listen": "", "server.socket": "/" + "s" * 200, "http.listen": "", "server.tls_key": "k"}
+        )
+    first, second = caught.value.problems
+    assert first.startswith('--set server.socket is "/sss')
+    assert second.startswith("server.tls_certificate and server.tls_key belong together")
+
+
+def test_a_flag_is_told_as_it_was_written() -> None:
+    """A short form of a flag is named in a problem and as a source, and `--set` is not."""
+    with pytest.raises(SettingsError, match='--listen is "here"'):
+        load({}, flags={"server.listen": "here"}, short={"server.listen": "--listen"})
+    settings = load({}, flags={"server.listen": "127.0.0.1:1"}, short={"server.listen": "--listen"})
+    assert "--listen" == settings.sources["server.listen"]
+
+
+def test_a_long_value_is_cut() -> None:
+    """A file in place of its path does not fill the terminal."""
+    with pytest.raises(SettingsError) as caught:
+        load({"PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE": "long " * 10_000})
+    [problem] = caught.value.problems
+    assert len(problem) < 500

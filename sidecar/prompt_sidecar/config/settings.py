@@ -63,6 +63,10 @@ _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, *(PREFIX + name for name in ("DATA",
 those of the MCP process."""
 _CREDENTIALS = re.compile(r"//[^\s\"]*@")
 """User and password in a URL, which no setting takes, so that messages would show them."""
+_SHOWN_CHARACTERS = 200
+"""Of a value in a message; a file in place of its path would fill the terminal."""
+_NAMES = re.compile(r"\w+(?:\.\w+)*")
+"""What may be a setting's name in a message."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 """Kubernetes sets these in every pod next to a Service that is named prompt-sidecar."""
 
@@ -247,7 +251,11 @@ def variable(name: str) -> str:
 
 
 def load(
-    environment: Mapping[str, str], *, config: str | None = None, flags: Mapping[str, str] | None = None
+    environment: Mapping[str, str],
+    *,
+    config: str | None = None,
+    flags: Mapping[str, str] | None = None,
+    short: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read the settings from their defaults, a file, the environment and flags, each overriding those before it.
 
@@ -255,6 +263,7 @@ def load(
         environment: the process's variables.
         config: path of the TOML file; None: the one that PROMPT_SIDECAR_CONFIG names, if any.
         flags: setting name → text, from the command line.
+        short: setting name → the flag that it was given by, of those that were not given by --set.
 
     Raises:
         SettingsError: a source names no setting, a value is not accepted, or settings do not go together.
@@ -266,10 +275,13 @@ def load(
     tree = _tree(path, problems) if path else {}
     several = _several(tree, path, sources, problems)
     given = [*_from_tree(tree, path, problems)]
-    given += [*_from_environment(environment, problems), *_from_flags(flags or {}, problems)]
+    given += [*_from_environment(environment, problems), *_from_flags(flags or {}, short or {}, problems)]
     for name, shown, value in given:
         _read(name, SETTINGS[name], (shown, value), values, sources, problems)
-    settings = _build(values, several, sources, problems)
+    settings = _build(values, several, sources)
+    unread = {name for name, _, _ in given} - values.keys()
+    # What has no usable value is at its default here, and a conflict with a default that nobody wants is none.
+    problems += [each for each in _conflicts(settings) if unread.isdisjoint(_NAMES.findall(each))]
     if problems:
         raise SettingsError(problems)
     return settings
@@ -289,8 +301,14 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
         values[name] = kind.read(value)
         sources[name] = shown
     except ValueError:
-        said = "is not usable" if kind.secret else f"is {_CREDENTIALS.sub('//…@', json.dumps(value, default=str))}"
+        said = "is not usable" if kind.secret else f"is {_shown(value)}"
         problems.append(f"{shown} {said}; it must be {kind.accepted}{kind.spelling}")
+
+
+def _shown(value: object) -> str:
+    """A value that is not usable, for a message."""
+    text = _CREDENTIALS.sub("//…@", json.dumps(value, default=str))
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _tree(path: str, problems: list[str]) -> dict[str, object]:
@@ -310,6 +328,8 @@ def _from_tree(tree: Mapping[str, object], path: str, problems: list[str]) -> It
     for name, value in _leaves(tree, ""):
         if name in SETTINGS:
             yield name, f"{name} in {path}", value
+        elif name in _GROUPS:
+            problems.append(f"{name} in {path} is {_shown(value)}; it must be a table, [{name}]")
         else:
             problems.append(f"{name} in {path} is not a setting{nearest(name)}")
 
@@ -395,14 +415,16 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> It
             problems.append(f"{given} is not a setting's variable{nearest(given, variable)}")
 
 
-def _from_flags(flags: Mapping[str, str], problems: list[str]) -> Iterator[tuple[str, str, object]]:
+def _from_flags(
+    flags: Mapping[str, str], short: Mapping[str, str], problems: list[str]
+) -> Iterator[tuple[str, str, object]]:
     for name, value in flags.items():
         if name not in SETTINGS:
             problems.append(f"--set {name} is not a setting{nearest(name)}")
         elif SETTINGS[name].kind.secret:
             problems.append(f"--set {name} would show a secret to every process; set {variable(name)} instead")
         else:
-            yield name, f"--set {name}", value
+            yield name, short.get(name, f"--set {name}"), value
 
 
 def nearest(name: str, spelled: Callable[[str], str] = str, among: Mapping[str, Setting] | None = None) -> str:
@@ -435,11 +457,10 @@ def _build(
     values: Mapping[str, object],
     several: Mapping[str, Mapping[str, object] | Sequence[object]],
     sources: Mapping[str, str],
-    problems: list[str],
 ) -> Settings:
     policy = _within(values, "policy.")
     plain = {name: values[name] for name in ("mode",) if name in values}
-    settings = Settings(
+    return Settings(
         key=_key(values["key"]) if values.get("key") else b"",
         previous_keys=tuple(map(_key, cast("Sequence[object]", values.get("previous_keys", ())))),
         preset=str(policy.pop("preset", DEFAULT_PRESET)),
@@ -452,8 +473,6 @@ def _build(
         **{name: each for name, each in several.items() if "." not in name},  # type: ignore[arg-type]
         **plain,  # type: ignore[arg-type]
     )
-    problems.extend(_conflicts(settings))
-    return settings
 
 
 def _key(text: object) -> bytes:
