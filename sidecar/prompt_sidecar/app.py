@@ -9,13 +9,14 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.config.startable import store_of
 from prompt_sidecar.envoy.door import EnvoyDoor
 from prompt_sidecar.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 from prompt_sidecar.guard.ceilings import Prices
@@ -34,7 +35,7 @@ from prompt_sidecar.serving.logs import configure, frames
 from prompt_sidecar.serving.memory import changed, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.signals import Signals
-from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.starting import StartError, needing
 from prompt_sidecar.telemetry.pipeline import Running
 from prompt_sidecar.telemetry.pipeline import start as start_telemetry
 from prompt_sidecar.telemetry.spans import current_ids
@@ -109,15 +110,9 @@ def open_store(settings: Settings) -> SharedArchive | None:
     """
     if not settings.store.url:
         return None
-    try:
-        from prompt_sidecar.store.server import Server as Store
-        from prompt_sidecar.store.shared import SharedArchive
-    except ImportError as error:
-        raise StartError(f"store.url needs the extra `store` of prompt-sidecar; {error.name} is not there") from None
-    try:
-        backend = Store(settings.store)
-    except OSError as error:
-        raise StartError(f"store.password_file {settings.store.password_file}: {error.strerror}") from None
+    backend = store_of(settings.store)
+    from prompt_sidecar.store.shared import SharedArchive
+
     return SharedArchive(settings.store, backend, settings.limits.time_to_live, clock=steady)
 
 
@@ -155,8 +150,12 @@ class Sidecar:
         return clean
 
 
-def start(settings: Settings) -> Sidecar:
+def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Sidecar:
     """Bind, load what most prompts are counted with, and serve; return the running sidecar.
+
+    Args:
+        settings: how.
+        environment: variables, of which OpenTelemetry's are read.
 
     Raises:
         StartError: it cannot listen as the settings say.
@@ -164,7 +163,7 @@ def start(settings: Settings) -> Sidecar:
         VocabularyError: a vocabulary is missing or damaged.
     """
     store = open_store(settings)
-    telemetry = _telemetry(settings)
+    telemetry = _telemetry(settings, environment)
     key = settings.key or secrets.token_bytes(_KEY_BYTES)
     http, admin = None, None
     try:
@@ -215,10 +214,8 @@ def _admin(settings: Settings) -> Admin | None:
     """Bind the pages of runs, if there are to be any. Raises StartError and TokensError."""
     if not settings.admin.listen:
         return None
-    try:
+    with needing("admin.listen", "admin"):
         from prompt_sidecar.admin.listener import Admin
-    except ImportError as error:
-        raise StartError(f"admin.listen is set, and the extra `admin` is not installed: {error}") from None
     return Admin(settings.admin)
 
 
@@ -238,11 +235,9 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
     """Bind the HTTP door, if there is to be one; without it, what it needs is not imported."""
     if not settings.http.listen:
         return None
-    try:
+    with needing("http.listen", "http"):
         from prompt_sidecar.http.lifecycle import HttpDoor, Tls
         from prompt_sidecar.http.prompting import Modes
-    except ImportError as error:
-        raise StartError(f"http.listen is set, and the extra `http` is not installed: {error}") from None
     server = settings.server
     tls = Tls(server.tls_certificate, server.tls_key, server.client_ca)
     guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
@@ -254,13 +249,13 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
     return HttpDoor(settings.http, key, tls, modes)
 
 
-def _telemetry(settings: Settings) -> Running:
+def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:
     """Begin telemetry. An address of `/metrics` that nobody asked for and somebody else has is done without."""
     options = settings.telemetry
     address = split_address(options.metrics_listen) if options.metrics_listen else None
     methods = [f"{SERVICE}/{name}" for name in METHODS]
     try:
-        return start_telemetry(options, os.environ, methods=methods, address=address)
+        return start_telemetry(options, environment, methods=methods, address=address)
     except OSError as error:
         if "telemetry.metrics_listen" in settings.sources:
             raise StartError(
@@ -272,7 +267,7 @@ def _telemetry(settings: Settings) -> Running:
             options.metrics_listen,
             error.strerror,
         )
-    return start_telemetry(options, os.environ, methods=methods)
+    return start_telemetry(options, environment, methods=methods)
 
 
 def settle_collector() -> None:

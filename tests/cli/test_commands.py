@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from prompt_sidecar.cli.commands import main
+from prompt_sidecar.config.settings import SETTINGS
 from tests.cli.running import PATIENCE, environment, run
 
 
@@ -24,13 +27,101 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"prompt-sidecar {command}" in shown
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonesuch"], ["serve", "--nonesuch"], ["probe", "--timeout", "soon"]])
-def test_bad_flags(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A command line that cannot be read ends with exit code 2."""
+@pytest.mark.parametrize("command", ["serve", "probe", "presets", "check-config", "replay", "mcp", "guard"])
+def test_the_help_of_a_command_teaches(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has what the command does, an example, exit codes, and where settings come from if it takes any."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    shown = capsys.readouterr().out
+    assert 0 == ended.value.code
+    before, _, after = shown.partition("\noptions:")
+    assert len(before.split("\n\n")[1].split()) > 10  # the description
+    assert f"\nexamples:\n  prompt-sidecar {command}" in after
+    assert "\nexit codes: 0 " in after
+    assert ("--set NAME=VALUE" in shown) == ("A setting comes from, the last one winning" in after)
+    assert all(len(line) <= 120 for line in shown.splitlines())
+
+
+def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of settings with a flag of their own it says what they are without it."""
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for name in ("server.listen", "http.listen", "server.socket", "envoy.listen", "policy.preset"):
+        assert f"({name}; default: {SETTINGS[name].default or 'none'})" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required: COMMAND"),
+        (["nonesuch"], "'nonesuch'"),
+        (["serve", "--nonesuch"], "--nonesuch"),
+        (["probe", "--timeout", "soon"], "--timeout: 'soon' is not a time in seconds"),
+        (["probe", "--timeout=nan"], "--timeout: 'nan' is not a time in seconds"),
+        (["probe", "--address", "here"], "--address: 'here' is not host:port"),
+        (["probe", "--address", "localhost:99999"], "--address: 'localhost:99999' is not host:port"),
+        (["probe", "--address", "unix:"], "--address: 'unix:' is not host:port"),
+        (["replay", "run.json", "--window", "0"], "--window: '0' is not a whole number of tokens"),
+        (["replay", "run.json", "--prices", "1,2"], "--prices: '1,2' is not four prices of a million tokens"),
+        (["replay", "run.json", "--price-cached=-1"], "--price-cached: '-1' is not a price"),
+    ],
+)
+def test_bad_flags(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command line that cannot be read ends with exit code 2 and one line: argument, value, what is accepted."""
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert 2 == ended.value.code
-    assert "usage:" in capsys.readouterr().err
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("prompt-sidecar: ")
+    assert words in line
+    assert line.endswith("--help")
+
+
+@pytest.mark.parametrize(
+    "command", ["--version", "check-config", "check-config --example", "presets", "guard --rules", "replay run.json"]
+)
+def test_a_full_disk(command: str, tmp_path: Path) -> None:
+    """Output that cannot be written is one line and exit code 1."""
+    (tmp_path / "run.json").write_text(
+        json.dumps([{"role": role, "content": "Look."} for role in ("user", "assistant")])
+    )
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "prompt_sidecar", *command.split()],
+            env=environment() | {"GRPC_VERBOSITY": "NONE"},
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (1, "prompt-sidecar: No space left on device\n") == (ended.returncode, ended.stderr)
+
+
+@pytest.mark.parametrize("command", ["check-config --example", "guard --rules", "replay --help"])
+def test_a_terminal_of_few_characters(command: str) -> None:
+    """What an encoding lacks is written as an escape."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "prompt_sidecar", *command.split()],
+        env=environment() | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (0, b"") == (ended.returncode, ended.stderr)
+    assert b"\\u" in ended.stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_output(closed: str, tmp_path: Path) -> None:
+    """Whoever closes an output gets none, and no traceback on the other."""
+    command = f"{shlex.quote(sys.executable)} -m prompt_sidecar guard --rules {closed}"
+    ended = subprocess.run(
+        ["/bin/sh", "-c", command], env=environment(), cwd=tmp_path, capture_output=True, timeout=PATIENCE, check=False
+    )
+    assert (0, b"") == (ended.returncode, ended.stderr)
 
 
 def test_version() -> None:
@@ -71,7 +162,7 @@ def test_check_config_explains_the_policy() -> None:
     ended = run("check-config", "--preset", "lean", "--set", "policy.registry_share=0.01", POLICY__FIT_LOW="0.44")
     assert (0, "") == (ended.returncode, ended.stderr)
     told = [line.removeprefix("# ") for line in ended.stdout.splitlines() if line.startswith("#")]
-    assert "The policy is preset lean (--set policy.preset), with:" in told
+    assert "The policy is preset lean (--preset), with:" in told
     assert "  fit_low = 0.44, as the preset has it (PROMPT_SIDECAR_POLICY__FIT_LOW)" in told
     assert "  registry_share = 0.01, in place of 0.0 (--set policy.registry_share)" in told
     assert any(line.startswith("- At every call, whatever room there is") for line in told)
@@ -86,6 +177,64 @@ def test_check_config_refuses(tmp_path: Path) -> None:
     ended = run("check-config", "--config", str(path))
     assert (2, "") == (ended.returncode, ended.stdout)
     assert str(path) in ended.stderr
+
+
+def test_check_config_finds_what_serve_would_refuse(tmp_path: Path) -> None:
+    """Files, folders and groups that cannot be used are told at once; unless they are on another machine."""
+    (tmp_path / "password").write_bytes(b"\xff")
+    settings = [
+        "server.tokens_file=missing",
+        "server.tls_certificate=missing",
+        "server.tls_key=missing",
+        "server.socket=nowhere/s.sock",
+        "admin.listen=127.0.0.1:0",
+        "admin.tokens_file=gone",
+        "store.url=valkey://127.0.0.1:1",
+        f"store.password_file={tmp_path / 'password'}",
+    ]
+    flags = [part for each in settings for part in ("--set", each)]
+    ended = run("check-config", *flags, KEY="0123456789abcdef")
+    assert (2, "") == (ended.returncode, ended.stdout)
+    assert [
+        "prompt-sidecar: these settings cannot be used:",
+        "  server.tokens_file missing cannot be read: No such file or directory",
+        "  server.tls_key missing cannot be read: No such file or directory",
+        "  server.socket nowhere/s.sock: there is no folder nowhere; make it first",
+        "  admin.tokens_file gone cannot be read: No such file or directory",
+        f"  store.password_file {tmp_path / 'password'} is not UTF-8",
+    ] == ended.stderr.splitlines()
+    assert 0 == run("check-config", "--no-files", *flags, KEY="0123456789abcdef").returncode
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["server.tokens_file=missing"],
+        ["server.tls_certificate=missing", "server.tls_key=missing"],
+        ["server.socket=nowhere/s.sock"],
+        ["server.socket=pyproject.toml"],
+        ["server.socket=s.sock", "server.socket_group=nobody-has-this-name"],
+        ["admin.listen=127.0.0.1:0", "admin.tokens_file=missing"],
+        ["store.url=valkey://127.0.0.1:1", "store.password_file=missing"],
+    ],
+)
+def test_serve_and_check_config_say_the_same(settings: list[str], tmp_path: Path) -> None:
+    """What keeps a server from starting is the same line from both."""
+    (tmp_path / "pyproject.toml").write_text("")
+    flags = [part for each in settings for part in ("--set", each)]
+    with contextlib.chdir(tmp_path):
+        served = run("serve", "--listen", "127.0.0.1:0", *flags, KEY="0123456789abcdef")
+        checked = run("check-config", *flags, KEY="0123456789abcdef")
+    assert (2, 2) == (served.returncode, checked.returncode)
+    [told] = [line.strip() for line in checked.stderr.splitlines()[1:]]
+    assert f"prompt-sidecar: {told}" in served.stderr.splitlines()
+
+
+def test_a_file_that_cannot_be_read_for_mcp() -> None:
+    """The flag is named."""
+    ended = run("mcp", "--run", "run-1", "--tls-ca", "missing")
+    assert 2 == ended.returncode
+    assert "prompt-sidecar: --tls-ca missing cannot be read: No such file or directory\n" == ended.stderr
 
 
 def test_a_fault_of_our_own_is_not_taken_for_a_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:

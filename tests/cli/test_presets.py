@@ -77,4 +77,4 @@ def test_the_flag_names_every_preset(capsys: pytest.CaptureFixture[str]) -> None
         main(["serve", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     *first, last = PRESETS
-    assert f"{', '.join(first)} or {last} (policy.preset)" in shown
+    assert f"{', '.join(first)} or {last} (policy.preset; default: " in shown

@@ -142,7 +142,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_socket_in_no_folder_is_refused(tmp_path: Path) -> None:
     """A socket whose folder is missing is told with its path."""
-    with pytest.raises(StartError, match="folder must exist"):
+    with pytest.raises(StartError, match="there is no folder"):
         Server(ServerOptions(listen="", socket=str(tmp_path / "none" / "s.sock")))
 
 

@@ -18,6 +18,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from prompt_sidecar.values import split_address
+
 SERVICE = "prompt_sidecar.v1.SidecarService"
 _UNIX = "unix:"
 _WHY = {
@@ -39,7 +41,11 @@ class Found:
 
 
 def probe(address: str, timeout: float) -> Found:
-    """Ask the server at an address in gRPC's spelling; `timeout` in seconds for all of it."""
+    """Ask the server at `host:port` or `unix:/path`; `timeout` in seconds for each step.
+
+    Raises:
+        ValueError: the address is neither.
+    """
     if (why := _unreachable(address, timeout)) is not None:
         return Found(f"no answer from a sidecar: {why}")
     with grpc.insecure_channel(address) as channel:
@@ -54,7 +60,7 @@ def probe(address: str, timeout: float) -> Found:
 
 
 def _unreachable(address: str, timeout: float) -> str | None:
-    """Why nothing can be connected to there; None: something can, or only gRPC knows the address's spelling."""
+    """Why nothing can be connected to there; None: something can."""
     try:
         _connected(address, timeout).close()
     except TimeoutError:
@@ -65,8 +71,6 @@ def _unreachable(address: str, timeout: float) -> str | None:
         if error.errno in _WHY:
             return _WHY[error.errno]
         return os.strerror(error.errno) if error.errno else str(error)
-    except ValueError:
-        return None
     return None
 
 
@@ -94,12 +98,12 @@ def _speaks_tls(address: str, timeout: float) -> bool:
             return wrapped.version() is not None
     except ssl.SSLError as error:
         return error.reason not in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}  # an alert is TLS too
-    except (OSError, ValueError):
+    except OSError:
         return False
 
 
 def _connected(address: str, timeout: float) -> socket.socket:
-    """A connection. ValueError: the address is in a spelling that only gRPC knows."""
+    """A connection."""
     if address.startswith(_UNIX):
         made = socket.socket(socket.AF_UNIX)
         with contextlib.ExitStack() as failing:
@@ -108,7 +112,4 @@ def _connected(address: str, timeout: float) -> socket.socket:
             made.connect(address.removeprefix(_UNIX).removeprefix("//"))
             failing.pop_all()
         return made
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal():
-        raise ValueError(address)
-    return socket.create_connection((host.strip("[]"), int(port)), timeout)
+    return socket.create_connection(split_address(address), timeout)

@@ -153,7 +153,7 @@ def replay(plan: Plan, address: str) -> Iterator[Turn]:
             for turn, prompt in enumerate(plan.run.prompts, start=1):
                 request = _request(plan, run_id, prompt, limit)
                 started = time.perf_counter()
-                answer = stub.TrimPrompt(request, wait_for_ready=turn == 1, timeout=plan.timeout)
+                answer = stub.TrimPrompt(request, timeout=plan.timeout)
                 yield _turn(turn, len(prompt.messages), answer, (time.perf_counter() - started) * 1e3)
         except grpc.RpcError as error:
             call: Any = error  # what a stub raises is a Call as well, which the types do not say
@@ -167,11 +167,11 @@ def show(
     turns: Iterable[Turn], plan: Plan, counter: TokenCounter, *, as_json: bool, out: TextIO, progress: TextIO
 ) -> Summary:
     """Write each turn and the summary to `out`, as a table or as JSON lines; and the progress to a terminal."""
-    if not as_json:
-        out.write(_HEADER + "\n")
     shown: list[Turn] = []
     moving = progress.isatty() and not out.isatty()
     for turn in turns:
+        if not shown and not as_json:
+            out.write(_HEADER + "\n")
         shown.append(turn)
         out.write((json.dumps(asdict(turn)) if as_json else _line(turn)) + "\n")
         if moving:
@@ -230,7 +230,7 @@ def _share(plan: Plan, stub: service_pb2_grpc.SidecarServiceStub, run_id: str) -
     largest = max(plan.run.prompts, key=lambda prompt: sum(map(len, prompt.messages)))
     request = _request(plan, run_id, largest, _WIDE)
     request.dry_run = True
-    size = stub.TrimPrompt(request, wait_for_ready=True, timeout=plan.timeout).tokens.before
+    size = stub.TrimPrompt(request, timeout=plan.timeout).tokens.before
     return max(_LEAST_LIMIT, int(plan.limit * size))
 
 

@@ -31,7 +31,7 @@ from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.pool import InFlight
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status
 from prompt_sidecar.serving.shared import Shared
-from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.starting import StartError, no_password
 from prompt_sidecar.values import split_address
 
 _BACKLOG: Final = 512
@@ -306,10 +306,11 @@ def _context(tls: Tls) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(tls.certificate, tls.key)
+        context.load_cert_chain(tls.certificate, tls.key, password=no_password)
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:
-        raise StartError(f"the TLS files of [server] cannot be used for HTTP: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise StartError(f"the TLS files of [server] cannot be used for HTTP: {why}") from None
     return context

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 
 from prompt_sidecar.server.options import ServerOptions
-from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.starting import StartError, no_password
 
 
 class IdentityError(StartError):
@@ -75,9 +75,9 @@ def _read(settings: ServerOptions) -> _Files:
     files = _contents(settings)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=_no_password)
+        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password=no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or "the key has a password"
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         raise IdentityError(
             f"server.tls_certificate {settings.tls_certificate} and server.tls_key {settings.tls_key}: {why}; they "
             "must be a certificate chain and its key in PEM"
@@ -108,11 +108,6 @@ def _file(name: str, path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise IdentityError(f"server.{name} {path} cannot be read: {error.strerror}") from None
-
-
-def _no_password() -> str:
-    """Refuse a key with a password; without this, OpenSSL asks on the terminal."""
-    raise ValueError
 
 
 def _fingerprint(chain: bytes) -> str:

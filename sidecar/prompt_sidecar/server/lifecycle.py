@@ -13,13 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import grp
 import logging
 import math
 import os
-import secrets
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +41,7 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.servicer import SERVICE, Servicer
+from prompt_sidecar.server.unix_socket import check_socket, first_name, group_number, see_that_nobody_listens
 from prompt_sidecar.serving import cgroups
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.indexing import Indexer
@@ -71,11 +69,6 @@ _FLUSH_SECONDS = 0.25
 """Seconds that connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
 """Seconds that a stop waits for gRPC's own threads, and for one slice of housekeeping and of indexing each."""
-
-_NAME_BYTES = 4
-"""Random bytes of a socket's first name."""
-SOCKET_BYTES = 107
-"""The longest path of a unix socket on Linux."""
 
 _GIVE_BACK_SECONDS = 30.0
 """Seconds between returns of unused memory to the system, which take some milliseconds."""
@@ -305,18 +298,14 @@ class Server:
         server's.
         """
         path = Path(self._settings.socket)
-        _make_way(str(path))
-        first = path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
-        if len(os.fsencode(first)) > SOCKET_BYTES:
-            raise StartError(f"server.socket {path}: its folder's path is too long for a socket; use a shorter one")
-        group = _group(self._settings.socket_group)
+        check_socket(self._settings)
+        see_that_nobody_listens(path)
+        first, group = first_name(path), group_number(self._settings.socket_group)
         with _umask(0o177):
             try:
                 self._server.add_insecure_port(f"unix:{first}")
             except RuntimeError:
-                raise StartError(
-                    f"server.socket {path} cannot be bound; its folder must exist and be writable"
-                ) from None
+                raise StartError(f"server.socket {path} cannot be bound") from None
         try:
             if group is not None:
                 os.chown(first, -1, group)
@@ -340,18 +329,6 @@ class Server:
             path = Path(self._settings.socket)
             if self._inode is not None and _file_id(path) == self._inode:
                 path.unlink()
-
-
-def _group(name: str) -> int | None:
-    """Return the number of a group; None: none is set. Raises StartError."""
-    if not name:
-        return None
-    if name.isascii() and name.isdigit():
-        return int(name)
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise StartError(f"server.socket_group {name}: this system has no such group; its number will do") from None
 
 
 def _file_id(path: Path) -> tuple[int, int]:
@@ -396,28 +373,6 @@ _SIDE_POOLS = (
     (_REFUSAL_THREADS, "refuse"),
 )
 _CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
-
-
-def _make_way(path: str) -> None:
-    """See that no live server has the socket; what a dead one left may be replaced."""
-    try:
-        mode = Path(path).stat().st_mode
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StartError(f"server.socket {path} cannot be looked at: {error.strerror}") from None
-    if not stat.S_ISSOCK(mode):
-        raise StartError(f"server.socket {path} is there and is not a socket; it is not replaced")
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            return  # a dead server left it; ours will take its place
-        except OSError as error:
-            raise StartError(f"server.socket {path} is there and cannot be tried: {error.strerror}") from None
-        else:
-            raise StartError(f"server.socket {path}: a server is listening there already")
 
 
 def _why_not(listen: str) -> str:

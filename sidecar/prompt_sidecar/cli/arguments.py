@@ -1,0 +1,432 @@
+"""The command line's arguments and its help: what there is, what is accepted, and examples.
+
+What cannot be read ends the program with one line that names the argument, the value and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NoReturn
+
+if TYPE_CHECKING:
+    from prompt_sidecar.guard.ceilings import Price
+
+PROGRAM: Final = "prompt-sidecar"
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+"""The command ran and its answer is no: not serving, or it could not do its work."""
+EXIT_USAGE: Final = 2
+"""What was asked for cannot be: a bad flag, setting or file."""
+EXIT_INTERRUPTED: Final = 130
+"""Ctrl-C: 128 and the signal's number, as shells count."""
+
+_HIGHEST_PRICE: Final = 1_000.0
+"""Plain input tokens; a price of a million tokens in place of one is a mistake."""
+_LONGEST_WAIT: Final = 86_400.0
+_LARGEST_WINDOW: Final = 100_000_000
+
+_SOURCES: Final = """\
+A setting comes from, the last one winning: its default; the TOML file of --config or PROMPT_SIDECAR_CONFIG; the
+environment (PROMPT_SIDECAR_ and the setting's name in capitals, with two underscores for the dot:
+PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE=2h); the command line. `check-config --example` explains every setting.
+"""
+_CODES: Final = "exit codes: 0 done, 1 failed or not serving, 2 bad flag, setting or file, 130 Ctrl-C\n"
+_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar serve --http 127.0.0.1:7780
+      be a proxy for providers too: an agent sets OPENAI_BASE_URL=http://127.0.0.1:7780/v1 or
+      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else
+  prompt-sidecar probe
+      ask the server that runs with these settings whether it serves
+  prompt-sidecar check-config --example > prompt-sidecar.toml
+      write a settings file with every setting, its default and what it is for; use it with --config
+  prompt-sidecar presets
+      see what each preset is for, and its knobs side by side
+  prompt-sidecar replay --find --html report.html
+      see what trimming would save in your sessions of Claude Code and Codex, on one page
+  prompt-sidecar mcp --run run-1
+      give the tools to a model in an MCP host, over stdio
+  prompt-sidecar guard transcripts/*.jsonl.gz
+      see in which lines of transcripts or logs the guard finds secrets, personal data and look-alikes
+
+`prompt-sidecar COMMAND --help` has more examples, and all flags with their defaults.
+{_CODES}"""
+
+_SERVE: Final = """\
+Runs the server until SIGTERM or Ctrl-C, and logs on stderr; "ready" is logged once it serves. SIGHUP has it read tokens
+and TLS files again. What keeps it from starting is one line, with exit code 2.
+"""
+_SERVE_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar serve
+      gRPC on 127.0.0.1:7717, metrics on 127.0.0.1:9464
+  prompt-sidecar serve --http 127.0.0.1:7780
+      a proxy for providers too: an agent sets OPENAI_BASE_URL=http://127.0.0.1:7780/v1 or
+      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else
+  prompt-sidecar serve --socket /run/agent/sidecar.sock --listen ''
+      a unix socket only
+  prompt-sidecar serve --set limits.time_to_live=2h --set policy.cap_text_bytes=32KiB
+      with single settings changed
+
+{_SOURCES}exit codes: 0 it was stopped, 2 bad flag, setting or file, or an address is taken
+"""
+_PROBE: Final = """\
+Asks a running server for its health over gRPC, without TLS. Without --address it is the server that has the same
+settings, on this machine: its unix socket if it has one, else its TCP address.
+"""
+_PROBE_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar probe
+      the server on 127.0.0.1:7717
+  prompt-sidecar probe --address unix:/run/agent/sidecar.sock --timeout 0.5
+      a server on a unix socket, which has half a second to answer
+
+{_SOURCES}exit codes: 0 it serves, 1 it does not, or does not answer, 2 bad flag, setting or address
+"""
+_PRESETS_EXAMPLES: Final = """\
+examples:
+  prompt-sidecar presets
+      all presets side by side
+  prompt-sidecar presets lean
+      what lean is for, and the reason of every value
+  prompt-sidecar presets lean --json
+      the same for programs
+exit codes: 0 done, 2 no such preset
+"""
+_CHECK: Final = """\
+Prints the settings in force as TOML, each with its source; then, as comments, what the policy does to a prompt, and
+warnings. Secrets are not shown. What `serve` would refuse is told, a line each: settings; and once these can be used,
+files, folders and extras that they need on this machine. Only whether an address is free shows at the start.
+"""
+_CHECK_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar check-config --config prompt-sidecar.toml
+      before a restart: can this file be used?
+  prompt-sidecar check-config --preset lean
+      what a preset does to a prompt in plain words, and what makes little sense together
+  prompt-sidecar check-config --example > prompt-sidecar.toml
+      a settings file with every setting, its default and what it is for
+
+{_SOURCES}exit codes: 0 the settings can be used, 2 they cannot
+"""
+_REPLAY: Final = """\
+Sends recorded runs through the sidecar and shows what trimming does and saves. RUN is a transcript, or a folder of
+them: a session file of Claude Code or Codex, a log of requests to OpenAI, Anthropic and others (JSONL of bodies, or of
+pairs with the answers), the AI SDK's messages, or {"format": …, "messages": […]}; gzipped or not. One run alone is sent
+through a server of its own, and shown turn by turn. With --html, --json FILE, --find, a folder or several runs, a
+report is made of all of them. No model is called, and nothing leaves the machine.
+"""
+_REPLAY_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar replay --find --html report.html
+      your sessions of Claude Code and Codex, on one page
+  prompt-sidecar replay run.json.gz --limit 30%
+      one run, turn by turn
+  prompt-sidecar replay sessions/ --html report.html --json report.json --limit 100000
+      a folder, as a page and as figures
+
+{_SOURCES}exit codes: 0 done, 1 a file or a call failed, 2 bad flag, setting or file
+"""
+_MCP: Final = """\
+Serves the sidecar's tools (recall, search, tasks) to a host of the Model Context Protocol, and relays each call to the
+sidecar over gRPC. Over stdio the run comes from --run or PROMPT_SIDECAR_RUN, the credential from PROMPT_SIDECAR_TOKEN;
+over HTTP both come from the request's headers x-prompt-sidecar-run and authorization.
+"""
+_MCP_EXAMPLES: Final = """\
+examples:
+  prompt-sidecar mcp --run run-1
+      as a host starts it: requests on stdin, answers on stdout
+  prompt-sidecar mcp --listen 127.0.0.1:7790
+      one process for several hosts, at http://127.0.0.1:7790/mcp
+exit codes: 0 the host has ended it, 2 bad flag or file, or the address is taken
+"""
+_GUARD: Final = """\
+Looks for secrets, personal data and look-alikes in transcripts, logs and other files: plain text, JSON or JSON lines,
+gzipped or not; - is the standard input. Prints file, line, rule, and what is done about such a find where guard.mode
+is enforce; never what was found. Rules and actions are those of the settings.
+"""
+_GUARD_EXAMPLES: Final = f"""\
+examples:
+  prompt-sidecar guard ~/.agent/sessions/*.jsonl
+      every line with a find, and a summary by rule
+  prompt-sidecar guard --only secrets --fail build.log
+      for a check in continuous integration: exit code 1 if a secret is in the log
+  kubectl logs agent | prompt-sidecar guard -
+      what an agent has printed
+  prompt-sidecar guard --set guard.actions=email=mask --rules
+      the rules and what they do, with a changed action
+
+{_SOURCES}exit codes: 0 done, 1 something was found and --fail was given, 2 bad flag, setting or file
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line each."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program: the arguments cannot be read."""
+        self.exit(EXIT_USAGE, f"{PROGRAM}: {message}; see {self.prog} --help\n")
+
+
+def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the arguments, by default those of the process; `command` is the command's name.
+
+    Raises:
+        SystemExit: help or version was asked for, or the arguments cannot be read.
+    """
+    return _parser().parse_args(arguments)
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog=PROGRAM,
+        description="Trims an LLM agent's outgoing prompts so that they fit, and keeps what it took out within reach.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and stop")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="command")
+
+    def command(name: str, what: str, description: str, examples: str) -> Parser:
+        return commands.add_parser(
+            name,
+            help=what,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    _add_settings(command("serve", "run the server until SIGTERM or Ctrl-C", _SERVE, _SERVE_EXAMPLES))
+    _add_probe(
+        command("probe", "ask a running server whether it serves; exit code 0 or 1", _PROBE, _PROBE_EXAMPLES),
+    )
+    what = "show what each preset is for, and its knobs side by side"
+    _add_presets(
+        command(
+            "presets",
+            what,
+            "Shows what each preset is for, and its knobs side by side; or one of them with all its reasons.",
+            _PRESETS_EXAMPLES,
+        )
+    )
+    what = "say whether settings can be used, which are in force, and what the policy does"
+    check = command("check-config", what, _CHECK, _CHECK_EXAMPLES)
+    check.add_argument("--example", action="store_true", help="print a settings file that explains every setting")
+    check.add_argument(
+        "--no-files",
+        action="store_true",
+        help="do not look at files, folders and extras that the settings need, as for settings of another machine",
+    )
+    _add_settings(check)
+    what = "send recorded runs through the sidecar, and show what trimming does and saves"
+    _add_replay(command("replay", what, _REPLAY, _REPLAY_EXAMPLES))
+    _add_mcp(command("mcp", "serve the model's tools over the Model Context Protocol", _MCP, _MCP_EXAMPLES))
+    what = "show what the guard's rules find in files: line and rule, never the value"
+    _add_guard(command("guard", what, _GUARD, _GUARD_EXAMPLES))
+    return parser
+
+
+def _add_settings(parser: Parser) -> None:
+    """Flags of the settings; the help of those with a short form says their defaults."""
+    group = parser.add_argument_group("settings")
+    group.add_argument("--config", metavar="FILE", help="TOML file of settings (also PROMPT_SIDECAR_CONFIG)")
+    group.add_argument(
+        "--listen", metavar="HOST:PORT", help="TCP address; empty: none (server.listen; default: 127.0.0.1:7717)"
+    )
+    group.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="TCP address of the HTTP door, the base URL of agents (http.listen; default: none)",
+    )
+    group.add_argument("--socket", metavar="PATH", help="unix socket (server.socket; default: none)")
+    group.add_argument(
+        "--ext-proc", metavar="HOST:PORT", help="external processor for Envoy (envoy.listen; default: none)"
+    )
+    group.add_argument(
+        "--preset",
+        metavar="NAME",
+        help="cache_first, lean, cap_only or fit_only (policy.preset; default: cache_first)",
+    )
+    group.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="any other setting; may be given many times"
+    )
+
+
+def _add_probe(probe: Parser) -> None:
+    probe.add_argument(
+        "--address",
+        type=_address,
+        help="host:port or unix:/path; without it, the address that the settings say, the socket first",
+    )
+    probe.add_argument("--timeout", type=_wait, default=2.0, metavar="SECONDS", help="wait this long (default: 2)")
+    _add_settings(probe)
+
+
+def _add_presets(presets: Parser) -> None:
+    presets.add_argument(
+        "name", nargs="?", default="", metavar="NAME", help="a preset, to have the reason of every value"
+    )
+    presets.add_argument("--json", action="store_true", help="print a JSON object")
+
+
+def _add_replay(replay: Parser) -> None:
+    replay.add_argument("runs", metavar="RUN", nargs="*", help="a transcript, or a folder of transcripts")
+    replay.add_argument(
+        "--find", action="store_true", help="the sessions that Claude Code and Codex keep in your home directory"
+    )
+    replay.add_argument(
+        "--html", metavar="FILE", help="write a report to this page, which needs nothing from elsewhere"
+    )
+    replay.add_argument(
+        "--json",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="write the report's figures to this file; without FILE, print one JSON object a turn, and one for the run",
+    )
+    replay.add_argument(
+        "--address",
+        type=_address,
+        help="a running server, host:port or unix:/path; without it, one is started. Not for a report",
+    )
+    replay.add_argument(
+        "--limit",
+        default="30%",
+        help="tokens that a prompt may have, or a share of the run's largest prompt (default: 30%%)",
+    )
+    replay.add_argument(
+        "--window",
+        type=_window,
+        default=0,
+        metavar="TOKENS",
+        help="the model's window, beyond which untrimmed prompts are refused (default: as known by the model's name)",
+    )
+    replay.add_argument(
+        "--format",
+        help="the messages' format, if the file does not say and it cannot be seen: openai_chat, gemini_contents "
+        "and so on",
+    )
+    replay.add_argument(
+        "--model", default="", help="the model, where the file names none; it chooses the vocabulary and the prices"
+    )
+    replay.add_argument("--timeout", type=_wait, default=60.0, metavar="SECONDS", help="of one call (default: 60)")
+    replay.add_argument(
+        "--prices",
+        type=_money,
+        metavar="INPUT,CACHED,WRITTEN,OUTPUT",
+        help="of a million tokens in a currency of yours, to see money too; CACHED and WRITTEN may be empty, for INPUT "
+        '(default: the settings table [prices."MODEL"])',
+    )
+    for name, price, what in (
+        ("cached", 0.1, "that the provider's cache holds"),
+        ("written", 1.25, "that it does not"),
+    ):
+        replay.add_argument(
+            f"--price-{name}",
+            type=_price,
+            default=price,
+            metavar="PRICE",
+            help=f"of a token {what}, in plain input tokens (default: {price})",
+        )
+    _add_settings(replay)
+
+
+def _add_mcp(parser: Parser) -> None:
+    parser.add_argument("--target", help="the sidecar (PROMPT_SIDECAR_TARGET; default: 127.0.0.1:7717)")
+    parser.add_argument("--run", help="the run whose content is recalled, over stdio (PROMPT_SIDECAR_RUN)")
+    parser.add_argument(
+        "--listen", default="", metavar="HOST:PORT", help="serve streamable HTTP at /mcp there, in place of stdio"
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name beyond loopback that HTTP requests may call this process by; may be given many times",
+    )
+    for name, what in (
+        ("ca", "authorities of the sidecar's certificate; with it the connection is encrypted"),
+        ("certificate", "the caller's certificate chain"),
+        ("key", "its private key"),
+    ):
+        parser.add_argument(f"--tls-{name}", default="", metavar="FILE", help=f"{what}, PEM")
+
+
+def _add_guard(guard: Parser) -> None:
+    guard.add_argument("files", nargs="*", metavar="FILE", help="a file to look through; - is the standard input")
+    guard.add_argument("--rules", action="store_true", help="list the rules with their actions, and stop")
+    guard.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="apply this rule or group (secrets, personal, lookalikes) alone; may be given many times",
+    )
+    guard.add_argument("--fail", action="store_true", help="exit with 1 if anything was found")
+    guard.add_argument("--json", action="store_true", help="print a JSON object for each line and rule, then a summary")
+    _add_settings(guard)
+
+
+def _number(text: str, read: Callable[[str], float], accepted: str, within: Callable[[float], bool]) -> float:
+    try:
+        value = read(text)
+    except ValueError:
+        value = math.nan
+    if not within(value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {accepted}")
+    return value
+
+
+def _wait(text: str) -> float:
+    accepted = f"a time in seconds, above 0 and up to {_LONGEST_WAIT:,.0f}"
+    return _number(text, float, accepted, lambda value: 0 < value <= _LONGEST_WAIT)
+
+
+def _price(text: str) -> float:
+    accepted = f"a price in plain input tokens from 0 to {_HIGHEST_PRICE:,.0f}"
+    return _number(text, float, accepted, lambda value: 0 <= value <= _HIGHEST_PRICE)
+
+
+def _window(text: str) -> int:
+    accepted = f"a whole number of tokens from 1 to {_LARGEST_WINDOW:,}"
+    return int(_number(text, int, accepted, lambda value: 0 < value <= _LARGEST_WINDOW))
+
+
+def _address(text: str) -> str:
+    """An address in gRPC's spelling."""
+    from prompt_sidecar.values import split_address
+
+    if text.startswith("unix:") and text != "unix:":
+        return text
+    try:
+        split_address(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not host:port, such as 127.0.0.1:7717, or unix:/path") from None
+    return text
+
+
+def _money(text: str) -> Price:
+    from prompt_sidecar.cli.report.prices import HIGHEST, read_price
+
+    try:
+        return read_price(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not four prices of a million tokens from 0 to {HIGHEST:,.0f}, such as 3,0.3,3.75,15"
+        ) from None
+
+
+class _Version(argparse.Action):
+    """Prints the version; finding it takes a while, so it is looked up only here."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("prompt-sidecar")
+        except metadata.PackageNotFoundError:
+            version = "not installed as a package"
+        print(f"{PROGRAM} {version}")
+        parser.exit(EXIT_OK)

@@ -1,0 +1,87 @@
+"""What would keep a server with these settings from starting on this machine: files, folders, and missing extras.
+
+Nothing is bound and nothing is connected to: a server with the same settings may be running. What a check needs is
+imported only where the settings ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from prompt_sidecar.config.settings import Settings
+from prompt_sidecar.serving.starting import StartError, needing
+from prompt_sidecar.serving.tokens import TokensError, read_tokens
+
+if TYPE_CHECKING:
+    from prompt_sidecar.store.options import StoreOptions
+    from prompt_sidecar.store.server import Server as Store  # needs the extra `store`
+
+
+def obstacles(settings: Settings) -> Sequence[str]:
+    """Say what would keep it from starting, a line each; empty: nothing, unless an address is taken."""
+    found: list[str] = []
+    for check in _CHECKS:
+        try:
+            check(settings)
+        except (StartError, TokensError) as error:
+            found.append(str(error))
+    return found
+
+
+def store_of(options: StoreOptions) -> Store:
+    """Make the client of a store, which connects to nothing yet.
+
+    Raises:
+        StartError: the extra `store` is not installed, or the password cannot be read.
+    """
+    with needing("store.url", "store"):
+        from prompt_sidecar.store.server import Server as Store
+    try:
+        return Store(options)
+    except OSError as error:
+        raise StartError(f"store.password_file {options.password_file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise StartError(f"store.password_file {options.password_file} is not UTF-8") from None
+
+
+def _tokens(settings: Settings) -> None:
+    if settings.server.tokens_file:
+        read_tokens(settings.server.tokens_file)
+
+
+def _tls(settings: Settings) -> None:
+    if settings.server.tls_certificate:
+        from prompt_sidecar.server.identity import Identity
+
+        Identity(settings.server)
+
+
+def _socket(settings: Settings) -> None:
+    if settings.server.socket:
+        from prompt_sidecar.server.unix_socket import check_socket
+
+        check_socket(settings.server)
+
+
+def _http(settings: Settings) -> None:
+    if settings.http.listen:
+        with needing("http.listen", "http"):
+            import_module("prompt_sidecar.http.lifecycle")
+
+
+def _admin(settings: Settings) -> None:
+    if settings.admin.listen:
+        with needing("admin.listen", "admin"):
+            import_module("prompt_sidecar.admin.listener")
+        if settings.admin.tokens_file:
+            read_tokens(settings.admin.tokens_file, "admin.tokens_file")
+
+
+def _store(settings: Settings) -> None:
+    if settings.store.url:
+        store_of(settings.store).close()
+
+
+_CHECKS: Final[Sequence[Callable[[Settings], None]]] = (_tokens, _tls, _socket, _http, _admin, _store)
