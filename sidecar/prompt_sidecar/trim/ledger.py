@@ -18,7 +18,7 @@ their results. The opening, which precedes the first assistant block, is never t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from prompt_sidecar.prompt.items import ItemKind, Role
@@ -465,6 +465,17 @@ class Ledger:
         last = self.groups[group + 1].start if group + 1 < len(self.groups) else len(self.records)
         return range(self.groups[group].start, last)
 
+    def units(self) -> Sequence[int]:
+        """For each group the first one of those that can only be dropped together with it."""
+        firsts: list[int] = []
+        first = end = -1
+        for number, group in enumerate(self.groups):
+            if number > end:
+                first = number
+            end = max(end, group.reach)
+            firsts.append(first)
+        return firsts
+
     def trimmed(self) -> Iterator[tuple[Record, Entry]]:
         """Trimmed entries in the order of their messages."""
         for record in self.records:
@@ -485,8 +496,12 @@ class Ledger:
                     del self.by_id[entry.stash_id]
         del self.records[length:]
 
-    def rewind(self, length: int) -> None:
-        """Forget the history from record `length` on; decisions about the rest are kept."""
+    def rewind(self, length: int, sent: Collection[int] | None = None) -> None:
+        """Forget the history from record `length` on; decisions about the rest are kept.
+
+        `sent`: the records that the prompt at hand has; None: all. What was dropped and is not among them has no text
+        any more, so it stays dropped.
+        """
         if length >= len(self.records):
             return
         before = self._own_places()
@@ -529,7 +544,7 @@ class Ledger:
         for record in self.records:
             if (record.pinned or record.kept) and record.group >= 0:
                 self.groups[record.group].pinned = True
-        self._revive_last_unit()
+        self._revive_open_units(sent)
         self._live = Sums(0 if record.dropped else record.tokens for record in self.records)
         self._next_live, self._live_before = {}, {}
         self.total = self._live.before(len(self.records))
@@ -667,16 +682,23 @@ class Ledger:
                 elif entry.feedback is not None and record.group >= 0 and entry.action is None and not record.pinned:
                     self.feedback.append(entry)
 
-    def _revive_last_unit(self) -> None:
-        """Restore the last unit of groups: if it was dropped, later answers would lack their calls."""
+    def _revive_open_units(self, sent: Collection[int] | None) -> None:
+        """Restore what was sent of the last unit of groups, and of those that a rewind has left with open calls.
+
+        If they were dropped, later answers would lack their calls.
+        """
         first = len(self.groups) - 1
+        for record in self.records:
+            if record.dropped and record.calls and self.groups[record.group].unanswered:
+                first = min(first, record.group)
+                break
         for group in range(first, -1, -1):
             if self.groups[group].reach >= first or group == first:
                 first = group
         for group in range(max(first, 0), len(self.groups)):
             for index in self.members(group):
                 record = self.records[index]
-                if record.dropped and record.dropped_for is not Reason.REASONING:
+                if record.dropped and record.dropped_for is not Reason.REASONING and (sent is None or index in sent):
                     record.dropped = False
                     self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))

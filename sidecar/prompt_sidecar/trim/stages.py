@@ -542,7 +542,11 @@ class Evaluation:
         None if none is suitable.
         """
         records = self._ledger.records
-        entries = [entry for entry in entries if not records[entry.message].words or entry.kind is not ItemKind.TEXT]
+        entries = [
+            entry
+            for entry in entries
+            if not (records[entry.message].dropped or (records[entry.message].words and entry.kind is ItemKind.TEXT))
+        ]
         for entry in entries:
             if not entry.fixed and entry.kind is not ItemKind.REASONING:
                 self._clip(entry, reason)

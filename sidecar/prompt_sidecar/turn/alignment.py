@@ -3,7 +3,8 @@
 The agent may send its untrimmed history, the trimmed prompt that it got, or a mix. A sent message is the next one of
 the history if it decodes to that message as it first came, or to a form in which the sidecar returned it; messages
 that were dropped may be absent. Nothing is recognised by looking for markers in text. Where neither holds, the agent
-has rewritten or branched its history: what follows is forgotten and taken as new.
+has rewritten or branched its history: what follows is forgotten and taken as new. So it has where it holds a part of
+what was dropped together, such as a call whose result is gone: what the rest was follows from the prompt alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from prompt_sidecar.prompt.items import Role
+from prompt_sidecar.trim.entries import Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.turn.received import FIRST, OWN, SYSTEM, Read, Row
 
@@ -49,6 +51,7 @@ def align(
         return record.identity == identity or (record.touched > 0 and identity in forms(place))
 
     _, expected, tokens, opaque, whole = rows[-1] if rows else FIRST
+    dropped = False
     for index in range(len(rows), len(reads)):
         read = reads[index]
         if read.role is Role.SYSTEM and is_own(read.identity):
@@ -59,13 +62,35 @@ def align(
             leading = False
             found = _find(reads, index, expected, matches, ledger)
             if found < 0:
-                return rows
+                break
             place = found
+            dropped = dropped or _in_pairs(records[found])
             expected = found + 1
             tokens += read.tokens
             opaque += read.opaque
             whole += records[found].identity == read.identity
         rows.append(Row(place, expected, tokens, opaque, whole))
+    return _without_parts(rows, ledger) if dropped else rows
+
+
+def _in_pairs(record: Record) -> bool:
+    """Whether a message was dropped together with those that it calls or answers."""
+    return record.dropped and bool(record.calls or record.answers)
+
+
+def _without_parts(rows: list[Row], ledger: Ledger) -> list[Row]:
+    """The rows up to the first of a message that was dropped together with others of which some are absent."""
+    records = ledger.records
+    sent = {row.place for row in rows}
+    length = rows[-1].next
+    absent = [index for index in range(length) if index not in sent and _in_pairs(records[index])]
+    if not absent:
+        return rows
+    units = ledger.units()
+    torn = {units[records[index].group] for index in absent}
+    for number, row in enumerate(rows):
+        if row.place >= 0 and _in_pairs(records[row.place]) and units[records[row.place].group] in torn:
+            return rows[:number]
     return rows
 
 

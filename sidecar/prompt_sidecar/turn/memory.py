@@ -6,7 +6,7 @@ takes a prompt through it. Not thread-safe: a run is used under its lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -154,9 +154,12 @@ class Memory:
                         return entry.stash_id
         return stash_id
 
-    def rewind(self, length: int) -> None:
-        """Forget the records from `length` on: the agent has rewritten its history from there."""
-        self.ledger.rewind(length)
+    def rewind(self, length: int, sent: Collection[int]) -> None:
+        """Forget the records from `length` on: the agent has rewritten its history from there.
+
+        `sent`: the records that the prompt at hand has.
+        """
+        self.ledger.rewind(length, sent)
         self.answered = replace(self.answered, records=min(self.answered.records, length))
         self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
         self.whole.intersection_update(self.ledger.by_id)

@@ -226,7 +226,7 @@ class _Turn:
         kept = rows[-1].next if rows else 0
         changed = min(kept, len(ledger))
         if kept < len(ledger):
-            memory.rewind(kept)
+            memory.rewind(kept, {row.place for row in rows})
         if before is not None:
             self._place(before, len(carried), changed)
         for index in self._opened.call.pinned:
