@@ -1,4 +1,4 @@
-"""Real agents with a base URL and nothing else: Claude Code, Codex and aider, where they are installed."""
+"""Real agents with a base URL and nothing else: Claude Code, Codex and aider."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.telemetry.observer import Observer
 from tests.client.provider import Says
 from tests.http.serving import proxied
 from tests.http.upstream import scripted
+from tests.integrations.environments import agents, ready
+from tests.real.needing import lack
 from tests.server.serving import PATIENCE
 
 THOUGHT = {"type": "thinking", "thinking": "What was said?", "signature": "c2ln"}
 """Claude Code asks for thinking, and a turn that thinks begins with it."""
 OWN = Says("", [("own-1", "search_conversation_history", {"query": "hello"})], blocks=[THOUGHT])
-PACKAGES = {"claude": "@anthropic-ai/claude-code", "codex": "@openai/codex"}
-
+PROGRAMS = {"claude": "@anthropic-ai/claude-code/cli-wrapper.cjs", "codex": "@openai/codex/bin/codex.js"}
+"""What starts each, under `node_modules`."""
 
 CALLS = 60
 LINES = 40
@@ -35,31 +38,48 @@ ID = re.compile(r"\bid=([a-z2-9]{10})\b")
 
 
 class Answers(Observer):
-    """Keeps what became of each prompt."""
+    """Keeps what became of each prompt, and counts what was reported of the provider's answers."""
 
     def __init__(self) -> None:
         self.seen: list[TrimAnswer] = []
+        self.reports = 0
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """Keep it."""
         del call, began
         self.seen.append(answer)
 
+    def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
+        """Count it."""
+        del call, answer
+        self.reports += 1
+
+
+def _loopback_alone(home: Path) -> dict[str, str]:
+    """Return the variables of an agent's process: a home of its own, and no way to any other machine."""
+    nowhere = "http://127.0.0.1:9"  # the port where RFC 863 discards
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), nowhere)
+    near = dict.fromkeys(("no_proxy", "NO_PROXY"), "127.0.0.1,localhost")
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | proxies | near
+
 
 def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = "") -> str:
+    node = shutil.which("node")
+    if node is None:
+        lack("needs node: .ci/install-clients")
+    program = [node, str(agents() / "node_modules" / PROGRAMS[name])]
     (home / ".codex").mkdir()
     provider = {"name": "p", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
     words = [f"model_providers.p.{key}={json.dumps(value)}" for key, value in provider.items()]
     codex = [each for word in [*words, 'model_provider="p"'] for each in ("-c", word)]
     command = {
-        "claude": ["claude", "-p", wish, "--model", model or "claude-sonnet-4-5", "--allowedTools", "Bash"],
+        "claude": ["-p", wish, "--model", model or "claude-sonnet-4-5", "--allowedTools", "Bash"],
         "codex": [
-            "codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+            "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
             *codex, "-m", model or "gpt-5", wish,
         ],
     }[name]  # fmt: skip
-    environment = os.environ | {
-        "HOME": str(home),
+    environment = _loopback_alone(home) | {
         "CODEX_HOME": str(home / ".codex"),
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "none",
@@ -67,17 +87,15 @@ def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = 
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
     done = subprocess.run(
-        command, cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        [*program, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
         timeout=PATIENCE, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_an_agent_from_the_registry(name: str, tmp_path: Path) -> None:
     """It is offered the sidecar's tools; a call of one is answered here; it shows the answer."""
-    if shutil.which(name) is None:
-        pytest.skip(f"needs {name}: npm install -g {PACKAGES[name]}")
 
     async def other(_: Any) -> Any:
         from aiohttp import web
@@ -122,11 +140,9 @@ class Script:
         return Says(f"Step {self.step}.", [(f"call-{self.step}", self._tool, {self._argument: lines})])
 
 
-@pytest.mark.parametrize("name", PACKAGES)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_sixty_calls_over_the_limit(name: str, tmp_path: Path) -> None:
-    """Each prompt fits and is what its provider takes, and a result that had been trimmed is recalled whole."""
-    if shutil.which(name) is None:
-        pytest.skip(f"needs {name}: npm install -g {PACKAGES[name]}")
+    """Each prompt fits, is what its provider takes and has its usage reported; a trimmed result is recalled whole."""
 
     async def other(_: Any) -> Any:
         from aiohttp import web
@@ -142,6 +158,7 @@ def test_sixty_calls_over_the_limit(name: str, tmp_path: Path) -> None:
     assert [] == here.upstream.defects
     prompts = [answer for answer in answers.seen if answer.iteration > 1]
     assert CALLS <= len(prompts)
+    assert CALLS <= answers.reports
     assert all(answer.fits for answer in prompts)
     last = prompts[-1].tokens
     assert last.before > 1.5 * last.limit >= last.after
@@ -159,14 +176,13 @@ def test_sixty_calls_over_the_limit(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["--stream", "--no-stream"])
 def test_aider(how: str, tmp_path: Path) -> None:
     """It has no tools, so it is offered none; its prompt goes through and it shows the answer."""
-    if shutil.which("aider") is None:
-        pytest.skip("needs aider: pip install aider-chat")
+    program = [str(ready("aider").python), "-m", "aider"]
     quiet = ["--yes-always", "--no-git", "--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"]
     with proxied(scripted(Says("Hello from behind the sidecar.")), window=200_000) as here:
-        environment = {"HOME": str(tmp_path), "OPENAI_API_KEY": "none", "OPENAI_API_BASE": f"{here.url}/v1"}
+        environment = _loopback_alone(tmp_path) | {"OPENAI_API_KEY": "none", "OPENAI_API_BASE": f"{here.url}/v1"}
         done = subprocess.run(
-            ["aider", "--model", "openai/gpt-4.1", "--message", "Say hello", *quiet, how],
-            cwd=tmp_path, env=os.environ | environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            [*program, "--model", "openai/gpt-4.1", "--message", "Say hello", *quiet, how],
+            cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=PATIENCE, check=False,
         )  # fmt: skip
 

@@ -1,37 +1,103 @@
 """An environment for each framework, with its pinned versions: `python -m tests.integrations.environments` makes them.
 
-They disagree with one another about versions, and agents have them without anything of the server's. `.ci/run` makes
-them before the tests; where one is missing, its tests are skipped.
+They disagree with one another about versions, and agents have them without anything of the server's. Agents that are
+npm packages have one together. `.ci/run` makes them before the tests; where one is missing, its tests are skipped.
 """
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
-from tests.programs.peers.environments import ROOT, Environment, Unavailable, environment, planned
+import pytest
+
+from tests.programs.peers.environments import ROOT, Environment, Unavailable, environment, first_line, planned
 from tests.real.needing import lack
 
 REQUIREMENTS: Final = Path(__file__).parent / "requirements"
+AGENTS: Final = "agents"
+"""The name of the environment of Claude Code and Codex."""
+AGENTS_PINS: Final = Path(__file__).parent / AGENTS
+AGENTS_SECONDS: Final = 600.0
+"""Patience with their installation: 640 MB, in 40 seconds on a quiet machine."""
+BEFORE: Final = {"aider": (3, 13)}
+"""Versions of Python that a framework does not run on yet; its tests are skipped from there on."""
 CACHE: Final = ROOT / ".cache" / "integrations"
 """Not in the virtual environment, which is made again whenever a pin changes."""
 
 
 def ready(name: str) -> Environment:
     """Return a framework's environment; without it the test is skipped, and fails in CI."""
+    if _is_too_new(name):
+        pytest.skip(_too_new(name))
     made = planned(REQUIREMENTS / f"{name}.txt", CACHE)
     if not made.is_ready:
         lack(f"needs the environment {name}: python -m tests.integrations.environments {name}")
     return made
 
 
+def agents() -> Path:
+    """Return the folder with the agents' `node_modules`; without it the test is skipped, and fails in CI."""
+    folder = _agents_folder()
+    if not (folder / "ready").is_file():
+        lack(f"needs the environment {AGENTS}: python -m tests.integrations.environments {AGENTS}")
+    return folder
+
+
+def _agents_folder() -> Path:
+    pins = (AGENTS_PINS / "npm-shrinkwrap.json").read_bytes()
+    return CACHE / f"{AGENTS}-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
+def _agents_installed() -> Environment:
+    """Return the agents' environment, made if it is not there. Their own install scripts are not run.
+
+    Raises:
+        Unavailable: it cannot be installed.
+    """
+    folder = _agents_folder()
+    made = Environment(folder)
+    if made.is_ready:
+        return made
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Unavailable("npm is not on the PATH")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(AGENTS_PINS, folder, ignore=shutil.ignore_patterns("node_modules"))
+    command = [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=AGENTS_SECONDS, check=False
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"the installation took more than {AGENTS_SECONDS:.0f} s") from None
+    if done.returncode:
+        raise Unavailable(f"the installation failed: {first_line(done.stderr)}")
+    (folder / "ready").touch()
+    return made
+
+
+def _is_too_new(name: str) -> bool:
+    return name in BEFORE and sys.version_info >= BEFORE[name]
+
+
+def _too_new(name: str) -> str:
+    return f"{name} needs a Python before {'.'.join(map(str, BEFORE[name]))}"
+
+
 def main(names: list[str]) -> int:
     """Make the environments of these names, or all; return the exit status."""
     missing = 0
-    for name in names or sorted(path.stem for path in REQUIREMENTS.glob("*.txt")):
+    for name in names or sorted([AGENTS, *(path.stem for path in REQUIREMENTS.glob("*.txt"))]):
+        if _is_too_new(name):
+            print(f"{name}: {_too_new(name)}")
+            continue
         try:
-            made = environment(name, CACHE, REQUIREMENTS)
+            made = _agents_installed() if name == AGENTS else environment(name, CACHE, REQUIREMENTS)
             print(f"{name}: {made.folder.relative_to(ROOT) if made.folder.is_relative_to(ROOT) else made.folder}")
         except Unavailable as error:
             missing = 1

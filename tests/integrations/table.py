@@ -57,6 +57,11 @@ _PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
 _PATH_MASKS: Final = "http/test_path_models.py::test_masks_in_calls_become_values"
 _BOTO3: Final = "integrations/test_boto3.py::test_a_long_run"
 _DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
+_REAL: Final = yes("http/test_real_agents.py::test_sixty_calls_over_the_limit")
+_REAL_AGENT: Final = (_REAL, _REAL, _REAL, _REAL, UNTESTED, UNTESTED)
+_REAL_AGENT_NOTE: Final = (
+    "when the door is down a request fails, as with any base URL; masks are tested with its provider's SDK"
+)
 _THROUGH_DOOR: Final = "a base URL, as for the SDKs; the agent itself is not run in CI"
 
 
@@ -205,9 +210,15 @@ ROWS: Final = (
         ),
         "tools alone: prompts are trimmed elsewhere; tried with the MCP project's own client, over stdio and HTTP",
     ),
-    Row("Claude Code", "`ANTHROPIC_BASE_URL`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
-    Row("Codex", "`OPENAI_BASE_URL`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
-    Row("aider", "`OPENAI_API_BASE`: the HTTP door", "0", _NOTHING, _THROUGH_DOOR),
+    Row("Claude Code", "`ANTHROPIC_BASE_URL`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),
+    Row("Codex", "a provider with its `base_url`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),
+    Row(
+        "aider",
+        "`OPENAI_API_BASE`: the HTTP door",
+        "0",
+        (UNTESTED, NO, UNTESTED, yes("http/test_real_agents.py::test_aider"), UNTESTED, UNTESTED),
+        "it has no tools, and its chat is the words of a user, which stay while the prompt fits; run with one message",
+    ),
     Row("Cline, OpenCode", "base URL in their settings", "0", _NOTHING, _THROUGH_DOOR),
     Row(
         "Cursor",
