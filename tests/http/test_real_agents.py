@@ -1,4 +1,4 @@
-"""Real agents with a base URL and nothing else: Claude Code, Codex and aider."""
+"""Real agents with a base URL and nothing else: Claude Code, Codex, OpenCode and aider."""
 
 from __future__ import annotations
 
@@ -25,13 +25,19 @@ from tests.server.serving import PATIENCE
 THOUGHT = {"type": "thinking", "thinking": "What was said?", "signature": "c2ln"}
 """Claude Code asks for thinking, and a turn that thinks begins with it."""
 OWN = Says("", [("own-1", "search_conversation_history", {"query": "hello"})], blocks=[THOUGHT])
-PROGRAMS = {"claude": "@anthropic-ai/claude-code/cli-wrapper.cjs", "codex": "@openai/codex/bin/codex.js"}
-"""What starts each, under `node_modules`."""
+PROGRAMS = {
+    "claude": "@anthropic-ai/claude-code/cli-wrapper.cjs",
+    "codex": "@openai/codex/bin/codex.js",
+    "opencode": "opencode-*/bin/opencode",
+}
+"""What starts each, under `node_modules`: a script for Node, or a program of the platform's own package."""
 
 CALLS = 60
 LINES = 40
-ROOM = {"claude": 58_000, "codex": 24_000}
+ROOM = {"claude": 58_000, "codex": 24_000, "opencode": 50_000}
 """Tokens of the window: some for the agent's own prompt and its answers, and less than half of what the calls bring."""
+AGENT_PATIENCE = 8 * PATIENCE
+"""Seconds for a run of an agent's own process; OpenCode's takes the CPU for half a minute."""
 AT = 45
 """The call before which the model recalls."""
 ID = re.compile(r"\bid=([a-z2-9]{10})\b")
@@ -63,11 +69,18 @@ def _loopback_alone(home: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(home)} | proxies | near
 
 
-def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = "") -> str:
+def _program(name: str) -> list[str]:
+    modules = agents() / "node_modules"
+    if name == "opencode":
+        return [str(min(modules.glob(PROGRAMS[name]), key=lambda path: len(str(path))))]
     node = shutil.which("node")
     if node is None:
         lack("needs node: .ci/install-clients")
-    program = [node, str(agents() / "node_modules" / PROGRAMS[name])]
+    return [node, str(modules / PROGRAMS[name])]
+
+
+def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = "") -> str:
+    program = _program(name)
     (home / ".codex").mkdir()
     provider = {"name": "p", "base_url": f"{url}/v1", "wire_api": "responses", "env_key": "OPENAI_API_KEY"}
     words = [f"model_providers.p.{key}={json.dumps(value)}" for key, value in provider.items()]
@@ -78,22 +91,30 @@ def _run(name: str, url: str, home: Path, wish: str = "Say hello", model: str = 
             "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
             *codex, "-m", model or "gpt-5", wish,
         ],
+        "opencode": ["run", "--model", "own/next", wish],
     }[name]  # fmt: skip
+    own = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
+        "models": {"next": {"tool_call": True}},
+    }
+    (home / "opencode.json").write_text(json.dumps({"provider": {"own": own}, "permission": {"bash": "allow"}}))
     environment = _loopback_alone(home) | {
         "CODEX_HOME": str(home / ".codex"),
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "none",
         "OPENAI_API_KEY": "none",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
     }
     done = subprocess.run(
         [*program, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=PATIENCE, check=False,
+        timeout=AGENT_PATIENCE, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", ["claude", "codex"])
 def test_an_agent_from_the_registry(name: str, tmp_path: Path) -> None:
     """It is offered the sidecar's tools; a call of one is answered here; it shows the answer."""
 
@@ -120,7 +141,11 @@ class Script:
     """A model that has the agent run commands, and recalls the first result that it sees elided."""
 
     def __init__(self, name: str) -> None:
-        self._tool, self._argument = {"claude": ("Bash", "command"), "codex": ("exec_command", "cmd")}[name]
+        self._tool, self._argument = {
+            "claude": ("Bash", "command"),
+            "codex": ("exec_command", "cmd"),
+            "opencode": ("bash", "command"),
+        }[name]
         self._thought = [THOUGHT] if name == "claude" else []
         self.step = 0
         self.recalled = ""

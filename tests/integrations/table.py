@@ -219,7 +219,8 @@ ROWS: Final = (
         (UNTESTED, NO, UNTESTED, yes("http/test_real_agents.py::test_aider"), UNTESTED, UNTESTED),
         "it has no tools, and its chat is the words of a user, which stay while the prompt fits; run with one message",
     ),
-    Row("Cline, OpenCode", "base URL in their settings", "0", _NOTHING, _THROUGH_DOOR),
+    Row("OpenCode", "a provider with its `baseURL`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),
+    Row("Cline", "base URL in its settings", "0", _NOTHING, _THROUGH_DOOR),
     Row(
         "Cursor",
         "base URL in its settings",
