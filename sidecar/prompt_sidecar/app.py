@@ -33,7 +33,7 @@ from prompt_sidecar.serving.cgroups import memory_limit
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
 from prompt_sidecar.serving.memory import changed, fitted, sizing
-from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.refusals import Refusals, library_lines_limited
 from prompt_sidecar.serving.signals import Signals
 from prompt_sidecar.serving.starting import StartError, needing
 from prompt_sidecar.telemetry.pipeline import Running
@@ -288,7 +288,7 @@ def serve(settings: Settings) -> bool:
     Raises: as `start`.
     """
     configure(settings.log.format, settings.log.level, current_ids)
-    with core_lines_logged(settings.log.refusals):
+    with core_lines_logged(settings.log.refusals), library_lines_limited(settings.log.refusals):
         return _serve(settings)
 
 

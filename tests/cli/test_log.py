@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import socket
@@ -13,6 +14,7 @@ import grpc
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, program, run
 from tests.cli.test_process import ANY_PORT, READY
+from tests.programs.observe.processes import free_port
 from tests.server.test_callers import certificates
 
 __all__ = ["certificates"]
@@ -65,6 +67,21 @@ def test_refused_requests_cannot_fill_the_log() -> None:
         served.wait_for("more calls were refused and not logged: log.refusals was reached")
         lines = _stopped(served)
     assert LINES <= sum("TrimPrompt refused" in line for line in lines) <= 2 * LINES
+
+
+def test_requests_that_cannot_be_read_cannot_fill_the_log() -> None:
+    """Nor those that nobody was asked for a token of: the HTTP library writes a line for each."""
+    port = free_port()
+    with program(*ANY_PORT, "--http", f"127.0.0.1:{port}", LOG__REFUSALS=str(LINES)) as served:
+        served.wait_for(READY)
+        for _ in range(20 * LINES):
+            with socket.create_connection(("127.0.0.1", port), PATIENCE) as connected:
+                connected.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"a" * 100_000 + b"\r\n\r\n")
+                connected.settimeout(PATIENCE)
+                with contextlib.suppress(ConnectionError):
+                    assert b" 400 " in connected.recv(100)
+        lines = _stopped(served)
+    assert 1 <= sum("aiohttp.server: " in line for line in lines) <= 2 * LINES
 
 
 def test_grpcs_own_lines_are_in_our_form(certificates: Path) -> None:

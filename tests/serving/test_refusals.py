@@ -10,7 +10,14 @@ import pytest
 from prompt_sidecar.errors import InvalidRequest, TooLarge
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.serving.checks import MESSAGE_BYTES
-from prompt_sidecar.serving.refusals import MOST_CHARACTERS, LineBudget, Refusals
+from prompt_sidecar.serving.refusals import (
+    LIBRARIES,
+    MOST_CHARACTERS,
+    LibraryLines,
+    LineBudget,
+    Refusals,
+    library_lines_limited,
+)
 from prompt_sidecar.v1 import (
     guard_pb2,
     retrieve_pb2,
@@ -64,6 +71,23 @@ def test_lines_are_bounded_and_the_others_counted(caplog: pytest.LogCaptureFixtu
         refused.log_omitted(at_once=True)
         assert 3 == sum("refused: " in line for line in caplog.messages)
         assert "2 more" in caplog.messages[-1]
+
+
+def test_lines_of_libraries_are_bounded_and_the_others_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """Each logger by itself, and no more than it is told for; all of them pass again afterwards."""
+    clock = Clock()
+    limit = LibraryLines(2, clock)
+    lines = [logging.LogRecord("library", logging.ERROR, "", 0, "a line", (), None) for _ in range(5)]
+    assert [True, True, False, False, False] == [limit.filter(line) for line in lines]
+    clock.now += 60.0
+    caplog.clear()
+    assert limit.filter(lines[0])
+    assert ["2 more lines of library were not logged: log.refusals was reached"] == caplog.messages
+
+    loggers = [logging.getLogger(name) for name in LIBRARIES]
+    with library_lines_limited(2):
+        assert all(logger.filters for logger in loggers)
+    assert not any(logger.filters for logger in loggers)
 
 
 def test_a_budget_of_nothing_still_counts() -> None:

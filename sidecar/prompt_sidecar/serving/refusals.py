@@ -1,4 +1,4 @@
-"""Logs one line for each refused call, at a limited rate.
+"""Logs one line for each refused call, at a limited rate; so are the lines of libraries that serve HTTP.
 
 A caller that is refused can call again as often as it likes, so a token bucket limits the lines: `log.refusals` a
 minute, of which the unused are saved for one minute. Lines beyond that are counted, and their number is logged once
@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 from prompt_sidecar.errors import SidecarError
@@ -19,6 +20,8 @@ from prompt_sidecar.errors import SidecarError
 _MINUTE = 60.0
 LINES = 60
 """Lines a minute, by default: of 200 bytes each they are 17 MB a day."""
+LIBRARIES = ("aiohttp.server", "asyncio")
+"""Loggers of the libraries that serve HTTP."""
 MOST_CHARACTERS = 200
 """Characters of a field's path in a line; it may hold names that the caller chose."""
 
@@ -88,6 +91,38 @@ class Refusals:
         over = self._budget.taken_over(at_once=at_once)
         if over:
             _log.warning("%s more calls were refused and not logged: log.refusals was reached", f"{over:,}")
+
+
+class LibraryLines(logging.Filter):
+    """Lets so many lines a minute of a library's logger pass, and counts the others.
+
+    The library writes one, with the frames of its error, for each request that it cannot read, before anybody is asked
+    for a token.
+    """
+
+    def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._budget = LineBudget(a_minute, clock)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        over = self._budget.taken_over()
+        if over:
+            _log.warning("%s more lines of %s were not logged: log.refusals was reached", f"{over:,}", record.name)
+        return self._budget.take()
+
+
+@contextmanager
+def library_lines_limited(a_minute: int) -> Iterator[None]:
+    """Limit the lines of the libraries that serve HTTP, each by itself, as refused calls are."""
+    filters = {logging.getLogger(name): LibraryLines(a_minute) for name in LIBRARIES}
+    for logger, limit in filters.items():
+        logger.addFilter(limit)
+    try:
+        yield
+    finally:
+        for logger, limit in filters.items():
+            logger.removeFilter(limit)
 
 
 def _shown(text: str) -> str:
