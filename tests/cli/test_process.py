@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import grpc
 import pytest
 
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
-from tests.cli.running import PATIENCE, program, run
+from tests.cli.running import PATIENCE, environment, program, run
+from tests.programs.observe.processes import free_port
 
 READY = r"ready: listening on (\S+)"
 ANY_PORT = ("--listen", "127.0.0.1:0")
@@ -54,6 +57,27 @@ def test_signals_that_mean_nothing_end_nothing() -> None:
         served.wait_for("SIGTERM: stopping")
         call.cancel()
         assert 0 == served.end()
+
+
+def test_closed_standard_streams_become_nobodys_socket() -> None:
+    """A line that a library writes to its standard error would go to that peer, and its end would be an error."""
+    port = free_port()
+    close = "import os, sys; os.closerange(0, 3); os.execv(sys.argv[1], sys.argv[1:])"
+    serve = [sys.executable, "-m", "prompt_sidecar", "serve", "--listen", f"127.0.0.1:{port}"]
+    closed = [sys.executable, "-c", close, *serve]
+    with (
+        subprocess.Popen(closed, env=environment(TELEMETRY__METRICS_LISTEN="")) as process,
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        try:
+            grpc.channel_ready_future(channel).result(PATIENCE)
+            descriptors = Path(f"/proc/{process.pid}/fd")
+            if descriptors.is_dir():
+                assert not any(str((descriptors / str(number)).readlink()).startswith("socket:") for number in range(3))
+            process.send_signal(signal.SIGTERM)
+            assert 0 == process.wait(PATIENCE)
+        finally:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])

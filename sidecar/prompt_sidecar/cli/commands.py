@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from prompt_sidecar.config.settings import Settings
     from prompt_sidecar.guard.ceilings import Price
 
+_STDOUT, _STDERR = 1, 2
+"""Descriptors."""
 _INSTALL = "pip install '.[server]' in a checkout of prompt-sidecar"
 _INSTALL_REPORT = "pip install '.[server,report]' in a checkout of prompt-sidecar"
 """Without the extra there is the client alone. It is on no package index yet."""
@@ -31,6 +33,7 @@ _INSTALL_REPORT = "pip install '.[server,report]' in a checkout of prompt-sideca
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    _open_standard_streams()
     _prepare_output()
     try:
         try:
@@ -64,15 +67,9 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _prepare_output() -> None:
-    """Have a stream that is closed take everything, and one whose encoding lacks a character take its escape.
-
-    The escape is one that TOML and JSON understand.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
-        elif isinstance(stream, io.TextIOWrapper):
+    """Have a stream whose encoding lacks a character take its escape, one that TOML and JSON understand."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -80,6 +77,20 @@ def _drop_output() -> None:
     """Let nothing more be written: the interpreter would try again at its end, and complain."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Open those of descriptors 0 to 2 that are closed, on the null device.
+
+    Otherwise the next socket gets the number, and whatever a library writes to its standard error goes to a peer.
+    """
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        pass
+    os.close(opened)
+    if sys.__stdout__ is None:
+        sys.stdout = open(_STDOUT, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open to the end
+    if sys.__stderr__ is None:
+        sys.stderr = open(_STDERR, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open to the end
 
 
 class _Refused(Exception):
