@@ -257,3 +257,9 @@ def test_parse() -> None:
         assert 2 == client.trimmed
         assert all("tools" not in body for body in there.bodies)
         assert "id=" not in json.dumps(there.bodies[0])
+
+
+def test_a_trace_that_no_header_can_hold_is_left_out() -> None:
+    """With it each call would fail in gRPC, and each prompt go untrimmed."""
+    with client_of(trace_context=lambda: {"traceparent": "\u00ff"}) as (client, _):
+        assert client.trim("run", history("openai_chat", 1), format="openai_chat").trimmed

@@ -23,6 +23,7 @@ from tests.integrations.environments import ready
 from tests.integrations.running import PATIENCE, run, sidecar, variables
 from tests.programs.observe.processes import free_port
 from tests.server.serving import serving
+from tests.telemetry.watched import watched
 
 TOOLS = {"recall_elided_content", "search_conversation_history", "create_tasks", "update_task"}
 ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"
@@ -152,6 +153,28 @@ def test_a_credential_is_the_requests_own(tmp_path: Path) -> None:
         assert FACT in stdio["answers"][0]["text"]
 
 
+def test_spans_join_the_hosts_trace(tmp_path: Path) -> None:
+    """As MCP's library sends it in the request, over stdio and HTTP; over HTTP its header will do."""
+    with watched() as server:
+        with Client(server.served.address, deadline=PATIENT) as client:
+            wanted = calls(trimmed(client))[:1]
+        environment = {"PROMPT_SIDECAR_TARGET": server.served.address, "PROMPT_SIDECAR_RUN": "run"}
+        run(
+            ready("mcp"),
+            "mcp_host",
+            {"calls": wanted, "environment": environment, "arguments": [], "trace": 1},
+            tmp_path,
+        )
+        with listening(tmp_path, server.served.address) as url:
+            words = {"calls": wanted, "url": f"{url}/mcp", "headers": {"x-prompt-sidecar-run": "run"}}
+            run(ready("mcp"), "mcp_host", {**words, "trace": 2}, tmp_path)
+            words["headers"] |= {"traceparent": f"00-{3:032x}-{1:016x}-01"}  # type: ignore[operator]
+            run(ready("mcp"), "mcp_host", words, tmp_path)
+        spans = [span for each in server.spans().values() for span in each if span.name.endswith("CallTool")]
+
+    assert [1, 2, 3] == sorted(span.context.trace_id for span in spans)[:3]
+
+
 def test_other_hosts_and_origins_are_refused(tmp_path: Path) -> None:
     """A web page that resolves its own name to this machine reaches nothing; a name that is allowed does."""
     body = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -174,23 +197,45 @@ def test_beyond_loopback_it_wants_names(tmp_path: Path) -> None:
     assert "--allow-host" in done.stderr
 
 
+def searched(url: str, **more: str) -> Any:
+    """The answer to a plain request that calls a tool."""
+    parameters = {"name": "search_conversation_history", "arguments": {"query": "x"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters}
+    accepted = "application/json, text/event-stream"
+    given = {"content-type": "application/json", "accept": accepted, "x-prompt-sidecar-run": "run", **more}
+    request = urllib.request.Request(f"{url}/mcp", json.dumps(body).encode(), given)
+    with urllib.request.urlopen(request, timeout=PATIENT) as response:
+        return json.loads(response.read())
+
+
+def test_a_token_that_no_header_can_hold_is_refused_at_the_start(tmp_path: Path) -> None:
+    """As one that was read from a file with the end of its line; what it is is told to nobody."""
+    command = [str(ready("mcp").python), "-m", "prompt_sidecar", "mcp", "--run", "run"]
+    given = variables(tmp_path, PROMPT_SIDECAR_TOKEN=f"{ALICE}\n")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False, input=""
+    )
+
+    assert 2 == done.returncode
+    assert "no header can carry" in done.stderr
+    assert ALICE not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-prompt-sidecar-run", "traceparent", "tracestate"])
+def test_headers_that_are_no_ascii(name: str, tmp_path: Path) -> None:
+    """The model is told something; what the header holds is told to nobody."""
+    with sidecar() as (address, client), listening(tmp_path, address) as url:
+        trimmed(client)
+        answer = searched(url, **{name: "Bearer \xff\xfesecret"})
+
+    assert answer["result"]["content"][0]["text"]
+    assert "secret" not in json.dumps(answer)
+
+
 def test_without_a_sidecar_the_model_is_told(tmp_path: Path) -> None:
     """A host that knows the tools gets an answer that says that they cannot be reached."""
     with listening(tmp_path, "127.0.0.1:1") as url:
-        body = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {"name": "search_conversation_history", "arguments": {"query": "x"}},
-        }
-        given = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "x-prompt-sidecar-run": "run",
-        }
-        request = urllib.request.Request(f"{url}/mcp", json.dumps(body).encode(), given)
-        with urllib.request.urlopen(request, timeout=PATIENT) as response:
-            answer = json.loads(response.read())
+        answer = searched(url)
 
     assert answer["result"]["isError"]
     assert "cannot be reached" in answer["result"]["content"][0]["text"]

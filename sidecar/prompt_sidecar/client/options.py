@@ -146,13 +146,18 @@ class Options:
     def metadata(self, run_id: str = "") -> tuple[tuple[str, str], ...]:
         """What one call carries in addition to its message, its run's id included, if it is of a run."""
         headers = _opentelemetry() if self.trace_context is None else self.trace_context()
-        carried = [(name, headers[name]) for name in ("traceparent", "tracestate") if headers.get(name)]
+        carried = [(name, headers[name]) for name in ("traceparent", "tracestate") if is_header(headers.get(name))]
         if self.token:
             carried.append(("authorization", f"Bearer {self.token}"))
         if run_id:
             plain = run_id.isascii() and run_id.isprintable()
             carried.append((RUN_METADATA, run_id if plain else quote(run_id, errors="replace")))
         return tuple(carried)
+
+
+def is_header(value: object) -> bool:
+    """Whether a value can be sent as a header. gRPC fails the call otherwise, with all headers in the error's text."""
+    return isinstance(value, str) and value != "" and value.isascii() and value.isprintable()
 
 
 _TYPES: Final[Sequence[tuple[str, Any, str]]] = (

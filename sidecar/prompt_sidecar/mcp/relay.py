@@ -12,11 +12,12 @@ from mcp import types
 
 from prompt_sidecar.client.asynchronous.transport import AsyncChannels
 from prompt_sidecar.client.errors import ClientError, from_rpc
-from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.options import Options, is_header
 from prompt_sidecar.client.schema import make, methods
 from prompt_sidecar.mcp.options import DEADLINE, McpOptions
 
 RUN_HEADER: Final = "x-prompt-sidecar-run"
+_TRACE_HEADERS: Final = ("traceparent", "tracestate")
 NO_RUN: Final = (
     f"No run is named. Set PROMPT_SIDECAR_RUN or --run, or over HTTP the header {RUN_HEADER}. Do not call again."
 )
@@ -28,7 +29,9 @@ class Relay:
 
     def __init__(self, options: McpOptions) -> None:
         self._options = options
-        self._channels = AsyncChannels(Options(options.target, DEADLINE, tls=options.tls))
+        token = "" if options.listen else options.token
+        self._client = Options(options.target, DEADLINE, token=token, tls=options.tls)
+        self._channels = AsyncChannels(self._client)
 
     async def list_tools(self, context: Any, _: Any) -> types.ListToolsResult:
         """Return the sidecar's tools.
@@ -71,16 +74,18 @@ class Relay:
         return self._options.run if context.request is None else str(context.request.headers.get(RUN_HEADER, ""))
 
     def _metadata(self, context: Any) -> Mapping[str, str]:
-        """The credential and the run, as headers for the sidecar and what balances load before it."""
+        """The host's trace, the credential and the run, as headers for the sidecar and what balances load before it.
+
+        The trace is the one that MCP's library found in the request (`_meta`), else that of the HTTP request.
+        """
+        made = dict(self._client.metadata(self._run_id(context)))
         if context.request is None:
-            given = f"Bearer {self._options.token}" if self._options.token else ""
-        else:
-            given = context.request.headers.get("authorization", "")
-        run_id = self._run_id(context)
-        return {
-            **({"authorization": given} if given else {}),
-            **({RUN_HEADER: run_id} if run_id.isascii() and run_id.isprintable() and run_id else {}),
-        }
+            return made
+        given = context.request.headers
+        wanted = ("authorization",) if "traceparent" in made else ("authorization", *_TRACE_HEADERS)
+        found = {name: given.get(name, "") for name in wanted}
+        # What no header of gRPC's can hold is none: the sidecar refuses a call without a credential where it needs one.
+        return made | {name: value for name, value in found.items() if is_header(value)}
 
     async def _call(self, context: Any, method: str, /, **values: Any) -> Any:
         path, request, response = methods()[method]

@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from typing import Any
 
 import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from tests.integrations.programs.common import tell, told
+
+
+def within(number: int) -> AbstractContextManager[Any]:
+    """A span of a trace with this id, as an application's own tracing makes one; 0: none."""
+    if not number:
+        return nullcontext()
+    return use_span(NonRecordingSpan(SpanContext(number, 1, is_remote=False, trace_flags=TraceFlags(1))))
 
 
 async def main() -> None:
@@ -32,7 +40,8 @@ async def main() -> None:
         tools = (await client.list_tools()).tools
         answers = []
         for name, arguments in words["calls"]:
-            answer = await client.call_tool(name, arguments)
+            with within(words.get("trace", 0)):
+                answer = await client.call_tool(name, arguments)
             answers.append({"text": answer.content[0].text, "error": bool(answer.is_error)})
         tell(tools=[tool.name for tool in tools], answers=answers, schemas=[tool.input_schema for tool in tools])
 
