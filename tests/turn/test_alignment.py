@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.trim.own_text import DROPPED_UNCOUNTED
 from tests.oracle.respell import SPELLINGS
 from tests.runs.making import (
     ANTHROPIC_MESSAGES,
@@ -232,3 +233,17 @@ def test_iterations_that_look_alike(limit: int) -> None:
         assert answer.body == again.body
         assert 1 + number == answer.iteration == again.iteration
         kept = slices(answer.body)
+
+
+@formats
+def test_the_placeholder_of_another_process(format: str) -> None:
+    """A text of ours that says nothing of the run is known to a process that has not written it: it stands once."""
+    answer = Engine(limit=60).trim(format, body(format, history(format, 12)))
+    assert DROPPED_UNCOUNTED.encode() in (answer.body or b"")
+    later = Engine(limit=60)
+    more = history(format, 14)[-4:]
+    adopted = json.loads(answer.body or b"")
+    adopted["messages"] += more
+    first, second = (later.trim(format, json.dumps(adopted).encode()) for _ in range(2))
+    assert 1 == (first.body or b"").count(DROPPED_UNCOUNTED.encode())
+    assert first.body == second.body

@@ -39,7 +39,7 @@ from prompt_sidecar.trim.policy import Policy
 from prompt_sidecar.trim.revision import DIRECTIVES, Revision, run_digest, seal
 from prompt_sidecar.turn.answer import answer_of, as_sent, calibrated, check_size, most_bytes
 from prompt_sidecar.turn.opening import Opened, Opener, Pass, Served, Work, inputs_of
-from prompt_sidecar.turn.own_state import directive_identities
+from prompt_sidecar.turn.own_state import constant_identities
 from prompt_sidecar.turn.received import Draft
 from prompt_sidecar.turn.side_call import trim_slice
 from prompt_sidecar.turn.turn import Result, take
@@ -130,7 +130,7 @@ class Trimming:
         run.draft = None
         revision, use = self._revision(run, opened)
         if not len(opened.memory.ledger):
-            opened.memory.own.recognise(directive_identities(opened.format))
+            opened.memory.own.recognise(constant_identities(opened.format))
             if revision is not None:
                 opened.memory.own.recognise_sealed(run.key, revision.own)
         factors = self._factors(run, opened)

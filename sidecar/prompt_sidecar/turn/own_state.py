@@ -25,6 +25,8 @@ OWN_TEXTS_REMEMBERED: Final = 4_096
 
 _DIRECTIVES: Final = (*filter(None, own_text.ALL_DIRECTIVES), own_text.MASKS)
 """All that is written as directives."""
+_CONSTANT: Final = (*_DIRECTIVES, own_text.DROPPED_UNCOUNTED)
+"""Texts that are the same in every run, so that a process knows them which has not written them."""
 _KNOWN_BYTES: Final = 150
 """What a digest takes in a dict or a set, with its own bytes."""
 
@@ -72,7 +74,7 @@ class OwnState:
     _key: bytes = b""
 
     def __post_init__(self) -> None:
-        for text in _DIRECTIVES:
+        for text in _CONSTANT:
             self._known[digest(text.encode())] = b""
 
     def choose(self, directives: str) -> None:
@@ -202,9 +204,9 @@ def _entry(line: own_text.RegistryLine) -> StashEntry:
 
 
 @cache
-def directive_identities(format_: Format) -> list[bytes]:
-    """Identities of the messages that directives are in a format; they are the same in every run."""
+def constant_identities(format_: Format) -> list[bytes]:
+    """Identities of the messages that our constant texts are in a format."""
     message = format_.placement.message
     if message is None or format_.placement.directives is Stands.OUTSIDE:
         return []
-    return [format_.read(message(text), "own").identity for text in _DIRECTIVES]
+    return [format_.read(message(text), "own").identity for text in _CONSTANT]
