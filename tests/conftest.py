@@ -1,27 +1,31 @@
 """What holds for all tests: none depends on how busy the machine is, on its variables, or on the tests before it.
 
 Their order is drawn anew at each run; pytest-randomly prints the seed, which `--randomly-seed` takes. Hypothesis draws
-the same examples at every run in CI, so that a red build is red again; an example may take its time, and so may drawing
-it.
+the same examples at every run, so that what is red is red again; an example may take its time, and so may drawing it.
+With PROMPT_SIDECAR_EXAMPLES it draws so many others for each property, by the seed that pytest-randomly prints.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-ON_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-settings.register_profile("ci", ON_ANY_MACHINE, derandomize=True, print_blob=True)
-settings.register_profile("local", ON_ANY_MACHINE)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 _OURS = "PROMPT_SIDECAR_DATA"
-"""The one of our variables that is meant for tests; the others are settings of somebody's sidecar."""
+"""The one of our variables that stays as it is; the others are settings of somebody's sidecar, or end here."""
+_FOR_WORKERS = "EXAMPLES_OF_EACH_PROPERTY"
+"""Hands PROMPT_SIDECAR_EXAMPLES on to pytest's workers: a sidecar that a test starts would not know that name."""
+EXAMPLES = int(os.environ.get("PROMPT_SIDECAR_EXAMPLES") or os.environ.get(_FOR_WORKERS) or 0)
+"""Examples of each property, drawn by chance; 0: as many as its test says, the same ones at every run."""
+
+ON_ANY_MACHINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+
+settings.register_profile("same", ON_ANY_MACHINE, derandomize=True)
+settings.register_profile("chance", ON_ANY_MACHINE, derandomize=False)
+settings.load_profile("chance" if EXAMPLES else "same")
 
 
 def pytest_configure() -> None:
@@ -29,8 +33,26 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name.startswith(("EVAL_", "OTEL_", "PROMPT_SIDECAR_")) and name != _OURS:
             del os.environ[name]
+    if EXAMPLES:
+        os.environ[_FOR_WORKERS] = str(EXAMPLES)
     for name in ("NO_PROXY", "no_proxy"):
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1,localhost")))
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Have every property try as many examples as were asked for, though its test says how many are usual."""
+    for item in items if EXAMPLES else ():
+        test = getattr(item, "obj", None)
+        if not is_hypothesis_test(test):
+            continue
+        case = getattr(item, "cls", None)
+        of_machine = getattr(case, "settings", None)
+        if isinstance(of_machine, settings):
+            case.settings = settings(of_machine, max_examples=EXAMPLES)  # type: ignore[union-attr]
+        else:
+            function = getattr(test, "__func__", test)
+            name = "_hypothesis_internal_use_settings"  # where the decorator keeps them; there is no public place
+            setattr(function, name, settings(getattr(function, name, None), max_examples=EXAMPLES))
 
 
 @pytest.fixture(autouse=True)

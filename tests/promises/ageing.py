@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.facts.trim_calls import Annotation, Trim, TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
-from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.oracle.alignment import Alignment, may_stand_for
 from tests.oracle.browsing import CONVERSATION, Browsing, History, Part, browsing, prompt_of, returned, typed
@@ -255,7 +255,11 @@ def _is_of(history: History, raw: bytes, kind: ItemKind, original: bytes) -> boo
 
 
 def grown(before: Shown, after: Shown, common: int, *, rewound: bool) -> list[str]:
-    """Say which items grew between two answers to histories that have the first `common` messages in common."""
+    """Say which items grew between two answers to histories that have the first `common` messages in common.
+
+    `rewound`: whether the later one is shorter. What was dropped may come back then, and reasoning whose turn is no
+    longer finished: providers need it.
+    """
     found = []
     for (place, item), old in before.trims.items():
         if place >= common:
@@ -264,13 +268,14 @@ def grown(before: Shown, after: Shown, common: int, *, rewound: bool) -> list[st
         counts = old.action is Action.COLLAPSED  # a placeholder that counts more may be longer
         saved_less = new is not None and new.tokens_saved < old.tokens_saved and not counts
         if new is None or RANKS[new.action] < RANKS[old.action] or saved_less:
-            if not (rewound and old.action in (Action.DROPPED, Action.COLLAPSED)):
+            back = old.action in (Action.DROPPED, Action.COLLAPSED) or (new is None and old.reason is Reason.REASONING)
+            if not (rewound and back):
                 found.append(f"item {item} of message {place} grew: {old} then {new}")
         elif new.stash_id != old.stash_id:
             found.append(f"item {item} of message {place} has another id")
     if not rewound:
-        back = [place for place in after.slices if place < common and place not in before.slices]
-        found += [f"message {place} is there again" for place in back]
+        there = [place for place in after.slices if place < common and place not in before.slices]
+        found += [f"message {place} is there again" for place in there]
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,23 +15,21 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.trim_calls import TrimAnswer
+from prompt_sidecar.trim.entries import Reason
 from prompt_sidecar.trim.own_text import SHARE_OF_LIMIT
 from prompt_sidecar.trim.policy import AgeStage
 from prompt_sidecar.trim.presets import preset
 from prompt_sidecar.trim.stages import ELIDE_FLOOR
 from tests.oracle import data as recorded_data
-from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, browsing, returned
-from tests.oracle.runs import Shape, recorded, synthetic, turns
+from tests.oracle.browsing import ALL_FORMATS, Browsing, History, Part, browsing, prompt_of, returned
+from tests.oracle.runs import Run, Shape, dumps, recorded, synthetic, turns
 from tests.oracle.shapes import OPENAI_CHAT
-from tests.promises.ageing import In, begun, differ, inputs, look, lost, up_to
+from tests.promises.ageing import In, begun, differ, grown, inputs, look, lost, up_to
 from tests.promises.engine import Engine
 
-EXAMPLES = int(os.environ.get("PROMPT_SIDECAR_EXAMPLES", "50")) // 2 or 1
-"""Half as many as elsewhere: each example judges every prompt of a run, three times sent."""
 moderate = settings(
-    max_examples=EXAMPLES,
+    max_examples=25,  # half as many as elsewhere: each example judges every prompt of a run, three times sent
     deadline=None,
-    derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 formats = pytest.mark.parametrize("format", ALL_FORMATS)
@@ -72,6 +69,31 @@ def test_rewinds_and_branches(format: str, data: st.DataObject, force: In) -> No
     for length in turns(agent.history.run.messages):
         if length > cut:
             assert [] == agent.go(length, force, "untrimmed", chance)
+
+
+def test_reasoning_of_a_turn_that_goes_on_again() -> None:
+    """Cutting a history back into a turn brings its reasoning back, which is no item that grew; nothing else may."""
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Find it."},
+        {"role": "assistant", "content": None, "reasoning_content": "so " * 40, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Not here."},
+        {"role": "assistant", "content": "It is not here."},
+        {"role": "user", "content": "Look again."},
+        {"role": "assistant", "content": "It is there."},
+        {"role": "user", "content": "Where?"},
+    ]
+    slices = [dumps(message) for message in messages]
+    history = History(OPENAI_CHAT, Run("plain", OPENAI_CHAT, messages, None), slices, ())
+    engine = Engine(limit=60, preset="cap_only", policy={"age_stage": "always"})
+    whole, cut = (
+        look(history, slices[:length], engine.trim(**prompt_of(history, slices[:length]))) for length in (7, 3)
+    )
+    assert Reason.REASONING in {trim.reason for trim in whole.trims.values()}
+    assert [] == grown(whole, cut, 3, rewound=True)
+    assert grown(whole, cut, 3, rewound=False)
+    clipped = {place: replace(trim, reason=Reason.FIT) for place, trim in whole.trims.items()}
+    assert grown(replace(whole, trims=clipped), cut, 3, rewound=True)
 
 
 @formats
@@ -233,7 +255,7 @@ def test_a_recorded_run_plateaus(name: str) -> None:
     page=st.sampled_from([400, 2_000]),
     limit=st.sampled_from([6_000, 12_000]),
 )
-@settings(max_examples=max(3, EXAMPLES // 5), deadline=None, derandomize="CI" in os.environ)
+@settings(max_examples=5, deadline=None)
 def test_any_run_plateaus(seed: int, name: str, page: int, limit: int) -> None:
     """Whatever the run holds, no prompt is above the high mark, and none below the low one once it was passed."""
     history = browsing(seed, OPENAI_CHAT, Browsing(iterations=220, page=page, screenshots=0.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -19,12 +18,9 @@ from tests.promises.judge import same_answer
 from tests.promises.replay import replay, sticky_complaints
 from tests.promises.resend import variants
 
-EXAMPLES = int(os.environ.get("PROMPT_SIDECAR_EXAMPLES", "50"))
-
 moderate = settings(
-    max_examples=EXAMPLES,
+    max_examples=50,
     deadline=None,
-    derandomize="CI" in os.environ,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 formats = pytest.mark.parametrize("format", FORMATS)
