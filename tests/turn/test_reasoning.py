@@ -187,6 +187,17 @@ def test_a_branch_again_after_another(back: tuple[int, ...]) -> None:
     branching("cache_first", [-1] * 6 + [*back, -1, -1])
 
 
+@pytest.mark.parametrize("preset", ["cache_first", "fit_only"])
+@pytest.mark.parametrize("limit", [100, 300, 1_000])
+def test_a_prompt_that_cannot_fit_sent_again(preset: str, limit: int) -> None:
+    """It has the same answer: what could still go goes at first."""
+    engine, messages = Engine(limit=limit, preset=preset, policy={"age_keep_iterations": 0}), history(3)
+    for length in (*prompts(messages), len(messages)):
+        _, sent = trim(engine, messages[:length])
+        _, again = trim(engine, messages[:length])
+        assert sent == again
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     preset=st.sampled_from(["cache_first", "lean", "fit_only", "cap_only"]),
