@@ -13,6 +13,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer
 from prompt_sidecar.trim.entries import Action
 from tests.programs.conformance.table import CASES
 from tests.promises.engine import Engine
+from tests.runs import making
 
 LIMIT = 8_000
 ITERATIONS = 60
@@ -156,3 +157,16 @@ def test_the_last_resort(format: str) -> None:
     gone = [trim for trim in answer.trims if trim.action is Action.DROPPED]
     originals = [engine.original(trim.stash_id) or b"" for trim in gone]
     assert any(b"Rule 2: mind" in original for original in originals)
+
+
+@pytest.mark.parametrize("format", making.FORMATS)
+def test_a_task_that_follows_a_greeting(format: str) -> None:
+    """The first user message stays, though the model spoke before it and nothing else fits."""
+    messages: list[dict[str, Any]] = [{"role": "assistant", "content": "How can I help?"}]
+    for number in range(20):
+        said = "Find the bug." if not number else f"And look at module {number}. " * 20
+        messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "I did. " * 30}]
+    messages.append({"role": "user", "content": "What is it?"})
+    answer = Engine(limit=150).trim(format, making.body(format, messages))
+    assert {Action.DROPPED} & {trim.action for trim in answer.trims}
+    assert b"Find the bug." in (answer.body or b"")

@@ -140,6 +140,8 @@ class Residue:
     def _droppable(self, first: int, end: int, *, words: bool = False) -> bool:
         """Whether groups that can only be dropped together may be dropped; `words`: with what a user said in them."""
         groups = self._ledger.groups[first : end + 1]
+        if groups[0].start <= self._ledger.task < self._ledger.members(end).stop:
+            return False  # the model spoke first, and the task came then
         # Reasoning may be absent before the user's last text but not after it: without that text everything before it
         # would seem to belong to the current turn.
         ledger = self._ledger
