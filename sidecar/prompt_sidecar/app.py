@@ -221,7 +221,13 @@ def _admin(settings: Settings) -> Admin | None:
 
 def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
     """Bind the external processor. Raises StartError."""
-    return EnvoyDoor(settings.envoy, settings.server.max_message_bytes, server.observer, server.credentials())
+    return EnvoyDoor(
+        settings.envoy,
+        settings.server.max_message_bytes,
+        server.observer,
+        server.credentials(),
+        keepalive=(settings.server.keepalive, settings.server.keepalive_timeout),
+    )
 
 
 def _identities(settings: Settings, key: bytes, server: Server) -> Identities:

@@ -63,11 +63,17 @@ class Asked:
 
 
 @contextmanager
-def door(options: EnvoyOptions | None = None, core: Runs | None = None, tokens_file: str = "") -> Iterator[Asked]:
+def door(
+    options: EnvoyOptions | None = None,
+    core: Runs | None = None,
+    tokens_file: str = "",
+    keepalive: tuple[float, float] = (60.0, 20.0),
+) -> Iterator[Asked]:
     """Run a door on a server of this process."""
     observer = Watched()
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
-    made = EnvoyDoor(options or EnvoyOptions(listen="127.0.0.1:0"), 1 << 26, observer)
+    listens = options or EnvoyOptions(listen="127.0.0.1:0")
+    made = EnvoyDoor(listens, 1 << 26, observer, keepalive=keepalive)
     server.start(runs() if core is None else core)
     made.start(
         server.shared,

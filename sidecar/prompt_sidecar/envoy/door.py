@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Future
@@ -30,6 +31,7 @@ from prompt_sidecar.envoy.processor import Processed, Processor, until
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.restored_answers import RestoredWhole, whole_restored
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
@@ -65,6 +67,8 @@ class EnvoyDoor:
         max_message_bytes: int,
         observer: Observer,
         credentials: grpc.ServerCredentials | None = None,
+        *,
+        keepalive: tuple[float, float] = (60.0, 20.0),
     ) -> None:
         """Bind.
 
@@ -73,9 +77,11 @@ class EnvoyDoor:
             max_message_bytes: bytes of one body.
             observer: is given each request's outcome.
             credentials: of TLS; None: no TLS.
+            keepalive: seconds after which a silent connection is pinged, and in which it must answer.
         """
         self._options = options
         self._most_bytes = max_message_bytes
+        self._keepalive = keepalive
         self._observer = observer
         self._shared: Shared
         """As the next one, since `start`; no stream comes before it."""
@@ -140,6 +146,10 @@ class EnvoyDoor:
                 ("grpc.max_receive_message_length", most),
                 ("grpc.max_send_message_length", most),
                 ("grpc.so_reuseport", 0),
+                # An Envoy that has gone without a word would keep its streams, and so the places of others.
+                ("grpc.keepalive_time_ms", int(self._keepalive[0] * 1_000)),
+                ("grpc.keepalive_timeout_ms", int(self._keepalive[1] * 1_000)),
+                ("grpc.http2.ping_timeout_ms", int(self._keepalive[1] * 1_000)),
                 ("grpc.http2.max_frame_size", _FRAME),
                 ("grpc.http2.lookahead_bytes", _WINDOW),
             ]
@@ -163,8 +173,9 @@ class EnvoyDoor:
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
         exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes)
+        ends = self._loop.time() + self._options.exchange_age
         try:
-            async for raw in requests:
+            while (raw := await self._next(requests, ends)) is not None:
                 async for answer in self._answers(exchange, raw, peer):
                     if answer.outcome is not None:
                         self._observer.envoy_request(answer.outcome)
@@ -174,6 +185,9 @@ class EnvoyDoor:
                         yield answer.reply
                     if answer.last:
                         return
+        except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
+            _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
+            self._observer.envoy_request(EnvoyOutcome.FAILED)
         finally:
             self._streams -= 1
             self._report(exchange)
@@ -181,6 +195,15 @@ class EnvoyDoor:
                 self._observer.masks_stayed(exchange.stay)
             if exchange.stay is MasksStay.TOO_LONG:
                 self._observer.reached("envoy.answer_bytes")
+
+    async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
+        """Return the next message; None: there is none, or the exchange has taken too long."""
+        try:
+            async with asyncio.timeout_at(ends):
+                return await anext(requests, None)
+        except TimeoutError:
+            self._observer.reached("envoy.exchange_age")
+            return None
 
     async def _answers(self, exchange: Exchange, raw: bytes, peer: str) -> AsyncIterator[Answer]:
         """Yield the answers to one message: one, or before it a request to wait longer."""

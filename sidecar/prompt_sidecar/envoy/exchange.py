@@ -32,6 +32,15 @@ from prompt_sidecar.serving.restoring import Restore
 
 _PIECES: Final = frozenset({messages.STREAMED, messages.BUFFERED})
 """Modes of response bodies in which a piece may be changed."""
+_ORDER: Final = (
+    "request_headers",
+    "request_body",
+    "request_trailers",
+    "response_headers",
+    "response_body",
+    "response_trailers",
+)
+"""Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
 
@@ -74,6 +83,10 @@ class Exchange:
         self._usage = usage
         self._answer_bytes = answer_bytes
         self._path: ProviderPath | None = None
+        self._place = -1
+        """Of the last message in the order of messages; -1: there was none."""
+        self._buffered = False
+        """Whether Envoy says that it gives the request's body whole."""
         self._processed: Processed | None = None
         self._reader: UsageReader | None = None
         self._stream: RestoredStream | None = None
@@ -103,14 +116,34 @@ class Exchange:
         return self._stay or (self._stream.stay if self._stream is not None else None)
 
     def take(self, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
-        """Take a message of Envoy's."""
+        """Take a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
         kind = message.WhichOneof("request")
-        if message.observability_mode or kind is None:
-            return Answer(None, last=True, outcome=EnvoyOutcome.UNREADABLE)
+        if message.observability_mode or kind is None or not self._follows(kind):
+            return self._left()
+        try:
+            return self._took(kind, message)
+        except messages.TooManyHeaders:
+            return self._left()
+
+    def _left(self) -> Answer:
+        """End the stream: the rest of the exchange goes on without the sidecar."""
+        return Answer(None, last=True, outcome=None if self._processed is not None else EnvoyOutcome.UNREADABLE)
+
+    def _follows(self, kind: str) -> bool:
+        """Whether a message of a kind may come now."""
+        place = _ORDER.index(kind)
+        follows = place > self._place if self._place >= 0 else not place
+        follows = follows or kind == "response_body" == _ORDER[self._place]
+        self._place = place
+        return follows
+
+    def _took(self, kind: str, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
+        """Take a message that is in order."""
         if kind == "request_headers":
             return self._request_headers(message)
         if kind == "request_body":
-            if self._path is None or not message.request_body.end_of_stream:
+            # A body that trailers follow is not the end of its stream, and whole all the same.
+            if self._path is None or not (message.request_body.end_of_stream or self._buffered):
                 return Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.UNREADABLE)
             return Trim(self._path, message.request_body.body)
         if kind == "request_trailers":
@@ -149,6 +182,7 @@ class Exchange:
         ):
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
         self._path = path
+        self._buffered = message.protocol_config.request_body_mode == messages.BUFFERED
         self._changes = not message.HasField("protocol_config") or (
             message.protocol_config.response_body_mode in _PIECES
         )

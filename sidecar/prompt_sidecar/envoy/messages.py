@@ -22,14 +22,27 @@ _SKIP: Final = 2
 _BILLION: Final = 1_000_000_000
 
 
+_MOST_HEADERS: Final = 1_000
+"""Headers of one message: ten times what Envoy takes by default (max_headers_count)."""
+
+
+class TooManyHeaders(Exception):
+    """A message has more headers than are looked at."""
+
+
 def headers_of(message: wire.HttpHeaders) -> dict[str, str]:
-    """Return headers by their names in lower case; of several with one name, all joined as HTTP does."""
-    found: dict[str, str] = {}
+    """Return headers by their names in lower case; of several with one name, all joined as HTTP does.
+
+    Raises:
+        TooManyHeaders: see there.
+    """
+    if len(message.headers.headers) > _MOST_HEADERS:
+        raise TooManyHeaders
+    found: dict[str, list[str]] = {}
     for each in message.headers.headers:
         value = (each.raw_value or each.value.encode()).decode("utf-8", "replace")
-        name = each.key.lower()
-        found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+        found.setdefault(each.key.lower(), []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def _mutation(put: Mapping[str, str], remove: Iterable[str] = ()) -> wire.HeaderMutation:

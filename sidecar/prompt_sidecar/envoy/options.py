@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prompt_sidecar.values import GIB, HOUR, MIB, address, byte_count, choice, seconds, setting, switch, whole
+from prompt_sidecar.values import DAY, GIB, HOUR, MIB, address, byte_count, choice, seconds, setting, switch, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,13 @@ class EnvoyOptions:
         whole(1, 100_000, "exchanges"),
         "Exchanges in progress; further ones are not trimmed.",
         "A stream that waits for a response holds some 20 kB, and a model call may take minutes.",
+    )
+    exchange_age: float = setting(
+        3_600.0,
+        seconds(1, 30 * DAY),
+        "How long one exchange may take; then its stream ends, and the rest of the response passes by itself.",
+        "Streams that nobody ends would take the places of others; no model answers for an hour.",
+        advanced=True,
     )
     max_prompts: int = setting(
         128,

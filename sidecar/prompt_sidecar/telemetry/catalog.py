@@ -110,6 +110,7 @@ BOUNDS: Final = (
     "envoy.max_prompts",
     "envoy.waiting_bytes",
     "envoy.answer_bytes",
+    "envoy.exchange_age",
     "admin.connections",
     "admin.timeout",
     "admin.run_entries",

@@ -1,0 +1,249 @@
+"""The external processor under a peer that does not keep to Envoy's protocol."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import grpc
+import pytest
+
+from prompt_sidecar.envoy import messages
+from prompt_sidecar.envoy.door import SERVICE
+from prompt_sidecar.envoy.exchange import Exchange
+from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
+from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from tests.envoy.test_door import Asked, body, door, headers
+from tests.envoy.test_through_envoy import until
+from tests.envoy.through import PATIENCE, chat
+from tests.server.serving import WIDE
+
+PROMPT = chat(1, "a")
+TRAILERS = wire.ProcessingRequest(request_trailers=wire.HttpTrailers())
+RESPONSE_TRAILERS = wire.ProcessingRequest(response_trailers=wire.HttpTrailers())
+
+
+def _response_headers(**named: str) -> wire.ProcessingRequest:
+    pairs = [wire.HeaderValue(key=name.replace("_", "-"), raw_value=value.encode()) for name, value in named.items()]
+    return wire.ProcessingRequest(response_headers=wire.HttpHeaders(headers=wire.HeaderMap(headers=pairs)))
+
+
+def _response_body(piece: bytes, *, last: bool = False) -> wire.ProcessingRequest:
+    return wire.ProcessingRequest(response_body=wire.HttpBody(body=piece, end_of_stream=last))
+
+
+EVENTS = _response_headers(**{":status": "200", "content_type": "text/event-stream"})
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered", "outcomes"),
+    [
+        ([body(PROMPT)], 0, [EnvoyOutcome.UNREADABLE]),
+        ([wire.ProcessingRequest()], 0, [EnvoyOutcome.UNREADABLE]),
+        ([TRAILERS, headers()], 0, [EnvoyOutcome.UNREADABLE]),
+        ([_response_body(b"{}"), headers()], 0, [EnvoyOutcome.UNREADABLE]),
+        ([EVENTS, headers(), body(PROMPT)], 0, [EnvoyOutcome.UNREADABLE]),
+        ([headers(), headers(), body(PROMPT)], 1, [EnvoyOutcome.UNREADABLE]),
+        ([headers(), TRAILERS, body(PROMPT)], 2, [EnvoyOutcome.UNREADABLE]),
+        ([headers(), body(PROMPT), body(PROMPT)], 2, [EnvoyOutcome.ANSWERED]),
+        ([headers(), body(PROMPT), headers(), body(PROMPT)], 2, [EnvoyOutcome.ANSWERED]),
+        ([headers(), body(PROMPT), EVENTS, EVENTS], 3, [EnvoyOutcome.ANSWERED]),
+        ([headers(), body(PROMPT), EVENTS, _response_body(b"x", last=True), EVENTS], 4, [EnvoyOutcome.ANSWERED]),
+        ([headers(), body(PROMPT), EVENTS, RESPONSE_TRAILERS, _response_body(b"x")], 4, [EnvoyOutcome.ANSWERED]),
+        ([wire.ProcessingRequest(request_headers=wire.HttpHeaders())], 1, [EnvoyOutcome.NOT_A_PROMPT]),
+        ([headers(path="")], 1, [EnvoyOutcome.NOT_A_PROMPT]),
+        ([headers(path="/v1/" + "x" * 100_000 + "/chat/completions")], 1, [EnvoyOutcome.NOT_A_PROMPT]),
+    ],
+)
+def test_messages_out_of_order_end_the_stream(
+    sent: list[wire.ProcessingRequest], answered: int, outcomes: list[EnvoyOutcome]
+) -> None:
+    """What was in order is answered, nothing is trimmed twice, and Envoy goes on by itself."""
+    with door() as asked:
+        answers = asked.process(*sent)
+        until(lambda: asked.door.streams == 0)
+
+    assert answered == len(answers)
+    assert outcomes == asked.observer.outcomes
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "CONNECT", "OPTIONS", "post", ""])
+def test_other_methods_are_no_prompts(method: str) -> None:
+    """Whatever the path is."""
+    request = headers()
+    for each in request.request_headers.headers.headers:
+        if each.key == ":method":
+            each.raw_value = method.encode()
+    with door() as asked:
+        answers = asked.process(request)
+
+    assert ["request_headers"] == [answer.WhichOneof("response") for answer in answers]
+    assert [EnvoyOutcome.NOT_A_PROMPT] == asked.observer.outcomes
+
+
+def test_bytes_that_are_no_message_end_the_stream() -> None:
+    """They are counted as a failure."""
+    with door() as asked:
+        call = asked.channel.stream_stream(f"/{SERVICE}/Process", request_serializer=bytes)
+        answers = list(call(iter([b"\xff\xff\xff"])))
+
+    assert [] == answers
+    assert [EnvoyOutcome.FAILED] == asked.observer.outcomes
+
+
+def test_a_body_that_trailers_follow_is_trimmed() -> None:
+    """It is whole where Envoy says that it buffers, though it is not the end of the request."""
+    request = wire.ProcessingRequest(request_body=wire.HttpBody(body=PROMPT))
+    with door() as asked:
+        answers = asked.process(headers(), request, TRAILERS)
+
+    assert ["request_headers", "request_body", "request_trailers"] == [each.WhichOneof("response") for each in answers]
+    assert [EnvoyOutcome.ANSWERED] == asked.observer.outcomes
+
+
+def _many(count: int) -> wire.ProcessingRequest:
+    request = headers()
+    request.request_headers.headers.headers.extend([wire.HeaderValue(key="x", raw_value=b"y" * 100)] * count)
+    return request
+
+
+def test_a_huge_header_map_is_not_looked_at() -> None:
+    """A request with more headers than any has passes; as many as are taken are joined."""
+    with door() as asked:
+        answers = asked.process(_many(100_000))
+
+    assert [] == answers
+    assert [EnvoyOutcome.UNREADABLE] == asked.observer.outcomes
+    assert 900 * 102 - 2 == len(messages.headers_of(_many(900).request_headers)["x"])
+
+
+def test_a_duplicated_content_type_is_of_no_kind() -> None:
+    """Nobody knows which of both the agent takes."""
+    exchange = Exchange(usage=True, answer_bytes=1_024)
+    exchange.take(headers())
+    exchange.take(body(PROMPT))
+    twice = _response_headers(**{":status": "200", "content_type": "application/json"})
+    twice.response_headers.headers.headers.append(wire.HeaderValue(key="Content-Type", raw_value=b"text/event-stream"))
+    exchange.take(twice)
+
+    assert not exchange.reads
+
+
+@contextmanager
+def _left_open(asked: Asked, count: int) -> Iterator[list[Any]]:
+    """Open streams that send the beginning of a request and then nothing."""
+    over: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def said() -> Iterator[wire.ProcessingRequest]:
+        yield headers()
+        over.get()
+
+    process = asked.channel.stream_stream(
+        f"/{SERVICE}/Process",
+        request_serializer=wire.ProcessingRequest.SerializeToString,
+        response_deserializer=wire.ProcessingResponse.FromString,
+    )
+    calls = [process(said()) for _ in range(count)]
+    for call in calls:
+        assert next(call).HasField("request_headers")
+    try:
+        yield calls
+    finally:
+        for call in calls:
+            call.cancel()
+            over.put(None)
+
+
+def test_streams_that_are_left_open_are_bounded_in_number_and_time() -> None:
+    """Those beyond envoy.max_exchanges end at once; each ends after envoy.exchange_age, and makes room."""
+    options = EnvoyOptions(listen="127.0.0.1:0", max_exchanges=5, exchange_age=1.0)
+    with door(options) as asked, _left_open(asked, 5) as calls:
+        full = asked.process(headers(), body(PROMPT))
+        ended = [list(call) for call in calls]
+        answers = asked.process(headers(), body(PROMPT))
+
+    assert ([], [[]] * 5) == (full, ended)
+    assert 2 == len(answers)
+    assert [EnvoyOutcome.BUSY, EnvoyOutcome.ANSWERED] == asked.observer.outcomes
+
+
+def test_cancelled_streams_leave_nothing() -> None:
+    """Their places are free again."""
+    with door(EnvoyOptions(listen="127.0.0.1:0", max_exchanges=50)) as asked:
+        with _left_open(asked, 50):
+            assert 50 == asked.door.streams
+        until(lambda: asked.door.streams == 0)
+        answers = asked.process(headers(), body(PROMPT))
+
+    assert 2 == len(answers)
+
+
+def test_two_hundred_streams_at_once_are_all_trimmed() -> None:
+    """Envoy opens one for each request."""
+    with door(EnvoyOptions(listen="127.0.0.1:0", max_prompts=1_000)) as asked:
+        process = asked.channel.stream_stream(
+            f"/{SERVICE}/Process",
+            request_serializer=wire.ProcessingRequest.SerializeToString,
+            response_deserializer=wire.ProcessingResponse.FromString,
+        )
+        calls = [process(iter([headers(x_prompt_sidecar_run=str(number)), body(PROMPT)])) for number in range(200)]
+        answers = [[each for each in call if each.WhichOneof("response")] for call in calls]
+
+    assert [2] * 200 == list(map(len, answers))
+    assert [EnvoyOutcome.ANSWERED] * 200 == asked.observer.outcomes
+
+
+def test_a_peer_that_is_gone_without_a_word_is_noticed() -> None:
+    """A machine that loses its power closes no connection; its streams end when it answers no ping."""
+    with (
+        door(keepalive=(1.0, 1.0)) as asked,
+        _Relay(asked.door.port) as relay,
+        grpc.insecure_channel(f"127.0.0.1:{relay.port}", options=WIDE) as channel,
+        _left_open(Asked(channel, asked.observer, asked.door), 3),
+    ):
+        assert 3 == asked.door.streams
+        relay.stop_relaying()
+        until(lambda: asked.door.streams == 0)
+
+
+class _Relay:
+    """Passes bytes of one connection on until it is told to pass none, and keeps it open."""
+
+    def __init__(self, port: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._target = port
+        self._silent = threading.Event()
+        self._open: list[socket.socket] = []
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in [self._listener, *self._open]:
+            each.close()
+
+    def stop_relaying(self) -> None:
+        """Pass nothing on from now on."""
+        self._silent.set()
+
+    def _accept(self) -> None:
+        one, _ = self._listener.accept()
+        other = socket.create_connection(("127.0.0.1", self._target), PATIENCE)
+        self._open += [one, other]
+        for source, target in ((one, other), (other, one)):
+            threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        try:
+            while piece := source.recv(65_536):
+                if not self._silent.is_set():
+                    target.sendall(piece)
+        except OSError:
+            pass
