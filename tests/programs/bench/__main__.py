@@ -21,6 +21,7 @@ from tests.programs.bench.hostile import hostile
 from tests.programs.bench.http import door
 from tests.programs.bench.index import index
 from tests.programs.bench.inprocess import PLENTY, never, runs
+from tests.programs.bench.masks_through_envoy import masks_through_envoy
 from tests.programs.bench.memory import memory
 from tests.programs.bench.plateau import plateau
 from tests.programs.bench.prompts import Prompts, recorded, trim_call
@@ -53,6 +54,7 @@ PARTS = (
     "ticks",
     "store",
     "envoy",
+    "envoy_masks",
     "http",
 )
 LIMIT = 100_000
@@ -114,6 +116,7 @@ def sections(prompts: Prompts, limit: int, parts: Sequence[str], *, quick: bool)
         "ticks": lambda: ticks(3.0 if quick else 10.0),
         "store": lambda: stored(prompts, limit, 1 if quick else 6),
         "envoy": lambda: through_envoy(prompts, limit, 1 if quick else 5),
+        "envoy_masks": lambda: masks_through_envoy(10 if quick else 150),
         "http": lambda: door(prompts, limit, 1 if quick else 5),
     }
     for name, measure_part in measured.items():

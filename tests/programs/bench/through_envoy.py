@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -31,11 +32,28 @@ _SIZES = ((60_000, 130_000, "some 91 kB"), (850_000, 1_150_000, "some 1 MB"))
 _PORT = re.compile(r"external processor.* 127\.0\.0\.1:(\d+)")
 
 
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """A sidecar: the port of its external processor, and its process."""
+
+    port: int
+    pid: int
+
+    def cpu(self) -> float:
+        """Return the processor time that it has taken, in seconds; where the system does not tell: 0."""
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def _processor(*, usage: bool) -> Iterator[int]:
-    """Run the program; give the port of its external processor."""
+def processor(*, usage: bool, **settings: str) -> Iterator[Processor]:
+    """Run the program, with more settings by their variables."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
     clean |= {"PROMPT_SIDECAR_TOKENS__COUNTER": counting.chosen, "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""}
+    clean |= {f"PROMPT_SIDECAR_{name}": value for name, value in settings.items()}
     command = [sys.executable, "-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0", "--ext-proc", "127.0.0.1:0"]
     command += ["--set", f"envoy.usage={str(usage).lower()}"]
     with subprocess.Popen(command, env=clean, stderr=subprocess.PIPE, text=True) as process:
@@ -48,7 +66,7 @@ def _processor(*, usage: bool) -> Iterator[int]:
                 if "ready: listening" in line:
                     break
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield port
+            yield Processor(port, process.pid)
         finally:
             process.terminate()
 
@@ -84,7 +102,7 @@ def through_envoy(prompts: Prompts, limit: int, rounds: int) -> Section:
         upstream = stack.enter_context(provider())
         agents = []
         for number, (usage, filtered) in enumerate(((False, False), (False, True), (True, True))):
-            port = stack.enter_context(_processor(usage=usage)) if filtered else 9
+            port = stack.enter_context(processor(usage=usage)).port if filtered else 9
             own = folder / str(number)
             own.mkdir()
             proxy = stack.enter_context(envoy(own, configuration(port, upstream.port, filtered=filtered)))

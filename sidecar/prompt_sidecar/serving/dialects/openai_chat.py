@@ -153,16 +153,14 @@ class _Chunks(Filter):
 
     def feed(self, event: Event) -> bytes:
         """Take a chunk."""
-        if self.restore is None or (chunk := event.json()) is None:
-            return self._taken(event)
-        before, changed = self._others.take(chunk, self.restore)
-        if changed:
-            event = Event(written(chunk, event.name), event.name, orjson.dumps(chunk))
-        return before + self._taken(event)
-
-    def _taken(self, event: Event) -> bytes:
-        """Take a chunk in which only the first choice is looked at."""
         chunk = event.json()
+        if chunk is None or self.restore is None:
+            return self._taken(event, chunk)
+        before, changed = self._others.take(chunk, self.restore)
+        return before + self._taken(Event(written(chunk, event.name), event.name) if changed else event, chunk)
+
+    def _taken(self, event: Event, chunk: dict[str, Any] | None) -> bytes:
+        """Take a chunk in which only the first choice is looked at; None: the event holds none."""
         if chunk is None:
             return b"" if event.data == DONE and self._hidden else event.raw
         usage, before = chunk.get("usage"), self.turns > 1
