@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 HOME = ROOT / "deploy" / "kubernetes"
 VERSIONS = ("1.36", "1.37")
 FOREIGN = ("monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1", "kustomize.config.k8s.io/v1alpha1")
-"""Kinds whose schemas do not come with kubernetes-validate."""
+"""Kinds whose schemas do not come with kubernetes-validate; `test_crds.py` has those of Prometheus."""
 RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
 BUILDS = {
     "standalone": HOME / "standalone",

@@ -89,7 +89,7 @@ def test_other_methods_are_no_prompts(method: str) -> None:
 def test_bytes_that_are_no_message_end_the_stream() -> None:
     """They are counted as a failure."""
     with door() as asked:
-        call = asked.channel.stream_stream(f"/{SERVICE}/Process", request_serializer=bytes)
+        call: Any = asked.channel.stream_stream(f"/{SERVICE}/Process", request_serializer=bytes)
         answers = list(call(iter([b"\xff\xff\xff"])))
 
     assert [] == answers

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
 from tests.cli.running import Program
 from tests.client.provider import Says
@@ -160,3 +161,46 @@ def _calls(name: str, body: bytes) -> dict[str, Any]:
         return {tool: arguments for _, tool, arguments in hear(WAYS[name], body, {}).calls}
     parts = [part for each in json.loads(body) for part in each["candidates"][0]["content"]["parts"]]
     return {each["functionCall"]["name"]: each["functionCall"]["args"] for each in parts if "functionCall" in each}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_each_choice_gets_values(tmp_path: Path, *, stream: bool) -> None:
+    """Where a request asks for several answers at once."""
+    asked = [{"role": "user", "content": f"Deploy with {VALUE}."}]
+    body = {"model": "scripted", "stream": stream, "n": 3, "messages": asked}
+    with way(tmp_path) as through:
+        through.upstream.other = _three_choices
+        status, answer = through.envoy.send(json.dumps(body).encode(), "/deployments/scripted/chat/completions")
+
+    found: dict[int, str] = {}
+    for each in answer.decode().replace("data: ", "").splitlines():
+        for choice in json.loads(each)["choices"] if each.startswith("{") else ():
+            (call,) = choice["delta" if stream else "message"]["tool_calls"]
+            found[choice["index"]] = found.get(choice["index"], "") + call["function"]["arguments"]
+    assert 200 == status
+    assert {number: {"token": f"{number} {VALUE}"} for number in range(3)} == {
+        number: json.loads(text) for number, text in found.items()
+    }
+
+
+async def _three_choices(request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    mask = re.search("⟦github_token:[a-z0-9]+⟧", json.dumps(body, ensure_ascii=False))
+    assert mask is not None
+    texts = [json.dumps({"token": f"{number} {mask[0]}"}) for number in range(body["n"])]
+
+    def choices(part: str, pieces: list[str]) -> str:
+        functions = [{"name": TOOL, "arguments": piece} for piece in pieces]
+        calls = [[{"index": 0, "id": "c", "type": "function", "function": each}] for each in functions]
+        made = [{"index": number, part: {"tool_calls": each}} for number, each in enumerate(calls)]
+        return json.dumps({"choices": made})
+
+    if not body["stream"]:
+        return web.Response(text=choices("message", texts), content_type="application/json")
+    response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+    await response.prepare(request)
+    for at in range(0, len(texts[0]), 9):
+        await response.write(f"data: {choices('delta', [text[at : at + 9] for text in texts])}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
