@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.generate.promql import Like, Place, ratio
+from dashboards.generate.promql import Like, Not, Place, ratio
 from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
     COMPARED_PROMPTS,
     COMPARED_TOKENS,
     ESTIMATE_RATIO,
+    HTTP_REQUESTS,
     MEMORY_LIMIT,
     MEMORY_SIZE,
     PREFIX_TOKENS,
@@ -24,17 +25,19 @@ from prompt_sidecar.telemetry.catalog import (
     SEARCHES,
     STASH_LIMIT,
     STASH_SIZE,
+    TRIM_DURATION,
 )
 
 METHODS: Final = Like(r"((prompt_)?sidecar[.]v1[.]SidecarService/)?[A-Z][A-Za-z]+")
 """Our own methods; not the health checks, which would drown them, nor what we do not serve."""
-TRIM_PROMPT: Final = Like(r"(.*/)?TrimPrompt")
 
 FAULTS: Final = ("UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
 """Statuses that are the sidecar's fault, after OpenTelemetry's conventions for servers; but UNIMPLEMENTED, which tells
 of a client of another version."""
 REFUSALS: Final = ("RESOURCE_EXHAUSTED",)
 """The status of a call that a bound of the sidecar refused."""
+PROMPT_ROUTES: Final = Not(("passed_through",))
+"""Requests through the HTTP door that the sidecar does something with."""
 
 
 def share(part: str, whole: str) -> str:
@@ -43,19 +46,27 @@ def share(part: str, whole: str) -> str:
 
 
 def calls(place: Place) -> str:
-    """Calls of our own methods, a second."""
-    return place.rate(RPC_DURATION, where={"rpc_method": METHODS})
+    """Calls of our own methods and requests through the HTTP door, a second."""
+    return place.rate_of_all((RPC_DURATION, {"rpc_method": METHODS}), (HTTP_REQUESTS, {"route": PROMPT_ROUTES}))
 
 
 def faults(place: Place) -> str:
-    """The part of calls that failed by the sidecar's fault."""
-    failed = place.rate(RPC_DURATION, where={"rpc_method": METHODS, "rpc_response_status_code": FAULTS})
+    """The part of calls, and of requests through the HTTP door, that failed by the sidecar's fault."""
+    failed = place.rate_of_all(
+        (RPC_DURATION, {"rpc_method": METHODS, "rpc_response_status_code": FAULTS}),
+        (HTTP_REQUESTS, {"route": PROMPT_ROUTES, "outcome": "failed"}),
+    )
     return share(failed, calls(place))
 
 
 def trim_time(place: Place, quantile: float) -> str:
-    """A quantile of the time of TrimPrompt."""
-    return place.quantile(quantile, RPC_DURATION, where={"rpc_method": TRIM_PROMPT})
+    """A quantile of the time that prompts take, through all doors."""
+    return place.quantile(quantile, TRIM_DURATION)
+
+
+def largest(query: str) -> str:
+    """The ten largest series, of those above 0."""
+    return f"topk(10, {query} > 0)"
 
 
 def before(place: Place) -> str:

@@ -171,7 +171,7 @@ GROUPS: Final = Row(
             IDLE,
         ),
         Panel(
-            "Price next to untrimmed, by group",
+            "Price, of never trimming, by group",
             Look.LINES,
             Unit.SHARE,
             (Query(figures.price_share(FLEET), _LEGEND),),
@@ -203,7 +203,7 @@ GROUPS: Final = Row(
             IDLE,
         ),
         Panel(
-            "TrimPrompt (p99), by group",
+            "Time of a prompt (p99), by group",
             Look.LINES,
             Unit.SECONDS,
             (Query(figures.trim_time(FLEET, 0.99), _LEGEND),),

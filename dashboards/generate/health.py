@@ -62,7 +62,7 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.CALLS_PER_SECOND,
             (Query(figures.calls(PANEL), ""),),
-            "Calls of the sidecar's methods, health checks not counted.",
+            "Calls of the sidecar's methods, health checks not counted, and requests through the HTTP door.",
             "0 while agents run: they do not reach the sidecar.",
             UNSEEN,
             width=4,
@@ -76,7 +76,8 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls, the part that failed by the sidecar's fault: an internal error, a deadline, not available.",
+            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an internal "
+            "error, a deadline, not available.",
             "“Failed calls by method” says which; each internal error has an id in the log.",
             IDLE,
             width=4,
@@ -85,7 +86,7 @@ SUMMARY: Final = Row(
             decimals=2,
         ),
         Panel(
-            "TrimPrompt (p99)",
+            "Time of a prompt (p99)",
             Look.STAT,
             Unit.SECONDS,
             (Query(figures.trim_time(SPAN, 0.99), "", instant=True),),
@@ -210,7 +211,7 @@ CALLS: Final = Row(
             traces=True,
         ),
         Panel(
-            "Time of TrimPrompt",
+            "Time of a prompt",
             Look.LINES,
             Unit.SECONDS,
             tuple(

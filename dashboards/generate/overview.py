@@ -12,14 +12,18 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     COMPARED_PROMPTS,
+    HISTORY_TOKENS,
+    HTTP_REQUESTS,
     RETRIEVALS,
     RPC_DURATION,
     RUNS_ACTIVE,
     STASH_LOSSES,
+    TOOL_TOKENS,
     UNFIT,
 )
 
 IDLE: Final = "No prompt came in during the time shown. If agents do run, they do not reach this sidecar."
+UNUSED: Final = "No tool of an agent answered in the time shown, or its prompts do not reach this sidecar."
 UNSEEN: Final = (
     "Prometheus scrapes no sidecar under this job and instance: see the row “Targets” of its own status page."
 )
@@ -65,14 +69,14 @@ SAVES: Final = Row(
             decimals=1,
         ),
         Panel(
-            "Price next to untrimmed",
+            "Price, of never trimming",
             Look.STAT,
             Unit.SHARE,
             (Query(figures.price_share(SPAN), "", instant=True),),
-            "What providers charge for input with the sidecar, as a part of what they would for the same prompts "
-            "untrimmed, with the cache that these would have had (prices are variables above). Calls for recall are "
-            "on the sidecar's side alone. Prompts larger than the model's window would have been refused and are on "
-            "neither side.",
+            "Is it saving money? Below 100 % it is: what providers charge for input with the sidecar, as a part of "
+            "what they would for the same prompts untrimmed, with the cache that these would have had (prices are "
+            "variables above). Calls for recall are on the sidecar's side alone. Prompts larger than the model's "
+            "window would have been refused and are on neither side.",
             "Above 100 % trimming costs more than it saves: cuts come too often for what they take out. Raise the "
             "limit, or see “Cache breaks” in Trimming and cache. Short runs cost a little more, long ones much less.",
             IDLE,
@@ -101,7 +105,8 @@ SAVES: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls, the part that failed by the sidecar's fault: an internal error, a deadline, not available.",
+            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an internal "
+            "error, a deadline, not available.",
             "See “Failed calls by method” in Health, then the sidecar's log: each internal error has an id there.",
             IDLE,
             width=4,
@@ -236,7 +241,7 @@ MONEY: Final = Row(
             "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and for "
             "the same prompts untrimmed, with the cache that these would have had. By what providers counted where "
             "agents report it, else by estimates.",
-            "If “with the sidecar” is above “never trimming”, see “Price next to untrimmed” at the top.",
+            "If “with the sidecar” is above “never trimming”, see “Price, of never trimming” at the top.",
             IDLE,
             width=6,
         ),
@@ -266,11 +271,47 @@ MONEY: Final = Row(
     ),
 )
 
+LARGE: Final = Row(
+    "What makes prompts large",
+    (
+        Panel(
+            "Tools whose results are largest",
+            Look.FUNNEL,
+            Unit.TOKENS,
+            (
+                Query(
+                    figures.largest(SPAN.increase(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})),
+                    "{{tool}}",
+                    instant=True,
+                ),
+            ),
+            "Tokens of new results, untrimmed, by the tool of the agent that gave them, for the time shown: the ten "
+            "with most. Each result counts once, and is paid again with each later prompt that holds it. `other`: "
+            "tools that `telemetry.tools` does not name, or, where that is empty, all but the 32 largest.",
+            "Have the first tool answer less: fewer lines, a filter, pages. “Tools of agents” in Trimming and cache "
+            "has what was trimmed and recalled of each, and how large a result is.",
+            UNUSED,
+            width=12,
+        ),
+        Panel(
+            "Tokens of prompts after trimming, by kind",
+            Look.STACKED,
+            Unit.TOKENS_PER_SECOND,
+            (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "after"}), "{{kind}}"),),
+            "Tokens a second that go to the provider, by what they are; own_text is the sidecar's.",
+            "Much `system` or `tool_schemas`: shorten them, no trimming can. Much of another kind: see "
+            "Trimming and cache.",
+            IDLE,
+            width=12,
+        ),
+    ),
+)
+
 COSTS: Final = Row(
     "What it costs",
     (
         Panel(
-            "Time of TrimPrompt",
+            "Time of a prompt",
             Look.LINES,
             Unit.SECONDS,
             tuple(
@@ -353,9 +394,15 @@ WRONG: Final = Row(
                     ),
                     "failed or refused",
                 ),
+                Query(
+                    PANEL.rate(HTTP_REQUESTS, by=("outcome",), where={"outcome": ("failed", "failed_open", "refused")}),
+                    "HTTP: {{outcome}}",
+                ),
             ),
-            "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached.",
-            "See “Failed calls by method” and “Resource limits reached” in Health.",
+            "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached; and "
+            "requests through the HTTP door that failed, were refused, or went on untrimmed (failed_open).",
+            "See “Failed calls by method” and “Resource limits reached” in Health; failed_open has its reason in the "
+            "log and in the answer's header `x-prompt-sidecar-untrimmed`.",
             "Should not occur: without failures it is 0.",
         ),
         Panel(
@@ -403,7 +450,7 @@ OVERVIEW: Final = Board(
     "prompt-sidecar-overview",
     "Prompt Sidecar / Overview",
     "What the sidecar saves, what it costs, and what is wrong. The other dashboards are linked above.",
-    (SAVES, MONEY, COSTS, WRONG),
+    (SAVES, MONEY, LARGE, COSTS, WRONG),
     prices=True,
     name="overview",
 )

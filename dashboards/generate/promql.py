@@ -105,6 +105,17 @@ class Place:
         """Return a counter's growth a second; of a histogram, that of the number of its observations."""
         return self._grown("rate", metric, by, where)
 
+    def rate_of_all(self, *parts: tuple[Metric, Where]) -> str:
+        """Return the growth a second of several counters or histograms together; one that is missing counts nothing.
+
+        Their series must differ in more than their names, which a rate drops.
+        """
+        rates = []
+        for metric, where in parts:
+            counted = "_count" if metric.kind is Kind.HISTOGRAM else ""
+            rates.append(f"rate({self.select(metric, where, counted)}[{self.window}])")
+        return self._sum(f"({' or '.join(rates)})", parts[0][0], ())
+
     def each_minute(self, metric: Metric | Foreign, *, by: tuple[str, ...] = (), where: Where | None = None) -> str:
         """Return a counter's growth a minute."""
         return f"60 * {self.rate(metric, by=by, where=where)}"

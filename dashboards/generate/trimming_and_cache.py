@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.generate import figures
-from dashboards.generate.overview import IDLE, UNSEEN
+from dashboards.generate.overview import IDLE, UNSEEN, UNUSED
 from dashboards.generate.panels import BLUE, GREEN, RED, YELLOW, Board, Look, Panel, Query, Row, Unit
 from dashboards.generate.promql import PANEL, SPAN, ratio
 from prompt_sidecar.telemetry.catalog import (
@@ -266,12 +266,6 @@ TRIMMED: Final = Row(
     ),
 )
 
-_UNUSED: Final = "No tool of an agent answered in the time shown, or its prompts do not reach this sidecar."
-
-
-def _largest(query: str) -> str:
-    return f"topk(10, {query} > 0)"
-
 
 TOOLS: Final = Row(
     "Tools of agents",
@@ -280,18 +274,18 @@ TOOLS: Final = Row(
             "Tokens brought in, by tool",
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
-            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})), "{{tool}}"),),
+            (Query(figures.largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})), "{{tool}}"),),
             "Tokens of new results, untrimmed, of the ten tools that bring in most. Each result counts once, and is "
             "paid again with each later prompt that holds it. `other`: tools "
             "that `telemetry.tools` does not name, or, where that is empty, all but the 32 largest.",
             "A tool with a wide band makes prompts large: have it answer less (fewer lines, a filter, pages).",
-            _UNUSED,
+            UNUSED,
         ),
         Panel(
             "Tokens trimmed of results, by tool",
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
-            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "trimmed"})), "{{tool}}"),),
+            (Query(figures.largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "trimmed"})), "{{tool}}"),),
             "Tokens that trims took out of results for the first time, of the ten tools with most.",
             "As much as the tool brings in: nobody needs its results for long. Have it answer less.",
             "No result was trimmed in the time shown.",
@@ -300,7 +294,7 @@ TOOLS: Final = Row(
             "Tokens recalled, by tool",
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
-            (Query(_largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "recalled"})), "{{tool}}"),),
+            (Query(figures.largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "recalled"})), "{{tool}}"),),
             "Tokens of originals that models and programs had back, by the tool that they came from; `other` too where "
             "that is not known.",
             "Much of what is trimmed of one tool comes back: put it into `policy.never_trim_tools`.",
@@ -310,19 +304,19 @@ TOOLS: Final = Row(
             "Size of a result (p95), by tool",
             Look.LINES,
             Unit.WHOLE,
-            (Query(_largest(PANEL.quantile(0.95, TOOL_RESULT_SIZE, by=("tool",))), "{{tool}}"),),
+            (Query(figures.largest(PANEL.quantile(0.95, TOOL_RESULT_SIZE, by=("tool",))), "{{tool}}"),),
             "Tokens that 95 of 100 new results of a tool do not exceed, estimated from buckets; the ten largest.",
             "A few large results fill a window faster than many small ones: have the tool answer in pages.",
-            _UNUSED,
+            UNUSED,
         ),
         Panel(
             "Results, by tool",
             Look.BARS,
             Unit.PER_MINUTE,
-            (Query(_largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",))), "{{tool}}"),),
+            (Query(figures.largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",))), "{{tool}}"),),
             "New results of the ten tools that are called most.",
             "A tool that is called ever more often: the agent polls, or goes in circles.",
-            _UNUSED,
+            UNUSED,
         ),
         Panel(
             "Results seen before, by tool",
@@ -330,7 +324,7 @@ TOOLS: Final = Row(
             Unit.PER_MINUTE,
             (
                 Query(
-                    _largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",), where={"seen": "repeated"})),
+                    figures.largest(PANEL.each_minute(TOOL_RESULTS, by=("tool",), where={"seen": "repeated"})),
                     "{{tool}}",
                 ),
             ),

@@ -397,6 +397,14 @@ AMBIGUOUS_MESSAGES: Final = Metric(
     "{message}",
     "New messages that two parsers may read differently (unpaired surrogate, repeated key): they pass untrimmed.",
 )
+TRIM_DURATION: Final = Metric(
+    "prompt_sidecar.trim.duration",
+    Kind.HISTOGRAM,
+    "s",
+    "Time that the sidecar took to answer a prompt, through whichever door it came; waiting for a thread aside.",
+    {},
+    _SECONDS,
+)
 TRIM_TIME: Final = Metric(
     "prompt_sidecar.trim.time",
     Kind.COUNTER,

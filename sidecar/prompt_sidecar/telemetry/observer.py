@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from hashlib import sha256
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Any, Final, ParamSpec
 
 from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
@@ -241,6 +241,8 @@ class Telemetry(Observer):
             self._events.trimmed(call, answer, model)
         if changes.aside(call):
             return
+        # The clock that spans need can be set back.
+        self._record(catalog.TRIM_DURATION, max(0.0, (time_ns() - began) / 1e9))
         tokens = answer.tokens
         self._record(catalog.PROMPT_SIZE, tokens.before, ("before",))
         self._record(catalog.PROMPT_SIZE, tokens.after, ("after",))
