@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from prompt_sidecar.admin.site import NAME_CHARACTERS, ORDERS, ROWS
+from prompt_sidecar.admin.site import LOOKED_AT, NAME_CHARACTERS, ORDERS, ROWS
 from prompt_sidecar.errors import InvalidJson
 from tests.admin.serving import Served, served
 from tests.cli.report.pages import elements
@@ -129,6 +129,21 @@ def test_of_many_runs_the_largest_are_shown() -> None:
         told = json.loads(site.get("/runs.json?sort=cost").text)
     assert (ROWS, ROWS + 20) == (len(told["runs"]), told["looked_at"])
     assert "run-0" == told["runs"][0]["run_id"]
+
+
+def test_a_run_is_found_behind_those_of_the_table() -> None:
+    """A link from a span leads to its run, however many were seen since; the table says how many it was made of."""
+    engine = Engine(limit=LIMIT, policy=ROOM, journal_entries=10)
+    for number in range(LOOKED_AT + 1):
+        engine.run_id = f"run-{number}"
+        send(engine, OPENAI_CHAT, 0)
+    with served(engine) as site:
+        found = site.get("/runs?run=run-0")
+        page = site.get(f"/{found.headers['location']}") if found.status == 303 else found
+        table = site.get("/runs").text
+    assert (303, 200) == (found.status, page.status)
+    assert "run-0" in page.text
+    assert "100 of the 1,000 runs that were seen last" in table
 
 
 def test_pages_of_nothing() -> None:

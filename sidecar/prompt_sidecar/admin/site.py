@@ -25,6 +25,9 @@ from prompt_sidecar.facts.journals import RunJournal, RunSummary
 
 LOOKED_AT: Final = 1_000
 """Runs that are looked at, those seen last: among them are the largest that a table shows."""
+FOUND_AMONG: Final = 100_000
+"""Runs among which one is found by its id or key, those seen last: ten times as many as limits.runs lets be by default,
+looked through in a tenth of a second."""
 ROWS: Final = 100
 """Of a table of runs."""
 CUT_ROWS: Final = 200
@@ -43,6 +46,10 @@ class Shown(Protocol):
 
     def summaries(self, most: int) -> Sequence[RunSummary]:
         """The runs seen last, the newest first."""
+        ...
+
+    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
+        """Those with this id `among` the runs seen last."""
         ...
 
     def journal(self, key: str, most: int) -> RunJournal | None:
@@ -124,18 +131,16 @@ class Pages:
         found = _RUN.fullmatch(path)
         if found is None:
             return Answer.plain("404 Not Found", "there are /runs, /runs/KEY, and both with .json")
-        journal = shown.journal(found[1], LOOKED_AT)
+        journal = shown.journal(found[1], FOUND_AMONG)
         if journal is None:
-            return Answer.plain("404 Not Found", f"this run is not among the {LOOKED_AT:,} that were seen last here")
+            return Answer.plain("404 Not Found", f"this run is not among the {FOUND_AMONG:,} that were seen last here")
         return self._run(journal, as_json=bool(found[2]))
 
     def _runs(self, query: Mapping[str, str], shown: Shown, *, as_json: bool) -> Answer:
-        lines = shown.summaries(LOOKED_AT)
         wanted = query.get("run", "")
-        if wanted:
-            lines = [line for line in lines if line.run_id == wanted]
-            if len(lines) == 1 and not as_json:
-                return Answer.leading(f"runs/{lines[0].key}")
+        lines = shown.summaries_of(wanted, FOUND_AMONG, LOOKED_AT) if wanted else shown.summaries(LOOKED_AT)
+        if wanted and len(lines) == 1 and not as_json:
+            return Answer.leading(f"runs/{lines[0].key}")
         order = ORDERS.get(query.get("sort", ""), next(iter(ORDERS.values())))
         ordered = sorted(lines, key=order.of, reverse=True)
         rows = [_shown(line) for line in ordered[:ROWS]]

@@ -188,11 +188,16 @@ class Run:
         self.tool_calls += was.history.tool_calls
         self.usage.restore(was.usage)
 
+    @property
+    def journal_key(self) -> str:
+        """What names the run where people look at it; neither its id nor its key follows from it."""
+        return sha256(b"journal" + self.key).hexdigest()[:KEY_DIGITS]
+
     def summary(self, ahead: float) -> RunSummary:
         """The run in a line; needs no lock. `ahead`: seconds since the epoch less the clock of `started`."""
         tokens = self.tokens
         line = RunSummary(
-            key=sha256(b"journal" + self.key).hexdigest()[:KEY_DIGITS],
+            key=self.journal_key,
             caller=self.name[0],
             run_id=self.name[1],
             started=self.started + ahead,

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 from time import perf_counter
 from typing import Final
 
@@ -322,11 +323,16 @@ class Runs:
         ahead = self._ahead()
         return [run.summary(ahead) for run in self._table.latest(most)]
 
+    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
+        """Those with this id, of any caller, `among` the runs seen last; each in a line, the newest first."""
+        ahead = self._ahead()
+        same = (run for run in self._table.latest(among) if run.name[1] == run_id)
+        return [run.summary(ahead) for run in islice(same, most)]
+
     def journal(self, key: str, most: int) -> RunJournal | None:
         """The journal of the run with this key among those seen last; None: it is not among them."""
-        ahead = self._ahead()
-        run = next((run for run in self._table.latest(most) if run.summary(ahead).key == key), None)
-        return run.read_journal(ahead) if run is not None else None
+        run = next((run for run in self._table.latest(most) if run.journal_key == key), None)
+        return run.read_journal(self._ahead()) if run is not None else None
 
     def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""

@@ -155,6 +155,10 @@ class UseCases:
         """Return the runs of all callers that were seen last, each in a line, the newest first."""
         return self._runs.summaries(most)
 
+    def summaries_of(self, run_id: str, among: int, most: int) -> Sequence[RunSummary]:
+        """Return those with this id `among` the runs seen last."""
+        return self._runs.summaries_of(run_id, among, most)
+
     def journal(self, key: str, most: int) -> RunJournal | None:
         """Return what is kept of one of them for people; None: no such run is among them."""
         return self._runs.journal(key, most)
