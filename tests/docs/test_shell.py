@@ -25,7 +25,7 @@ from tests.docs.pages import ROOT, Block, blocks
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SETTING = re.compile(r"^[A-Z][A-Z0-9_]*=")
 SETTINGS_FLAGS = {"--listen", "--socket", "--preset", "--set"}
-OTHERS = {"export", "go", "protoc", "umask"}
+OTHERS = {"curl", "export", "go", "protoc", "umask"}
 """Programs of others that the pages use; the Go program of go.md is built with them (test_go.py)."""
 
 
