@@ -218,8 +218,8 @@ ALERTS: Final = (
         f"{QUARTER.increase(CEILINGS_PASSED, by=('scope', 'kind'), where={'action': 'refuse'})} > 0",
         "1m",
         "A ceiling refuses prompts",
-        "{{ $labels.instance }} refused {value} prompts in 15 minutes: a {{ $labels.scope }} passed its ceiling on "
-        "{{ $labels.kind }}.",
+        "{{ $labels.instance }} refused {value} prompts in 15 minutes: a {{ $labels.scope }} passed its ceiling on {{ "
+        "$labels.kind }}.",
         "$value | humanize",
     ),
     Alert(
@@ -245,8 +245,8 @@ ALERTS: Final = (
         _above(recorded.MEMORY_USED, 0.9),
         "15m",
         "The memory for runs is nearly full",
-        "Runs take {value} of limits.memory_bytes of {{ $labels.instance }}. When it is full idle runs are "
-        "read again, which is slow.",
+        "Runs take {value} of limits.memory_bytes of {{ $labels.instance }}. When it is full idle runs are read "
+        "again, which is slow.",
     ),
     Alert(
         "PromptSidecarCallsWait",
@@ -294,8 +294,8 @@ ALERTS: Final = (
         f"{SHORT.value(STORE_LAG)} > {STORE_BEHIND:g}",
         "5m",
         "The shared store is behind",
-        "What {{ $labels.instance }} has to write to the shared store has waited for {value}. Should it be killed now, "
-        "no other replica has what its prompts trimmed since then, until the agents send it again.",
+        "What {{ $labels.instance }} has to write to the shared store has waited for {value}. Should it be killed "
+        "now, no other replica has what its prompts trimmed since then, until the agents send it again.",
         "$value | humanizeDuration",
     ),
     Alert(

@@ -33,8 +33,8 @@ _CLIENTS: Final = Place((), "$__rate_interval")
 _CLIENTS_SPAN: Final = Place((), "$__range")
 _ASKED: Final = or_zero(_CLIENTS_SPAN.increase(CLIENT_PROMPTS))
 _NO_CLIENTS: Final = (
-    "No client exports its count: it does where the agent's program has loaded OpenTelemetry's metrics, and Prometheus "
-    "gets them."
+    "No client exports its count: it does where the agent's program has loaded OpenTelemetry's metrics, and "
+    "Prometheus gets them."
 )
 _SINGLE_RESULTS: Final = ("mcp_tool_result",)
 """Prompts of one tool's result have no kinds of content."""
@@ -98,8 +98,8 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.WHOLE,
             (Query(UNFINISHED, ""),),
-            "Prompts received, less those answered, refused, dry or aside, since the sidecars started: those "
-            "in flight.",
+            "Prompts received, less those answered, refused, dry or aside, since the sidecars started: those in "
+            "flight.",
             "Above “Calls in flight” of Health, and growing: report it.",
             UNSEEN,
             width=4,
@@ -285,8 +285,8 @@ SUMS: Final = Row(
                 Query(f"{figures.after(PANEL)} - {PANEL.rate(OWN_TEXT_TOKENS)}", "kept"),
                 Query(f"{figures.before(PANEL)} - {figures.after(PANEL)} + {PANEL.rate(OWN_TEXT_TOKENS)}", "trimmed"),
             ),
-            "All tokens that agents sent: those that are still in the prompts, and those that were taken "
-            "out. Text of the sidecar's own is in neither.",
+            "All tokens that agents sent: those that are still in the prompts, and those that were taken out. Text of "
+            "the sidecar's own is in neither.",
             "Nothing is bad by itself; see Trimming and cache.",
             IDLE,
         ),
@@ -365,9 +365,9 @@ VERSIONS: Final = Row(
                     "{{sent}}, {{code}}",
                 ),
             ),
-            "By the clients' own count: trimmed; or without the sidecar, as the last trimmed prompt and what "
-            "came since (last_prompt), with old iterations left out (left_out), or as they were (as_given); "
-            "and the status of the call.",
+            "By the clients' own count: trimmed; or without the sidecar, as the last trimmed prompt and what came "
+            "since (last_prompt), with old iterations left out (left_out), or as they were (as_given); and the status "
+            "of the call.",
             "UNAVAILABLE and DEADLINE_EXCEEDED: the sidecar is down, slow, or not reached. Others: the agent's "
             "request.",
             _NO_CLIENTS,
@@ -380,8 +380,8 @@ VERSIONS: Final = Row(
 FLEET_BOARD: Final = Board(
     "prompt-sidecar-fleet",
     "Prompt Sidecar / Fleet",
-    "All sidecars next to each other: by pod, workload or namespace; whether the figures add up; what is "
-    "running short.",
+    "All sidecars next to each other: by pod, workload or namespace; whether the figures add up; what is running "
+    "short.",
     (SUMMARY, GROUPS, SUMS, SATURATION, VERSIONS),
     prices=True,
     grouped=True,

@@ -76,8 +76,8 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an internal "
-            "error, a deadline, not available.",
+            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an "
+            "internal error, a deadline, not available.",
             "“Failed calls by method” says which; each internal error has an id in the log.",
             IDLE,
             width=4,
@@ -163,8 +163,7 @@ CALLS: Final = Row(
                 ),
             ),
             "Calls by every status but OK. INVALID_ARGUMENT and FAILED_PRECONDITION are the client's, "
-            "RESOURCE_EXHAUSTED is "
-            "a resource limit, INTERNAL is the sidecar's fault.",
+            "RESOURCE_EXHAUSTED is a resource limit, INTERNAL is the sidecar's fault.",
             "The answer's ErrorInfo says the reason; an INTERNAL one holds the id of its line in the log.",
             "Every call so far was OK.",
             no_value="none",
@@ -187,8 +186,7 @@ CALLS: Final = Row(
             ),
             "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached.",
             "DEADLINE_EXCEEDED: the client's deadline is shorter than “Time by method (p99)”. RESOURCE_EXHAUSTED: see "
-            "“Resource limits "
-            "reached”. INTERNAL: report it, with the line of the log.",
+            "“Resource limits reached”. INTERNAL: report it, with the line of the log.",
             "No call has failed so far.",
             no_value="none",
         ),
@@ -229,9 +227,8 @@ CALLS: Final = Row(
             Unit.SHARE,
             (Query(PANEL.rate(TRIM_TIME, by=("phase",)), "{{phase}}"),),
             "Part of a thread's time that each phase takes: scan (reading the body), count (tokens), trim, encode.",
-            "count: long new texts; the extra `fast` counts them ten times as fast. scan: large bodies; send only what "
-            "is new "
-            "with `base_revision`.",
+            "count: long new texts; the extra `fast` counts them ten times as fast. scan: large bodies; send only "
+            "what is new with `base_revision`.",
             UNSEEN,
         ),
     ),
@@ -555,8 +552,8 @@ PROCESS: Final = Row(
             ),
             "Spans and events (log records) that were sent to the collector, and those of both that it rejected, or "
             "that were dropped because their queue was full.",
-            "The collector is down or slow, or takes no logs (set OTEL_LOGS_EXPORTER=none then). Calls are not delayed "
-            "by it; traces and events are missing.",
+            "The collector is down or slow, or takes no logs (set OTEL_LOGS_EXPORTER=none then). Calls are not "
+            "delayed by it; traces and events are missing.",
             "Should not occur: where no collector is configured all are 0.",
             width=6,
         ),

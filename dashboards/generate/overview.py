@@ -45,8 +45,7 @@ SAVES: Final = Row(
             "Of all tokens that agents wanted to send, the part that no longer goes to the provider; for the time "
             "shown.",
             "Nothing is wrong with 0 %: prompts that fit are left alone. If prompts are large all the same, compare "
-            "the "
-            "window that agents ask for with the model's, and see the dashboard Trimming and cache.",
+            "the window that agents ask for with the model's, and see the dashboard Trimming and cache.",
             IDLE,
             width=4,
             height=4,
@@ -59,8 +58,7 @@ SAVES: Final = Row(
             Unit.TOKENS,
             (Query(figures.removed(SPAN), "", instant=True),),
             "Tokens that agents wanted to send and that the sidecar left out, summed over all prompts of the time "
-            "shown. An "
-            "item that stays out of ten prompts counts ten times, as it would have been paid ten times.",
+            "shown. An item that stays out of ten prompts counts ten times, as it would have been paid ten times.",
             "As for the share next to it.",
             IDLE,
             width=4,
@@ -92,8 +90,7 @@ SAVES: Final = Row(
             (Query(figures.over_budget_share(SPAN), "", instant=True),),
             "Of all prompts answered, the part that is still over its limit (`fits` is false).",
             "The provider will refuse them. “What kept prompts too large”, below, says why: protected text is the "
-            "agent's "
-            "own system prompt, first message and newest call; policy is what the preset may not touch.",
+            "agent's own system prompt, first message and newest call; policy is what the preset may not touch.",
             IDLE,
             width=4,
             height=4,
@@ -105,8 +102,8 @@ SAVES: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an internal "
-            "error, a deadline, not available.",
+            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an "
+            "internal error, a deadline, not available.",
             "See “Failed calls by method” in Health, then the sidecar's log: each internal error has an id there.",
             IDLE,
             width=4,
@@ -146,8 +143,7 @@ SAVES: Final = Row(
             (Query(figures.hits_share(SPAN), "", instant=True),),
             "Of all originals that models and programs asked for by id, the part that was still there.",
             "Expired: raise the time to live. Evicted: raise the stash's budget. Not found: ids that the model made "
-            "up. "
-            "See the dashboard Recall.",
+            "up. See the dashboard Recall.",
             "Nobody asked for an original in the time shown, which is common.",
             width=4,
             height=4,
@@ -238,9 +234,9 @@ MONEY: Final = Row(
                 Query(figures.price(PANEL, "returned"), "with the sidecar"),
                 Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
-            "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and for "
-            "the same prompts untrimmed, with the cache that these would have had. By what providers counted where "
-            "agents report it, else by estimates.",
+            "What providers charge for input a second, as a number of uncached input tokens: with the sidecar, and "
+            "for the same prompts untrimmed, with the cache that these would have had. By what providers counted "
+            "where agents report it, else by estimates.",
             "If “with the sidecar” is above “never trimming”, see “Price, of never trimming” at the top.",
             IDLE,
             width=6,
@@ -261,10 +257,10 @@ MONEY: Final = Row(
             Look.LINES,
             Unit.SHARE,
             (Query(figures.measured_share(PANEL), "by reports"),),
-            "Of the prompts whose price is compared, those of which the provider's counts were reported. "
-            "“with the sidecar” is measured for these, estimated for others.",
-            "If it is low, let agents report (`ReportUsage`), or see “Reports and refusals” in Trimming and cache. "
-            "A report is of use until eight later prompts of its run have come.",
+            "Of the prompts whose price is compared, those of which the provider's counts were reported. “with the "
+            "sidecar” is measured for these, estimated for others.",
+            "If it is low, let agents report (`ReportUsage`), or see “Reports and refusals” in Trimming and cache. A "
+            "report is of use until eight later prompts of its run have come.",
             "No prompt came in during the time shown.",
             width=6,
         ),
@@ -299,8 +295,8 @@ LARGE: Final = Row(
             Unit.TOKENS_PER_SECOND,
             (Query(PANEL.rate(HISTORY_TOKENS, by=("kind",), where={"state": "after"}), "{{kind}}"),),
             "Tokens a second that go to the provider, by what they are; own_text is the sidecar's.",
-            "Much `system` or `tool_schemas`: shorten them, no trimming can. Much of another kind: see "
-            "Trimming and cache.",
+            "Much `system` or `tool_schemas`: shorten them, no trimming can. Much of another kind: see Trimming and "
+            "cache.",
             IDLE,
             width=12,
         ),
@@ -372,9 +368,8 @@ WRONG: Final = Row(
             (Query(PANEL.each_minute(UNFIT, by=("reason",)), "{{reason}}"),),
             "Prompts that stayed over their limit, by reason.",
             "protected_text: the agent's own system prompt, first message, newest call or pinned messages exceed the "
-            "limit. "
-            "policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was taken "
-            "out.",
+            "limit. policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was "
+            "taken out.",
             UNSEEN,
         ),
         Panel(

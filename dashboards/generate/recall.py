@@ -114,8 +114,8 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.WHOLE,
             (Query(SPAN.increase(REPEATED_CALLS, where={"older": "trimmed"}), "", instant=True),),
-            "Tool calls that repeat one whose result had been trimmed: the model did the work again rather than recall "
-            "it.",
+            "Tool calls that repeat one whose result had been trimmed: the model did the work again rather than "
+            "recall it.",
             "Are the sidecar's tools offered to the model (ListTools)? Does the agent route their calls to CallTool?",
             UNSEEN,
             width=4,
@@ -146,12 +146,10 @@ FUNNEL: Final = Row(
             Unit.WHOLE,
             tuple(Query(query, name, instant=True) for name, query in _STEPS),
             "How many ids models were shown in this time, how many originals were asked for, with which outcome, and "
-            "how "
-            "often a tool was called again though its trimmed result could have been recalled.",
+            "how often a tool was called again though its trimmed result could have been recalled.",
             "expired: time to live too short. evicted: stash too small. not found: ids that the model made up, or of "
-            "another "
-            "run. run unknown: the sidecar was restarted, or another replica was asked before it saw a prompt of the "
-            "run.",
+            "another run. run unknown: the sidecar was restarted, or another replica was asked before it saw a prompt "
+            "of the run.",
             UNSEEN,
             width=12,
             height=10,

@@ -75,11 +75,9 @@ SUMMARY: Final = Row(
             Unit.SHARE,
             (Query(figures.kept_share(SPAN), "", instant=True),),
             "Of the tokens of returned prompts, the part that stood in the prompt before, byte for byte: what a "
-            "provider can "
-            "read from its cache.",
+            "provider can read from its cache.",
             "Below 70 %: runs are very short, the preset is `lean`, or the agent rewrites its history. “Cache breaks” "
-            "says "
-            "which.",
+            "says which.",
             IDLE,
             width=4,
             height=4,
@@ -107,8 +105,7 @@ SUMMARY: Final = Row(
             (Query(figures.cached_share(SPAN), "", instant=True),),
             "Of the input tokens that agents reported, the part that the provider read from its cache.",
             "Far below “Prefix kept”: the provider's cache expired between calls, or the agent changes something "
-            "before the "
-            "history (tools, system prompt), or caching is not switched on.",
+            "before the history (tools, system prompt), or caching is not switched on.",
             UNTOLD,
             width=4,
             height=4,
@@ -124,8 +121,7 @@ SUMMARY: Final = Row(
             (Query(figures.close_estimates(SPAN), "", instant=True),),
             "Of the estimates that a report could be compared with, the part that was within 10 % of the real count.",
             "Estimates learn from reports. If they stay off, see “Estimates against real counts” and “Reports used to "
-            "correct "
-            "estimates”.",
+            "correct estimates”.",
             UNTOLD,
             width=4,
             height=4,
@@ -193,9 +189,8 @@ TOKENS: Final = Row(
             (Query(PANEL.each_minute(UNFIT, by=("reason",)), "{{reason}}"),),
             "Prompts that stayed over their limit, by reason.",
             "protected_text: the agent's own system prompt, first message, newest call or pinned messages exceed the "
-            "limit. "
-            "policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was taken "
-            "out.",
+            "limit. policy: the preset may not touch the rest. not_stashable: originals found no room, so nothing was "
+            "taken out.",
             UNSEEN,
         ),
         Panel(
@@ -239,8 +234,7 @@ TRIMMED: Final = Row(
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(TRIMS, by=("reason",)), "{{reason}}"),),
             "Newly trimmed items. cap: a result too large by itself. fit: the prompt was near its limit. age: older "
-            "than the "
-            "policy keeps. residue: what trimming had left was dropped. feedback and repeated: superseded.",
+            "than the policy keeps. residue: what trimming had left was dropped. feedback and repeated: superseded.",
             "cap at every prompt: a tool returns very much; make it page, or raise `policy.cap_text_bytes`.",
             UNSEEN,
         ),
@@ -276,8 +270,8 @@ TOOLS: Final = Row(
             Unit.TOKENS_PER_SECOND,
             (Query(figures.largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "brought"})), "{{tool}}"),),
             "Tokens of new results, untrimmed, of the ten tools that bring in most. Each result counts once, and is "
-            "paid again with each later prompt that holds it. `other`: tools "
-            "that `telemetry.tools` does not name, or, where that is empty, all but the 32 largest.",
+            "paid again with each later prompt that holds it. `other`: tools that `telemetry.tools` does not name, "
+            "or, where that is empty, all but the 32 largest.",
             "A tool with a wide band makes prompts large: have it answer less (fewer lines, a filter, pages).",
             UNUSED,
         ),
@@ -295,8 +289,8 @@ TOOLS: Final = Row(
             Look.STACKED,
             Unit.TOKENS_PER_SECOND,
             (Query(figures.largest(PANEL.rate(TOOL_TOKENS, by=("tool",), where={"flow": "recalled"})), "{{tool}}"),),
-            "Tokens of originals that models and programs had back, by the tool that they came from; `other` too where "
-            "that is not known.",
+            "Tokens of originals that models and programs had back, by the tool that they came from; `other` too "
+            "where that is not known.",
             "Much of what is trimmed of one tool comes back: put it into `policy.never_trim_tools`.",
             "Nobody had an original back in the time shown, which is common.",
         ),
@@ -355,8 +349,7 @@ CACHE: Final = Row(
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(CACHE_BREAKS, by=("cause",)), "{{cause}}"),),
             "Prompts whose beginning is not that of the prompt before. batch_point: the sidecar cut. agent: the agent "
-            "changed "
-            "what it had sent.",
+            "changed what it had sent.",
             "agent: look for timestamps or counters in the system prompt, for reordered tools, for edited messages. "
             "batch_point often: raise the limit, or lower `policy.fit_low`.",
             UNSEEN,
@@ -370,8 +363,8 @@ CACHE: Final = Row(
                 Query(figures.price(PANEL, "untrimmed"), "never trimming"),
             ),
             "What providers charge for input a second, as a number of uncached input tokens, next to the same prompts "
-            "untrimmed with the cache that these would have had. Prices are variables above. By what providers counted "
-            "where agents report it, else by estimates.",
+            "untrimmed with the cache that these would have had. Prices are variables above. By what providers "
+            "counted where agents report it, else by estimates.",
             "Above “never trimming” the cache does not stay warm: see the panels next to this one.",
             IDLE,
         ),
@@ -382,8 +375,7 @@ CACHE: Final = Row(
             (Query(PANEL.each_minute(PROVIDER_CACHE, by=("outcome",)), "{{outcome}}"),),
             "Usage reports, by whether the provider read the kept prefix from its cache.",
             "break_suspected: something before the history changes, or the cache's time ran out. never_used: caching "
-            "is off; "
-            "Anthropic needs cache_control marks.",
+            "is off; Anthropic needs cache_control marks.",
             UNTOLD,
             width=12,
         ),
@@ -426,8 +418,7 @@ ESTIMATES: Final = Row(
             (Query(PANEL.each_minute(CALIBRATIONS, by=("outcome",)), "{{outcome}}"),),
             "Reports by whether they corrected the estimate, and if not, why.",
             "implausible: the count is not of this prompt; does the agent report the right revision? cache_untold: "
-            "report "
-            "cached tokens too.",
+            "report cached tokens too.",
             UNTOLD,
         ),
         Panel(
