@@ -9,8 +9,10 @@ from typing import Any
 import orjson
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, MAX_DEPTH, PIECE_CHARACTERS, canonical, digest, identity, load
 from tests.oracle import shapes
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.bodies import chance, few, spelled, values
@@ -72,3 +74,34 @@ def test_digest() -> None:
     """A digest is 16 bytes and differs where the text does."""
     assert DIGEST_BYTES == len(digest(b"a"))
     assert digest(b"a") != digest(b"b")
+
+
+_LONG = st.sampled_from(["x", "é", "漢", "🙂", '"', "\\", "\n", "\x7f", "\u2028"]).map(
+    lambda unit: unit * (PIECE_CHARACTERS + 5)
+)
+
+
+@few
+@given(
+    st.recursive(
+        values | _LONG, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+    )
+)
+def test_an_identity_is_the_digest_of_the_canonical_text(value: Any) -> None:
+    """Of long strings too, which are not written as a whole."""
+    value = orjson.loads(json.dumps(value))
+    assert digest(canonical(value)) == identity(value)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_a_long_string_is_refused_from_the_same_depth_on(opening: str) -> None:
+    """Where the canonical text cannot be written, there is no identity."""
+    closing = "]" if opening == "[" else "}"
+    for inner in ("1", orjson.dumps("x" * (PIECE_CHARACTERS + 1)).decode()):
+        for depth in (MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1):
+            value = orjson.loads(opening * depth + inner + closing * depth)
+            if depth <= MAX_DEPTH:
+                assert DIGEST_BYTES == len(identity(value))
+            else:
+                with pytest.raises(InvalidJson):
+                    identity(value)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, load, raise_if_out_of_memory
 from tests.prompt.bodies import chance, few, spelled, texts, values
 from tests.prompt.reading import fault
 
@@ -207,3 +207,22 @@ def test_a_lack_of_memory_is_no_fault_of_the_text() -> None:
     with pytest.raises(MemoryError):
         raise_if_out_of_memory(orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0))
     raise_if_out_of_memory(orjson.JSONDecodeError("unexpected character", "", 0))
+
+
+@pytest.mark.parametrize(
+    ("members", "accepted"),
+    [('"a":1,"b":2', True), ('"a":1,"a":2', False), ('"b":{"c":1,"c":2}', False), ('"b":{"a":[{"b":1}]}', True),
+     (f'"b":{"[" * 252}{"]" * 252}', True), (f'"b":{"[" * 254}{"]" * 254}', False)],
+    ids=["single", "double", "inner", "nested", "deep", "too deep"],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["plain", '\\":', 'say \\"x\\": y'])
+def test_a_long_text_is_judged_as_a_short_one(members: str, text: str, accepted: bool) -> None:
+    """Its keys are counted, where a short one is written again for comparison."""
+    for times in (1, WRITTEN_BYTES // len(text) + 1):
+        raw = f'{{"t":"{text * times}",{members}}}'.encode()
+        try:
+            assert orjson.loads(raw) == load(raw, "f")
+            found = True
+        except InvalidJson:
+            found = False
+        assert accepted == found

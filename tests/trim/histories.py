@@ -88,7 +88,7 @@ class Fold:
     ledger: Ledger = field(default_factory=Ledger)
     alternating: bool = False
 
-    def ends(self, entry: Entry) -> tuple[bytes, bytes]:
+    def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:  # noqa: ARG002 - all is enough
         """A text's first and last bytes: the whole text twice."""
         text = self.messages[entry.message].items[entry.item][1].encode()
         return text, text

@@ -13,7 +13,7 @@ from typing import Any
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.format import Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, opaque_tokens, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again
+from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again
 
 
 class Gathering(ABC):
@@ -146,4 +146,4 @@ def role_of(value: dict[str, Any], field: str, roles: Mapping[str, Role]) -> Rol
 
 def identity_of(value: dict[str, Any], comparable: Comparable, *, identify: bool) -> bytes:
     """The identity; empty if `identify` is false."""
-    return digest(canonical(comparable(value))) if identify else b""
+    return identity(comparable(value)) if identify else b""

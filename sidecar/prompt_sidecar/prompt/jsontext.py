@@ -8,7 +8,7 @@ text with more of those than its decoded value has keys contains a duplicate. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -24,6 +24,12 @@ DIGEST_BYTES: Final = 16
 
 MAX_DEPTH: Final = 254
 """Most levels that orjson writes; it reads four times as many, and no provider's schema needs them."""
+
+WRITTEN_BYTES: Final = 1_048_576
+"""Longest text that is written again after decoding, for comparison."""
+
+PIECE_CHARACTERS: Final = 262_144
+"""Characters of a string that are brought into canonical form at once."""
 
 _HALF: Final = "surrogate in string"
 """End of orjson's message for a lone surrogate, which tells it from invalid UTF-8."""
@@ -50,9 +56,10 @@ def load(raw: bytes, field: str) -> Any:
         raise_if_out_of_memory(error)
         kind = AmbiguousJson if error.msg.endswith(_HALF) else InvalidJson
         raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
-    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding.
+    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding. The keys
+    # of a long text are counted, as writing it would take twice its bytes.
     try:
-        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
+        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or len(raw) > WRITTEN_BYTES or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
     except (TypeError, RecursionError):  # too deep for orjson's writer or for Python's stack
         raise too_deep(field) from None
@@ -87,6 +94,56 @@ def canonical(value: Any, field: str = "json.body") -> bytes:
 def digest(canonical_bytes: bytes) -> bytes:
     """The identity of a canonical text."""
     return sha256(canonical_bytes).digest()[:DIGEST_BYTES]
+
+
+def identity(value: Any) -> bytes:
+    """As `digest(canonical(value))`, without a copy of its long strings: canonical, each would take twice its bytes.
+
+    Raises:
+        InvalidJson: nested more deeply than can be written.
+    """
+    try:
+        if not _is_long(value):
+            return digest(canonical(value))
+        _keys(value)  # for the depth
+        hashed = sha256()
+        for piece in _canonical_pieces(value):
+            hashed.update(piece)
+    except RecursionError:
+        raise too_deep("json.body") from None
+    return hashed.digest()[:DIGEST_BYTES]
+
+
+def _is_long(value: Any) -> bool:
+    """Whether a string in a value is long."""
+    kind = type(value)
+    if kind is str:
+        return len(value) > PIECE_CHARACTERS
+    if kind is dict:
+        return any(map(_is_long, value.values()))
+    return kind is list and any(map(_is_long, value))
+
+
+def _canonical_pieces(value: Any) -> Iterator[bytes]:
+    """The canonical text of a value, long strings in pieces."""
+    kind = type(value)
+    if not _is_long(value):
+        yield canonical(value)
+    elif kind is str:
+        yield b'"'
+        for at in range(0, len(value), PIECE_CHARACTERS):
+            yield orjson.dumps(value[at : at + PIECE_CHARACTERS])[1:-1]
+        yield b'"'
+    else:
+        keys = sorted(value) if kind is dict else range(len(value))
+        between, end = (b"{", b"}") if kind is dict else (b"[", b"]")
+        for key in keys:
+            yield between
+            if kind is dict:
+                yield orjson.dumps(key) + b":"
+            yield from _canonical_pieces(value[key])
+            between = b","
+        yield end
 
 
 def value_at(raw: bytes, path: Path) -> bytes:
@@ -163,9 +220,12 @@ def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
         raise AmbiguousJson(f"{field} holds an object with the same key twice", field=field)
 
 
-def _keys(value: Any) -> int:
-    if type(value) is dict:
-        return len(value) + sum(_keys(member) for member in value.values() if type(member) in (dict, list))
-    if type(value) is list:
-        return sum(_keys(member) for member in value if type(member) in (dict, list))
-    return 0
+def _keys(value: Any, depth: int = 1) -> int:
+    """The keys in a decoded value. Raises RecursionError where it is deeper than orjson writes."""
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        return 0
+    if depth > MAX_DEPTH:
+        raise RecursionError
+    own, members = (len(value), value.values()) if kind is dict else (0, value)
+    return own + sum(_keys(member, depth + 1) for member in members if type(member) in {dict, list})

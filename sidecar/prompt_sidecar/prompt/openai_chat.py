@@ -27,7 +27,7 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import OUTSIDE, Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items, without_reasoning
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, pairing_id, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice, value_at
+from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice, value_at
 from prompt_sidecar.prompt.parts import original_at, string, text_in_place
 
 _ROLES: Final[Mapping[str, Role]] = {
@@ -83,7 +83,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     return Message(
         role=role,
         items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))) if identify else b"",
+        identity=identity(_comparable(value)) if identify else b"",
         calls=tuple(reader.calls),
         answers=(call_id,) if role is Role.TOOL else (),
         other="\n".join((*reader.names, *reader.other)),

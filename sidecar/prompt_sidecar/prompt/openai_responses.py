@@ -30,7 +30,7 @@ from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
 from prompt_sidecar.prompt.gathering import reasoning_items
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Path, Role, check_parts, text_kind
-from prompt_sidecar.prompt.jsontext import canonical, digest, load, load_again, splice
+from prompt_sidecar.prompt.jsontext import canonical, identity, load, load_again, splice
 from prompt_sidecar.prompt.parts import original_at, string
 from prompt_sidecar.prompt.system_member import string_member
 
@@ -66,7 +66,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is str:
         items = (Item(text_kind(Role.USER, value), (), value),)
-        return Message(Role.USER, items, digest(canonical(_comparable(_of_user(value)))) if identify else b"")
+        return Message(Role.USER, items, identity(_comparable(_of_user(value))) if identify else b"")
     if type(value) is not dict:
         raise InvalidJson(f"{field} must be an object", field=field)
     kind = _kind_of(value, field)
@@ -81,7 +81,7 @@ def read(raw: bytes, field: str, identify: bool = True) -> Message:
     return Message(
         role=reader.role,
         items=tuple(reader.items),
-        identity=digest(canonical(_comparable(value))) if identify else b"",
+        identity=identity(_comparable(value)) if identify else b"",
         calls=_calls(value, kind),
         answers=_answers(value, kind),
         other="\n".join((*reader.names, *reader.other)),

@@ -94,8 +94,11 @@ EMPTY_ARGUMENTS_TOKENS: Final = 1
 class Texts(Protocol):
     """Source of an item's text, which is read to elide it, and to list names that are shown nowhere."""
 
-    def ends(self, entry: Entry) -> tuple[bytes, bytes]:
-        """The text's first and last bytes: the whole text twice, or the parts that its elision keeps."""
+    def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
+        """The text's first and last bytes: the whole text twice, or the parts that its elision keeps.
+
+        With `most`, of a whole text at least one byte more than so many of each end, if it has them.
+        """
         ...
 
     def shown(self, entry: Entry) -> str:
@@ -218,7 +221,7 @@ class Evaluation:
         for entry in entries:
             if entry.size <= level:
                 continue
-            head, tail = self._texts.ends(entry)
+            head, tail = self._texts.ends(entry, level)
             kept = elide.cut(
                 head,
                 tail,

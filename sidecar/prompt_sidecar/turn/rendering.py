@@ -142,15 +142,19 @@ class Sources:
             known = self._decoded[index] = (raw, self._format.read(raw, "history", identify=False), whole)
         return known
 
-    def ends(self, entry: Entry) -> tuple[bytes, bytes]:
-        """The first and last bytes of an item's text: all of it, or what its elision keeps."""
+    def ends(self, entry: Entry, most: int | None = None) -> tuple[bytes, bytes]:
+        """The first and last bytes of an item's text: more than `most` or all of it, or what its elision keeps."""
         _, message, _ = self.source(entry.message)
         item = _items_of(self._ledger.records[entry.message], message)[entry.item]
         assert item is not None, "only reasoning is ever absent, and it is not elided"
-        text = item.text.encode()
-        if entry.kept is None:
-            return text, text
-        return text[: entry.kept.head], text[len(text) - entry.kept.tail :]
+        text, kept = item.text, entry.kept
+        if kept is not None:
+            tail = text[max(0, len(text) - kept.tail) :].encode()
+            return text[: kept.head].encode()[: kept.head], tail[max(0, len(tail) - kept.tail) :]
+        if most is not None and len(text) > most:
+            return text[: most + 1].encode(), text[len(text) - most - 1 :].encode()
+        whole = text.encode()
+        return whole, whole
 
     def whole(self, entry: Entry) -> tuple[Item, bytes]:
         """An item and the UTF-8 of its text, as the message in the prompt has it."""
