@@ -96,6 +96,24 @@ def test_originals_are_what_was_sent(format: str) -> None:
 
 
 @formats
+def test_large_messages_are_trimmed_as_small_ones(format: str) -> None:
+    """Messages of over a megabyte, the last of which is not decoded again to be edited; their originals come back."""
+    messages = history(format, 3)
+    texts = []
+    for number, message in enumerate(messages):
+        if "warning" in json.dumps(message):
+            holder = message if format == OPENAI_CHAT else message["content"][0]
+            holder["content"] = f"begin {number} " + "🙂 é word\n" * 90_000 + f" end {number}"
+            texts.append(holder["content"])
+    engine, again = Engine(limit=LIMIT, policy=ROOM), Engine(limit=LIMIT, policy=ROOM)
+    answer = engine.trim(format, body(format, messages))
+    again.trim(format, body(format, messages[:-1]))
+    assert answer.body == again.trim(format, body(format, messages)).body
+    fetched = [(engine.original(trim.stash_id) or b"").decode() for trim in answer.trims if trim.kind.value == "result"]
+    assert set(texts) == set(fetched)
+
+
+@formats
 def test_expired_and_received_again(format: str) -> None:
     """What has expired is stored again when the untrimmed history comes again, and no decision changes."""
     engine, answer = grown(format)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.body import Split
@@ -18,6 +19,9 @@ from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.turn.received import Read
+
+KEPT_BYTES: Final = 1_048_576
+"""A message of so many bytes is large."""
 
 
 @dataclass(slots=True)
@@ -126,6 +130,17 @@ class Sources:
         self._sent = sent
         self._format = format_
         self._decoded: dict[int, tuple[bytes, Message, bool]] = {}
+        self._kept = -1
+
+    def keep(self, index: int, raw: bytes, message: Message) -> None:
+        """Keep a record's message as it was decoded to be recorded, if it is large; of several the last.
+
+        It will most likely be trimmed, and to decode it again takes a third of a call's memory.
+        """
+        if len(raw) >= KEPT_BYTES:
+            self._decoded.pop(self._kept, None)
+            self._kept = index
+            self._decoded[index] = raw, message, True
 
     def source(self, index: int) -> tuple[bytes, Message, bool]:
         """A record's bytes and message, and whether they are the untrimmed ones."""

@@ -340,6 +340,7 @@ class _Turn:
                     self._store.record(recorded)
                     recorded = []
                 self._rendered.append(raw)
+                self._sources.keep(place, raw, message)
                 memory.sent_at.append(index)
                 tokens += read.tokens
                 opaque += read.opaque
