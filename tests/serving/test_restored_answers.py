@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prompt_sidecar.facts.envoy_calls import MasksStay
 from prompt_sidecar.guard.restoring import restore
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.serving.dialects.table import DIALECTS
+from prompt_sidecar.serving.frames import frame
 from prompt_sidecar.serving.restored_answers import RestoredStream, RestoredWhole, whole_restored
 from tests.client.provider import SHAPES, Says
 from tests.http.path_models import WAYS, Way, hear, pieces
@@ -281,3 +284,50 @@ def test_what_waits_is_known(path: str, size: int) -> None:
     whole_or_not = {(f"a {token} b", more, "x") for token in (VALUE, MASK) for more in (VALUE, MASK)}
     assert [] == [each for each in found if (each[0]["token"], *each[0]["more"], each[1]["text"]) not in whole_or_not]
     assert 2 <= len({each[0]["token"] + each[0]["more"][0] for each in found})
+
+
+_NAMES = st.sampled_from(
+    [
+        "choices", "index", "delta", "tool_calls", "function", "arguments", "name", "finish_reason", "usage",
+        "type", "content_block", "contentBlockIndex", "start", "toolUse", "input", "item", "response",
+        "output_index", "candidates", "content", "parts", "functionCall", "args", "message", "partial_json"
+    ]
+)  # fmt: skip
+_TYPES = st.sampled_from(
+    [
+        "content_block_start", "content_block_delta", "content_block_stop", "response.output_item.added",
+        "response.completed", "response.function_call_arguments.delta", "response.function_call_arguments.done"
+    ]
+)  # fmt: skip
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from([MASK, MASK[:9], "\\", "deploy", "x"]) | _TYPES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(
+    format=st.sampled_from(sorted(DIALECTS)),
+    values=st.lists(_VALUES, max_size=8),
+    kinds=st.lists(
+        st.sampled_from(["contentBlockStart", "contentBlockDelta", "contentBlockStop", "other"]), min_size=8
+    ),
+    size=st.integers(1, 200),
+    array=st.booleans(),
+)
+def test_nothing_that_a_provider_sends_breaks_a_stream(
+    format: str, values: list[Any], kinds: list[str], size: int, *, array: bool
+) -> None:
+    """Members of any type in any place: the stream goes on to its end, and nothing of it waits there."""
+    if array:
+        whole = json.dumps(values).encode()
+    elif format == "bedrock_converse":
+        whole = b"".join(frame(value, kind) for value, kind in zip(values, kinds, strict=False))
+    else:
+        whole = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
+    stream = RestoredStream(DIALECTS[format], _restore, MOST, array=array)
+    gone = b"".join(stream.feed(whole[at : at + size]) for at in range(0, len(whole), size))
+    gone += stream.feed(b"", last=True)
+
+    assert not stream.waits
+    assert not (whole and not gone)
