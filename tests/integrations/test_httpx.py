@@ -308,3 +308,24 @@ def test_gemini_and_bedrock(path: str, kind: str, answer: bytes, expected: tuple
     assert len(json.dumps(seen[0])) < MOST_BYTES
     usage = counted(client, "run")
     assert expected == (usage.input_tokens, usage.cached_tokens, usage.output_tokens)
+
+
+def test_a_client_of_the_other_kind_is_refused_at_once() -> None:
+    """It could not be driven: each request of the agent would fail after the provider had answered it."""
+    with Client("127.0.0.1:1") as blocking:
+        with pytest.raises(TypeError, match=r"client is a Client; this needs .*\.AsyncClient"):
+            AsyncSidecarTransport(blocking)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"client is a AsyncClient; this needs .*\.Client"):
+            SidecarTransport(AsyncClient("127.0.0.1:1"))  # type: ignore[arg-type]
+
+
+def test_a_request_of_an_agents_own_class() -> None:
+    """The library is found by the class that it is derived from."""
+
+    class Own(library().Request):  # type: ignore[misc]
+        pass
+
+    with Upstream() as there, Client("127.0.0.1:1") as client, SidecarTransport(client) as transport:
+        response = transport.handle_request(Own("GET", f"{there.url}/nothing"))
+        response.read()
+    assert response.status_code

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from prompt_sidecar.client import Client, ClientError
+from prompt_sidecar.client import AsyncClient, Client, ClientError
 from prompt_sidecar.client.engine import Rpc, Steps
 from prompt_sidecar.client.turns import UNREACHABLE
 
@@ -23,6 +23,20 @@ INLINE_PROVIDERS: Final = frozenset(
 )
 """Providers whose models take a system message anywhere in the history. For others the sidecar's own text goes to the
 system prompt, and there is no note, as it would change the prompt's beginning each time."""
+
+
+Kind = TypeVar("Kind", Client, AsyncClient)
+
+
+def of_kind(client: Kind, kind: type[Kind]) -> Kind:
+    """Return a client of the kind that an integration drives.
+
+    Raises:
+        TypeError: it is another, with which each model call of the agent would fail once it is made.
+    """
+    if not isinstance(client, kind):
+        raise TypeError(f"client is a {type(client).__name__}; this needs prompt_sidecar.client.{kind.__name__}")
+    return client
 
 
 async def adrive(client: Client, steps: Steps[Result], ask: Callable[..., Any] | None = None) -> Result:

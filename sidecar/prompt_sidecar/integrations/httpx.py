@@ -22,6 +22,7 @@ from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
 from prompt_sidecar.integrations.answers import Stream, Whole, prompt_has_masks, restoring
+from prompt_sidecar.integrations.calls import of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 from prompt_sidecar.integrations.wire import Api, api_of, usage_in
 
@@ -66,7 +67,8 @@ class _Common:
 
 def _library(request: Any) -> Any:
     """The library that a request is of: httpx or httpx2."""
-    return sys.modules[type(request).__module__.split(".")[0]]
+    names = [each.__module__.partition(".")[0] for each in type(request).__mro__]  # an agent may have its own class
+    return sys.modules[next((name for name in names if name in ("httpx", "httpx2")), names[0])]
 
 
 _REMADE: Final = frozenset({b"content-length", b"transfer-encoding", RUN_HEADER.encode()})
@@ -139,7 +141,7 @@ class SidecarTransport(_Common, _Base):  # type: ignore[misc]
         self, client: Client, run: RunChoice = None, *, wrapped: Any = None, **options: Unpack[TrimOptions]
     ) -> None:
         super().__init__(run, options)
-        self._client = client
+        self._client = of_kind(client, Client)
         self._wrapped = wrapped
 
     def __enter__(self) -> Self:
@@ -200,7 +202,7 @@ class AsyncSidecarTransport(_Common, _Base):  # type: ignore[misc]
         self, client: AsyncClient, run: RunChoice = None, *, wrapped: Any = None, **options: Unpack[TrimOptions]
     ) -> None:
         super().__init__(run, options)
-        self._client = client
+        self._client = of_kind(client, AsyncClient)
         self._wrapped = wrapped
 
     async def __aenter__(self) -> Self:

@@ -34,6 +34,7 @@ from prompt_sidecar.integrations.calls import (
     NO_RUN,
     adrive,
     definitions,
+    of_kind,
     origins,
     restored,
     run_tool,
@@ -61,7 +62,7 @@ class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  
         self, client: Client, run: RunChoice = None, *, recall: bool = True, **options: Unpack[TrimOptions]
     ) -> None:
         super().__init__()
-        self._client, self._run, self._options = client, run, options
+        self._client, self._run, self._options = of_kind(client, Client), run, options
         self.tools = [self._tool(each) for each in definitions(client)] if recall else []
         self._own = frozenset(tool.name for tool in self.tools)
         self.last: Trimmed[Any] | None = None

@@ -32,7 +32,7 @@ from prompt_sidecar.client.dialects import too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
 from prompt_sidecar.integrations.answers import TOO_MUCH, Events, Stream, Values, places
-from prompt_sidecar.integrations.calls import adrive
+from prompt_sidecar.integrations.calls import adrive, of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 
 _log = logging.getLogger("prompt_sidecar.client")
@@ -80,7 +80,7 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
 
     def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:
         super().__init__()
-        self._client, self._run = client, run
+        self._client, self._run = of_kind(client, Client), run
         self._options: TrimOptions = {"recall_unavailable": True, **options}
         self._lock = threading.Lock()
         self._sent: OrderedDict[str, tuple[str, Trimmed[Any]]] = OrderedDict()

@@ -26,7 +26,7 @@ from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.dialects import has_masks, too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
-from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, restored, run_tool
+from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, of_kind, restored, run_tool
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 
 
@@ -45,7 +45,7 @@ class Sidecar(RunHooks[Any]):  # type: ignore[misc]  # typed where it is install
     """
 
     def __init__(self, client: Client, run: RunChoice = None, **options: Unpack[TrimOptions]) -> None:
-        self._client, self._run, self._options = client, run, options
+        self._client, self._run, self._options = of_kind(client, Client), run, options
         self._own = frozenset[str]()
         self._sent: ContextVar[tuple[str, Trimmed[Any]] | None] = ContextVar("prompt_sidecar_sent", default=None)
         self.last: Trimmed[Any] | None = None

@@ -41,6 +41,7 @@ from prompt_sidecar.integrations.calls import (
     INLINE_PROVIDERS,
     adrive,
     definitions,
+    of_kind,
     origins,
     restored,
     run_tool,
@@ -69,7 +70,7 @@ class SidecarCapability(AbstractCapability[Any]):  # type: ignore[misc]  # typed
     def __init__(
         self, client: Client, run: RunChoice = None, *, recall: bool = True, **options: Unpack[TrimOptions]
     ) -> None:
-        self._client, self._run, self._options = client, run, options
+        self._client, self._run, self._options = of_kind(client, Client), run, options
         self._tools = [self._tool(each) for each in definitions(client)] if recall else []
         self._own = frozenset(tool.name for tool in self._tools)
         self._sent: dict[str, tuple[Sending, Trimmed[Any]]] = {}
