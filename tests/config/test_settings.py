@@ -444,3 +444,14 @@ def test_a_long_value_is_cut() -> None:
         load({"PROMPT_SIDECAR_LIMITS__TIME_TO_LIVE": "long " * 10_000})
     [problem] = caught.value.problems
     assert len(problem) < 500
+
+
+def test_a_credential_in_place_of_its_digest_is_not_shown(tmp_path: Path) -> None:
+    """The error goes to logs."""
+    path = tmp_path / "settings.toml"
+    path.write_text('[callers.a]\nidentities = ["sk-of-a-team-0123456789"]\n')
+    with pytest.raises(SettingsError) as refused:
+        load({}, config=str(path), flags={})
+
+    assert "identities has a text of 23 characters" in refused.value.problems[0]
+    assert "sk-of" not in str(refused.value.problems)

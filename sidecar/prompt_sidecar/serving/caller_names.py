@@ -56,7 +56,8 @@ def faults(identities: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]
     for name, several in identities.items():
         for identity in several:
             if not _IDENTITY.fullmatch(identity):
-                yield name, f"identities has {identity!r}; each must be {ACCEPTED}"
+                # It may be the credential itself, written where its digest belongs, and is not shown.
+                yield name, f"identities has a text of {len(identity)} characters; each must be {ACCEPTED}"
             elif taken.setdefault(identity, name) != name:
                 yield name, f'identities has {identity!r}, which callers."{taken[identity]}" has too'
 
