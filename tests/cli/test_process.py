@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,30 @@ def test_signals_that_mean_nothing_end_nothing() -> None:
         served.wait_for("SIGTERM: stopping")
         call.cancel()
         assert 0 == served.end()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs limits of address space that hold")
+@pytest.mark.parametrize("megabytes", [1_000, 1_100, 1_200, 1_300])
+def test_a_server_that_cannot_start_its_threads_ends(megabytes: int) -> None:
+    """Whatever else is short: it serves, or it ends and can be started again; it never just stays."""
+    limit = (
+        "import os, resource, sys; size = int(sys.argv[1]) << 20; "
+        "resource.setrlimit(resource.RLIMIT_AS, (size, size)); os.execv(sys.argv[2], sys.argv[2:])"
+    )
+    serve = [sys.executable, "-m", "prompt_sidecar", "serve", *ANY_PORT]
+    limited = [sys.executable, "-c", limit, str(megabytes), *serve]
+    with subprocess.Popen(
+        limited, env=environment(TELEMETRY__METRICS_LISTEN=""), stderr=subprocess.PIPE, text=True
+    ) as process:
+        patience = threading.Timer(PATIENCE, process.kill)
+        patience.start()
+        try:
+            assert process.stderr is not None
+            if not any(re.search(READY, line) for line in process.stderr):
+                assert process.wait(PATIENCE) not in {0, -signal.SIGKILL}
+        finally:
+            patience.cancel()
+            process.kill()
 
 
 def test_closed_standard_streams_become_nobodys_socket() -> None:

@@ -10,11 +10,12 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PROGRAM, parsed
 
@@ -127,15 +128,28 @@ def _unusable(problems: Sequence[str]) -> _Refused:
 
 def _serve(asked: Namespace) -> int:
     settings = _settings(asked)
-    with _start_errors():
-        from prompt_sidecar.app import serve
+    try:
+        with _start_errors():
+            from prompt_sidecar.app import serve
 
-        serve(settings)
+            serve(settings)
+    except (_Refused, ImportError):
+        raise
+    except Exception:  # noqa: BLE001 - such as a thread that the system does not let begin
+        # Threads that had begun would keep the process for ever, and nobody would start it again.
+        traceback.print_exc()
+        _leave(EXIT_FAILED)
     # All is said and sent by now. The interpreter's own end would free every object of every run one by one (26 s for
     # two thousand runs), and wait for threads that still work on calls nobody waits for.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(EXIT_OK)
+    _leave(EXIT_OK)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process now."""
+    with contextlib.suppress(OSError, ValueError):  # nobody reads them any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _probe(asked: Namespace) -> int:

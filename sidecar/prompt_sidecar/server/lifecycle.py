@@ -110,6 +110,7 @@ class Server:
         self._clerk: Clerk | None = None
         self._shared: Shared | None = None
         self._refusals = refusals or Refusals(LINES)
+        self._serves = False
         self._tokens = Tokens(read_tokens(settings.tokens_file) if settings.tokens_file else {})
         self._names = names or CallerNames()
         callers = Callers(self._tokens, self._names)
@@ -182,6 +183,7 @@ class Server:
         for pool in self._pools[1:]:  # a thread that is started later may find no memory
             pool.warm(lambda: None)
         self._server.start()
+        self._serves = True
         self._sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
         self._sweeper.start()
         load()
@@ -208,7 +210,8 @@ class Server:
         if clean and not idle:
             time.sleep(_FLUSH_SECONDS)
         self._unlink_socket()  # while we have it open: later its inode may be another file's
-        self._server.stop(None).wait(_END_SECONDS)
+        if self._serves:  # gRPC would wait for ever for the end of a thread that the system has not let begin
+            self._server.stop(None).wait(_END_SECONDS)
         if self._clerk is not None:
             self._clerk.end()
         self._refusals.log_omitted(at_once=True)
