@@ -71,6 +71,10 @@ def test_a_search_finds_the_same_elsewhere(valkey: Valkey) -> None:
         expected, found = first.search(query), second.search(query)
         assert expected.matching_items == found.matching_items
         assert SearchOutcome.FOUND is found.outcome
+        assert (expected.first_iteration, expected.last_iteration) == (found.first_iteration, found.last_iteration)
+    for bounds in ({"first_iteration": 3}, {"first_iteration": 3, "last_iteration": 5}):
+        expected, found = first.search("value_4", **bounds), second.search("value_4", **bounds)
+        assert (SearchOutcome.FOUND, expected.matching_items) == (found.outcome, found.matching_items)
     assert result_text(3) in [snippet.text for snippet in second.search("value_3", snippet_tokens=2_000).snippets]
 
 

@@ -122,11 +122,13 @@ class Recalling:
         self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
+            left = run.archived.restored  # of a run whose next prompt has yet to come to this process
+            last_iteration = max(run.memory.ledger.iteration, left.iteration if left is not None else 0, 1)
         found = search(
             run.history,
             query,
             self.search_limits,
-            last_iteration=max(run.memory.ledger.iteration, 1),
+            last_iteration=last_iteration,
             count=self.count,
             nonce=self.nonce,
             check=check,
