@@ -83,13 +83,12 @@ def test_bad_flags(arguments: list[str], words: str, capsys: pytest.CaptureFixtu
 )
 def test_a_full_disk(command: str, tmp_path: Path) -> None:
     """Output that cannot be written is one line and exit code 1."""
-    (tmp_path / "run.json").write_text(
-        json.dumps([{"role": role, "content": "Look."} for role in ("user", "assistant")])
-    )
+    messages = [{"role": role, "content": "Look. " * 200} for role in ("user", "assistant")] * 100
+    (tmp_path / "run.json").write_text(json.dumps(messages))
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "prompt_sidecar", *command.split()],
-            env=environment() | {"GRPC_VERBOSITY": "NONE"},
+            env=environment() | {"PYTHONUNBUFFERED": "1"},  # so that it fails in the middle of a run
             cwd=tmp_path,
             stdout=full,
             stderr=subprocess.PIPE,

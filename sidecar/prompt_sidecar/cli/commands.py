@@ -256,8 +256,9 @@ def _replay_one(asked: Namespace, settings: Settings, limit: float, run: Transcr
         window=asked.window or known_window(model) or 0,
     )
     counter = lazy_counter(fast=settings.tokens.counter != "tiktoken", report=lambda _: None)
-    with _server(asked.address, settings) as address:
-        show(replay(plan, address), plan, counter, as_json=asked.json is not None, out=sys.stdout, progress=sys.stderr)
+    # Whatever ends it, the client ends before its server: else gRPC would log that its connection is lost.
+    with _server(asked.address, settings) as address, contextlib.closing(replay(plan, address)) as turns:
+        show(turns, plan, counter, as_json=asked.json is not None, out=sys.stdout, progress=sys.stderr)
     return EXIT_OK
 
 

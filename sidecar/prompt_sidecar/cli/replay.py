@@ -11,7 +11,7 @@ import json
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from statistics import quantiles
@@ -138,7 +138,7 @@ def read_limit(text: str) -> float:
     raise ReplayError(f"--limit is {text}; it may be tokens from {_LEAST_LIMIT}, or a share such as 30% below 100%")
 
 
-def replay(plan: Plan, address: str) -> Iterator[Turn]:
+def replay(plan: Plan, address: str) -> Generator[Turn]:
     """Send the run's prompts to the server at `address`, in a new run, which is ended afterwards.
 
     Raises:
