@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tests.programs.fuzz.mixing import mixed_to
 from tests.programs.fuzz.requests import JSON_FORMATS, sweep, swept
 from tests.programs.fuzz.spoiling import Place
 from tests.programs.fuzz.target import Findings, chance_case, in_process, quiet, sweep_case
@@ -21,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="make fuzz FUZZ=...",
         description="Send odd requests of every RPC, and odd prompts of every format, to the servicer. No input may "
-        "give INTERNAL or UNKNOWN, and every returned body is JSON.",
+        "give INTERNAL or UNKNOWN, and every returned body is JSON. Agents that mix their history with what came back "
+        "are answered alike when they ask again, with no new defect and every original there.",
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="how long, the sweep included; default 3")
     parser.add_argument(
@@ -31,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--sweep", choices=JSON_FORMATS, default=None, help="with --case: a case of this format's sweep"
     )
+    parser.add_argument("--mixed", type=int, default=None, help="run this one case of a mixed history only")
     parser.add_argument("--no-sweep", action="store_true", help="chance cases only")
     asked = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if asked.seed is None else asked.seed
@@ -40,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _sweep(asked.sweep, asked.case, list(sweep(asked.sweep))[asked.case], found)
         else:
             chance_case(in_process(), seed, asked.case, found)
+        return _told(found, seed)
+    if asked.mixed is not None:
+        mixed_to(found, seed, asked.mixed)
         return _told(found, seed)
     quiet()
     end = time.monotonic() + 60 * asked.minutes
@@ -51,8 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     number = 0
     while time.monotonic() < end:
         chance_case(in_process(), seed, number, found)
+        mixed_to(found, seed, number)
         number += 1
-    print(f"{number:,} chance cases with --seed {seed}")
+    print(f"{number:,} chance cases and as many mixed histories with --seed {seed}")
     return _told(found, seed)
 
 

@@ -11,6 +11,7 @@ import pytest
 from prompt_sidecar.server.servicer import METHODS
 from prompt_sidecar.v1 import trim_pb2
 from tests.programs.fuzz.__main__ import main
+from tests.programs.fuzz.mixing import mixed_to
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, prompt, spelled, sweep, swept
 from tests.programs.fuzz.spoiling import places, replaced
 from tests.programs.fuzz.target import FORBIDDEN, Findings, chance_case, in_process, sweep_case
@@ -27,6 +28,16 @@ def test_by_chance(tens: int) -> None:
     found = Findings()
     for number in range(10 * tens, 10 * tens + 10):
         chance_case(in_process(), SEED, number, found)
+    assert [] == found.faults
+    assert found.statuses.get("OK")
+
+
+@pytest.mark.parametrize("tens", range(4))
+def test_mixed_histories(tens: int) -> None:
+    """Agents that go on from parts of what they sent and of what came back."""
+    found = Findings()
+    for number in range(10 * tens, 10 * tens + 10):
+        mixed_to(found, SEED, number)
     assert [] == found.faults
     assert found.statuses.get("OK")
 
