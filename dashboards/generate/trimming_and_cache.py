@@ -167,7 +167,7 @@ TOKENS: Final = Row(
                 Query(PANEL.quantile(quantile, WINDOW_SHARE), name, exemplars=True)
                 for quantile, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
             ),
-            "How much of its limit a returned prompt takes. `cache_first` lets it rise to 98 % and then trims to 44 %.",
+            "How much of its limit a returned prompt takes. `cache_first` lets it rise to 95 % and then trims to 44 %.",
             "Above 100 % prompts do not fit: see “What kept prompts too large”.",
             IDLE,
             thresholds=((1.0, RED),),

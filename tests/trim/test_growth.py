@@ -79,6 +79,14 @@ def _large_results(number: int) -> list[plain]:
     return made
 
 
+def _huge_results(number: int) -> list[plain]:
+    """Results that are clipped before smaller ones, and small ones between them."""
+    made = [plain(Role.USER, ((ItemKind.TEXT, "go"),))]
+    for index in range(number):
+        made += [_call(f"{index}"), _result(f"{index}", WORDS * (45 if index % 2 else 1))]
+    return made
+
+
 def _beside(number: int) -> list[plain]:
     """A user speaks beside each result, so that no iteration can go without the words."""
     made = [plain(Role.USER, ((ItemKind.TEXT, "go"),))]
@@ -114,6 +122,7 @@ SHAPES: Mapping[str, Callable[[int], list[plain]]] = {
     "unanswered": _unanswered,
     "many results": _many_results,
     "large results": _large_results,
+    "huge results": _huge_results,
     "beside results": _beside,
     "pasted": _pasted,
 }

@@ -42,7 +42,7 @@ def test_presets() -> None:
     """The default trims in batches; the two others are the plain rules by themselves."""
     assert "cache_first" == DEFAULT_PRESET
     assert Policy() == preset("cache_first")
-    assert (FitStage.OLDEST_FIRST, 0.98, 0.44) == (Policy().fit_stage, Policy().fit_high, Policy().fit_low)
+    assert (FitStage.OLDEST_FIRST, 0.95, 0.44) == (Policy().fit_stage, Policy().fit_high, Policy().fit_low)
     assert FitStage.OFF == preset("cap_only").fit_stage
     fit_only = preset("fit_only")
     assert (FitStage.LARGEST_FIRST, 0.9, 0.9) == (fit_only.fit_stage, fit_only.fit_high, fit_only.fit_low)

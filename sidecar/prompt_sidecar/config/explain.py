@@ -12,7 +12,8 @@ from typing import Final
 
 from prompt_sidecar.config.settings import Settings
 from prompt_sidecar.trim import own_text
-from prompt_sidecar.trim.entries import HEAVY, Ageing, Feedback
+from prompt_sidecar.trim.entries import HEAVY, LARGE, Ageing, Feedback
+from prompt_sidecar.trim.oldest import FEWEST_NEWEST
 from prompt_sidecar.trim.policy import AS_GENERAL, KNOBS, AgeStage, FitStage, NotePlace, Policy
 from prompt_sidecar.trim.presets import preset
 
@@ -86,7 +87,13 @@ def _age(policy: Policy) -> Iterator[str]:
         if policy.age_repeats:
             yield "A result that comes again, unchanged, for the same call leaves of the older one a pointer to it."
     else:
-        yield f"Old is what is {newest}{but}. Nothing is clipped for its age while the prompt is small."
+        fewer = ""
+        if policy.fit_stage is FitStage.OLDEST_FIRST and max(map(policy.keep, Ageing)) > FEWEST_NEWEST:
+            fewer = (
+                f" Where these do not fit below {_share(policy.fit_low)} of the limit, as many as fit are kept, "
+                f"{FEWEST_NEWEST} in any case."
+            )
+        yield f"Old is what is {newest}{but}.{fewer} Nothing is clipped for its age while the prompt is small."
     feedback = any(getattr(policy, f"feedback_{kind}") for kind in Feedback)
     how = "recognised by its first words or by annotations" if feedback else "recognised by annotations"
     yield (
@@ -108,9 +115,12 @@ def _fit(policy: Policy, limit: int) -> Iterator[str]:
     yield f"Up to {high} nothing is trimmed to make room. Above that, this is done in turn, down to {low}:"
     steps = []
     if policy.age_stage is not AgeStage.OFF:
+        large = ""
+        if policy.fit_stage is FitStage.OLDEST_FIRST and policy.age_stage is AgeStage.PRESSURE:
+            large = f", and of results those of more than {LARGE:,} tokens before smaller ones"
         steps.append(
-            "old items are clipped, oldest first, arguments and text before results; one of these that holds more than "
-            "must go is elided"
+            f"old items are clipped, oldest first, arguments and text before results{large}; a result that holds more "
+            "than must go is elided"
         )
         if not _no_oldest(policy):
             steps[-1] += (

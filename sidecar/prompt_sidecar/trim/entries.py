@@ -59,6 +59,9 @@ class Ageing(StrEnum):
 LIGHT: Final = (Ageing.ARGUMENTS, Ageing.TEXT)
 """Clipped before anything else: these take as many tokens as results, and less is lost with them."""
 HEAVY: Final = (Ageing.RESULTS, Ageing.SNAPSHOTS, Ageing.IMAGES)
+LARGE: Final = 1_000
+"""Tokens of a result above which it is clipped before smaller ones, however old those are: some hundred lines. For each
+token, what the model refers to later is in short results more often; and a label takes much of what those free."""
 QUEUE_OF: Final = {
     ItemKind.ARGUMENTS: Ageing.ARGUMENTS,
     ItemKind.TEXT: Ageing.TEXT,

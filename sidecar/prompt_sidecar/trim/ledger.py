@@ -28,6 +28,7 @@ from prompt_sidecar.trim.entries import (
     ALONE,
     FEEDBACK_PLACES,
     HEAVY,
+    LARGE,
     LIGHT,
     QUEUE_OF,
     Action,
@@ -71,6 +72,8 @@ class Ledger:
         """User messages with text that is neither snapshot nor feedback."""
         self.largest: list[tuple[int, int, int, Entry]] = []
         """Heap of results by tokens, largest first; an element is stale once its entry's tokens have changed."""
+        self.large = Queue()
+        """Results of more than `LARGE` tokens, which are clipped before smaller ones."""
         self.longest: list[tuple[int, int, int, Entry]] = []
         """Heap of users' own texts after the opening by tokens, longest first; elements become stale likewise."""
         self.words = 0
@@ -268,6 +271,8 @@ class Ledger:
         self.queues[ageing].entries.append(entry)
         if entry.kind is ItemKind.RESULT:
             self.offer(entry)
+            if entry.full_tokens > LARGE:
+                self.large.entries.append(entry)
 
     def offer(self, entry: Entry) -> None:
         """Put a result into the heap of `pop_largest` with its current tokens."""
@@ -453,6 +458,7 @@ class Ledger:
         any_held, self.held = self.held > 0, 0
         if any_held:
             self.drop_done = 0
+            self.large.done = 0
             for ageing in HEAVY:
                 self.queues[ageing].done = 0
         for entry in self._kept_whole:
@@ -512,7 +518,7 @@ class Ledger:
             self.prompts.pop()
         decided = self.altered or any(record.dropped or record.touched for record in self.records)
         self.rewound_to = length if decided else -1
-        for queue in self.queues.values():
+        for queue in (*self.queues.values(), self.large):
             while queue.entries and queue.entries[-1].message >= length:
                 queue.entries.pop()
             queue.done = min(queue.done, len(queue.entries))
@@ -651,7 +657,7 @@ class Ledger:
 
     def requeue(self) -> None:
         """Fill the queues again; only valid before the first decision."""
-        for queue in self.queues.values():
+        for queue in (*self.queues.values(), self.large):
             queue.entries, queue.done = [], 0
         self.feedback, self.largest, self.user_texts = Waiting(), [], 0
         for record in self.records:

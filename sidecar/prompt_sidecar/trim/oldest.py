@@ -17,8 +17,24 @@ from prompt_sidecar.trim.policy import Policy
 
 BETWEEN: Final = 0.1
 """Least share of the limit that is left for what is neither oldest nor newest."""
-REMAINDER: Final = 40
+REMAINDER: Final = 60
 """Tokens, roughly, that clipping leaves of an iteration besides arguments and text: a call, and a result's label."""
+FEWEST_NEWEST: Final = 2
+"""Newest iterations that are not clipped even where they do not fit below the low-water mark, if the policy keeps as
+many: the results that the model has not seen yet, and what it has just done."""
+
+
+def newest_that_fit(ledger: Ledger, most: int, room: float) -> int:
+    """Return how many of the newest groups, at most `most`, take up to `room` tokens as they are now.
+
+    Not fewer than `FEWEST_NEWEST`. If more were kept, a cut could not reach its mark, and the next would follow soon.
+    """
+    for number in range(1, min(most, len(ledger.groups)) + 1):
+        members = ledger.members(len(ledger.groups) - number)
+        room -= ledger.tokens_between(members.start, members.stop)
+        if room < 0:
+            return min(most, max(number - 1, FEWEST_NEWEST))
+    return most
 
 
 def hold_oldest(ledger: Ledger, policy: Policy, limit: int, fixed: int) -> None:

@@ -127,8 +127,10 @@ class Policy:
     age_keep_iterations: int = setting(
         3,
         _ITERATIONS,
-        "Newest iterations that are not clipped.",
-        "The model can still refer to what it has just done.",
+        "Newest iterations that are not clipped; under pressure fewer, at least two, where they do not fit below "
+        "fit_low next to what is never trimmed.",
+        "The model can still refer to what it has just done. In a small window three iterations are most of a prompt: "
+        "with all of them kept a cut frees little, and the next one follows soon.",
     )
     age_keep_arguments: int = _keep_own("tool calls' arguments")
     age_keep_text: int = _keep_own("the model's text next to its calls")
@@ -192,11 +194,12 @@ class Policy:
         "Every result that stays takes room from newer ones; only an agent knows which it needs whole.",
     )
     fit_high: float = setting(
-        0.98,
+        0.95,
         _MARK,
         "High-water mark, a share of the limit: trimming starts above it.",
-        "Two hundredths of the limit are left for errors of the estimate: once usage has been reported, 95 of 100 "
-        "estimates were wrong by at most 0.7 %. It was chosen together with fit_low.",
+        "It was chosen together with fit_low: prompts are smaller than with a higher mark, and as much of what is "
+        "needed next stands. A twentieth of the limit is left besides for errors of the estimate: once usage has been "
+        "reported, 95 of 100 were wrong by at most 0.7 %.",
     )
     fit_low: float = setting(
         0.44,
@@ -226,15 +229,15 @@ class Policy:
         advanced=True,
     )
     fit_keep_oldest: float = setting(
-        0.20,
+        0.10,
         _SHARE,
         "Share of the limit that the oldest iterations' results may take and stay whole, times the discount on cached "
         "input (1 - price_cached / price_written); less where the newest need the room.",
-        "The prefix up to there stays cached from cut to cut, and agents read first what the task is about. It is the "
-        "least share that paid on recorded runs; the rest goes to the newest results, and with 0 all of it.",
+        "The prefix up to there stays cached from cut to cut, and agents read first what the task is about. Twice as "
+        "much costs a little less, and shows less of what came later; with 0 the newest results get all of it.",
     )
     fit_keep_light: float = setting(
-        0.05,
+        0.09,
         _SHARE,
         "Share of the limit that the newest arguments and text of the model may take and stay whole, however old their "
         "iterations are.",

@@ -45,8 +45,8 @@ EXPLAINED: Final[Mapping[str, Preset]] = {
     "cache_first": _made(
         "keeps the provider's prompt cache warm: what was trimmed keeps its bytes, and old items go in batches.",
         "for most agents, and for long runs with a provider that bills cached input at less than new input.",
-        "a prompt is anywhere between nine twentieths of its limit and all of it; lean sends smaller ones. Of what it "
-        "shows, the oldest results take up to a fifth of the limit (fit_keep_oldest).",
+        "a prompt is anywhere between nine twentieths of its limit and nineteen; lean sends smaller ones. Of what it "
+        "shows, the oldest results take up to a tenth of the limit (fit_keep_oldest).",
     ),
     "lean": _made(
         "sends the smallest prompt: whatever is older than the newest iterations is clipped at every call.",

@@ -31,8 +31,8 @@ from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
 
 _TAG: Final = 16
-VERSION: Final = 4
-"""Version of a revision's content; version 1 had no version byte."""
+VERSION: Final = 5
+"""Version of a revision's content, and of the rules that the decisions in it follow; version 1 had no version byte."""
 DIRECTIVES: Final = own_text.ALL_DIRECTIVES
 """All directives that a run can have, none included; a revision refers to one by its index."""
 _ACTIONS: Final = (None, Action.ELIDED, Action.CLIPPED, Action.COLLAPSED)

@@ -10,10 +10,12 @@ and above the high-water mark these steps are taken in order, each only as far a
     oldest_first (cache_first)                      largest_first (fit_only)
     1  clip old items, oldest first, down to        elide results, largest first, down to the
        the low-water mark: arguments and text       low-water mark
-       before results; the last is elided if
-       that is enough. Results of the oldest
-       iterations, and arguments and text of
-       the newest, are kept (`oldest`)
+       before results, and results of more
+       than `LARGE` tokens before smaller ones;
+       the last is elided if that is enough.
+       Results of the oldest iterations, and
+       arguments and text of the newest, are
+       kept (`oldest`)
     2  drop the oldest iterations if their labels     as 1 and 2 of cache_first
        take too much
     3  elide the largest of the rest, down to the   -
@@ -27,7 +29,8 @@ and above the high-water mark these steps are taken in order, each only as far a
     5  both, if the prompt still exceeds the limit, so that the provider would refuse it: drop what users said,
        oldest first, except the newest
 
-Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. With
+Old means older than the newest `age_keep_iterations` iterations, or the policy's number for the item's kind. Of these
+`cache_first` keeps fewer, at least two, where they do not fit below the low-water mark. With
 `age_stage` ALWAYS (`lean`) every evaluation clips all old items, however much of the limit is used, and takes step 2.
 Where old items are clipped, old feedback is collapsed too, and with `age_hard_cap_iterations` the oldest iterations
 are dropped.
@@ -58,11 +61,11 @@ from typing import Final, Protocol
 from prompt_sidecar.prompt.format import ReasoningRule
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim import elide
-from prompt_sidecar.trim.entries import HEAVY, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
+from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from prompt_sidecar.trim.inputs import Inputs, used
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import list_names
-from prompt_sidecar.trim.oldest import hold_oldest, newest_light
+from prompt_sidecar.trim.oldest import hold_oldest, newest_light, newest_that_fit
 from prompt_sidecar.trim.policy import AgeStage, Arguments, FitStage
 from prompt_sidecar.trim.reasoning import Reasoning
 from prompt_sidecar.trim.residue import Residue, count_dropped
@@ -131,6 +134,8 @@ class Evaluation:
         """Tokens of placeholders that were counted ahead, by message and item."""
         self._light_from = len(ledger)
         """The message from which on arguments and text are not clipped, however old."""
+        self._most_kept = self._largest_keep = max(self._policy.keep(kind) for kind in Ageing)
+        """Newest groups that are not clipped at most; see `_newest_below`."""
         self._changed = False
         self._residue = Residue(ledger, inputs)
         self._reasoning = Reasoning(ledger, inputs, count)
@@ -154,6 +159,7 @@ class Evaluation:
         count_dropped(ledger, self._count)  # a rewind may have restored some
         self._changed = self._residue.changed = self._reasoning.changed = False
         ledger.changed_from = self._light_from = len(ledger)
+        self._most_kept = self._largest_keep
         if ledger.reopened:
             self._reasoning.restore_open()
         bound = self._inputs.reasoning is ReasoningRule.BOUND
@@ -311,6 +317,8 @@ class Evaluation:
         middle = (low + high) / 2
         if policy.age_stage is AgeStage.PRESSURE:
             self._light_from = newest_light(ledger, policy.fit_keep_light * self._inputs.limit)
+            if policy.fit_stage is FitStage.OLDEST_FIRST and self._has_room_for_unseen(high):
+                self._most_kept = self._newest_below(low)
         self._before_cut()
         if policy.fit_stage is FitStage.LARGEST_FIRST:
             self._reasoning.remove_closed(low)
@@ -346,6 +354,12 @@ class Evaluation:
             while self.used > self._inputs.limit and self._residue.drop_next_words():
                 pass
 
+    def _newest_below(self, low: float) -> int:
+        """How many of the newest groups fit below the low-water mark, next to what is never trimmed."""
+        ledger = self._ledger
+        opening = ledger.tokens_between(0, ledger.groups[0].start) if ledger.groups else 0
+        return newest_that_fit(ledger, self._largest_keep, low - self._inputs.overhead - self._inputs.reserve - opening)
+
     def _give_up_light(self) -> bool:
         """Stop keeping the newest arguments and text; return whether any were kept."""
         light, self._light_from = self._light_from, len(self._ledger)
@@ -357,6 +371,8 @@ class Evaluation:
         `keep`: number of newest groups to keep in place of the policy's. `drop`: also drop iterations on the way.
         """
         for kinds, least in ((LIGHT, 1), (HEAVY, 0)):  # the newest assistant block is never changed
+            if drop and kinds is HEAVY and self._policy.fit_stage is FitStage.OLDEST_FIRST:
+                self._clip_large(target)
             while self.used > target:
                 queue = self._oldest(kinds, keep, least)
                 if queue is None:
@@ -369,6 +385,30 @@ class Evaluation:
                 self._clip(entry, Reason.AGE if target == NOTHING else Reason.FIT)
                 if drop:
                     self._residue.drop(self._carry)
+
+    def _clip_large(self, target: float) -> None:
+        """Clip old results of more than `LARGE` tokens, oldest first, until the target is met.
+
+        What this passes is clipped, protected, kept as the oldest, or small by now. It is not visited again, unless the
+        oldest are let go.
+        """
+        ledger, queue = self._ledger, self._ledger.large
+        old = len(ledger.groups) - self._keep(Ageing.RESULTS)
+        while self.used > target and queue.head is not None:
+            entry = queue.head
+            group = ledger.records[entry.message].group
+            if group >= old:
+                break
+            if group >= ledger.held and entry.tokens > LARGE:
+                if self._shorten(entry, target):
+                    break
+                self._clip(entry, Reason.FIT)
+                self._residue.drop(self._carry)
+            queue.done += 1
+
+    def _keep(self, kind: Ageing) -> int:
+        """Newest groups of which entries of a queue are not clipped."""
+        return min(self._policy.keep(kind), self._most_kept)
 
     def _shorten_words(self) -> None:
         """Elide the longest of users' own texts where all together exceed their share, except in the newest message."""
@@ -411,7 +451,7 @@ class Evaluation:
                 continue
             if keep is None and kind in LIGHT and head.message >= self._light_from:
                 continue
-            newest = len(ledger.groups) - max(self._policy.keep(kind) if keep is None else keep, least)
+            newest = len(ledger.groups) - max(self._keep(kind) if keep is None else keep, least)
             if ledger.records[head.message].group < newest:
                 found, oldest = queue, (head.message, head.item)
         return found
