@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -331,3 +331,106 @@ def test_nothing_that_a_provider_sends_breaks_a_stream(
 
     assert not stream.waits
     assert not (whole and not gone)
+
+
+def _cut_events(path: str, texts: Sequence[str]) -> bytes:
+    """One call whose arguments come in these pieces of JSON text, which may be lone surrogates."""
+    if path == "chat/completions":
+        names = [{"id": "c1", "function": {"name": "deploy", "arguments": ""}}]
+        pieces: list[Any] = [*names, *({"function": {"arguments": text}} for text in texts)]
+        events: list[Any] = [
+            {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **each}]}}]} for each in pieces
+        ]
+        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    elif path == "messages":
+        block = {"type": "tool_use", "id": "c1", "name": "deploy", "input": {}}
+        events = [{"type": "content_block_start", "index": 0, "content_block": block}]
+        for text in texts:
+            delta = {"type": "input_json_delta", "partial_json": text}
+            events.append({"type": "content_block_delta", "index": 0, "delta": delta})
+        events.append({"type": "content_block_stop", "index": 0})
+    else:
+        item = {"type": "function_call", "id": "i", "call_id": "c1", "name": "deploy", "arguments": ""}
+        where, whole = {"output_index": 0, "item_id": "i"}, "".join(texts)
+        events = [{"type": "response.output_item.added", "output_index": 0, "item": item}]
+        events += [{"type": "response.function_call_arguments.delta", **where, "delta": text} for text in texts]
+        events.append({"type": "response.function_call_arguments.done", **where, "arguments": whole})
+        item = {**item, "arguments": whole}
+        events.append({"type": "response.output_item.done", "output_index": 0, "item": item})
+        events.append({"type": "response.completed", "response": {"status": "completed", "output": [item]}})
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+
+
+CUT: Final = {
+    "a character": ('{"a":"x\ud83d', "\ude00y", f"{MASK}", 'z"}'),
+    "behind a mask": (f'{{"a":"{MASK}\ud83d', '\ude00"}'),
+    "before one": ('{"a":"\ud83d', f'\ude00{MASK}"}}'),
+    "in JSON in a string": ('{"a":"{\\"b\\":\\"\ud83d', f'\ude00{MASK}\\"}}"}}'),
+    "first alone": ('{"a":"\ud83d', f'-{MASK}"}}'),
+    "second alone": (f'{{"a":"{MASK}', '\ude00-"}'),
+    "as escapes": ('{"a":"\\ud83d', f'\\ude00{MASK}"}}'),
+}
+
+
+@pytest.mark.parametrize("path", FORMATS)
+@pytest.mark.parametrize("how", CUT)
+def test_characters_may_be_cut(path: str, how: str) -> None:
+    """Their halves stay in order, and masks around them become values."""
+    whole = _cut_events(path, CUT[how])
+    answer = _fed(path, whole, 100_000)
+
+    wanted = json.loads(
+        "".join(CUT[how]).replace(MASK, VALUE).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    )
+    found = json.loads(_arguments(answer)[0].encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+    assert wanted == found
+    if path == "responses":
+        assert [found] * 3 == [json.loads(each) for each in _repeated(answer)]
+
+
+def _repeated(answer: bytes) -> Sequence[str]:
+    """The arguments as events of a response repeat them."""
+    events = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith(b"data: {")]
+    done = {event["type"]: event for event in events}
+    return [
+        done["response.function_call_arguments.done"]["arguments"],
+        done["response.output_item.done"]["item"]["arguments"],
+        done["response.completed"]["response"]["output"][0]["arguments"],
+    ]
+
+
+@pytest.mark.parametrize("path", FORMATS)
+def test_cut_characters_stay_as_they_came_without_masks(path: str) -> None:
+    """In calls and in texts."""
+    text = {"choices": [{"index": 0, "delta": {"content": "\ud83d"}}]}
+    whole = b"data: " + json.dumps(text).encode() + b"\n\n"
+
+    assert whole == _fed(path, whole, 100_000)
+
+
+def _shared(choice: int, *, together: bool) -> bytes:
+    """Two calls with one index in a choice."""
+    calls = [
+        {"index": 0, "id": call_id, "function": {"name": "deploy", "arguments": arguments}}
+        for call_id, arguments in (("a", f'{{"t":"{MASK}"}}%'), ("b", f'{{"t":"{MASK}","n":2}}'))
+    ]
+    deltas = [calls] if together else [[each] for each in calls]
+    chunks: list[Any] = [{"choices": [{"index": choice, "delta": {"tool_calls": each}}]} for each in deltas]
+    chunks.append({"choices": [{"index": choice, "delta": {}, "finish_reason": "tool_calls"}]})
+    return b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in chunks)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("choice", [0, 1])
+def test_calls_with_one_index_are_told_apart(choice: int, *, together: bool) -> None:
+    """What waits of the first goes on before the second begins, in each choice."""
+    answer = _fed("chat/completions", _shared(choice, together=together), 100_000)
+    chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith(b"data: {")]
+    pieces = [each for one in chunks for each in one["choices"][0]["delta"].get("tool_calls", [])]
+    joined: list[str] = []
+    for piece in pieces:
+        if piece.get("id"):
+            joined.append("")
+        joined[-1] += piece["function"]["arguments"]
+
+    assert [f'{{"t":"{VALUE}"}}%', f'{{"t":"{VALUE}","n":2}}'] == joined

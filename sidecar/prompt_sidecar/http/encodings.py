@@ -1,4 +1,8 @@
-"""Compressed request bodies, read so that the prompt in them can be trimmed. They are sent on uncompressed."""
+"""Compressed bodies, of requests and of answers.
+
+Requests are read so that the prompt in them can be trimmed; answers, as some servers compress them though they are
+asked not to. What is changed is sent on uncompressed.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +69,57 @@ def decoded(body: bytes, encoding: str, most: int) -> bytes | None:
         return read(body, most + 1)
     except ValueError:
         return None
+
+
+class Unpacker:
+    """Unpacks a stream, a bounded piece at a time. Raises ValueError where it is damaged."""
+
+    def __init__(self, encoding: str) -> None:
+        """`encoding` is one of `UNPACKED`."""
+        self._forms = _STREAMED[encoding]
+        self._decoder = zlib.decompressobj(self._forms[0])
+        self._packed = b""
+        self._begun = False
+
+    def take(self, packed: bytes) -> None:
+        """Take the next bytes."""
+        self._packed += packed
+
+    def more(self) -> bytes:
+        """Return the next piece; empty: further bytes are needed."""
+        while len(self._packed) > (not self._begun):  # two bytes tell the forms of an encoding apart
+            if self._decoder.eof:  # several packed streams may follow each other (RFC 1952, 2.2)
+                self._decoder = zlib.decompressobj(self._forms[0])
+            packed, self._packed = self._packed, b""
+            made = self._unpacked(packed)
+            self._packed = self._decoder.unconsumed_tail or self._decoder.unused_data
+            if made:
+                return made
+        return b""
+
+    def _unpacked(self, packed: bytes) -> bytes:
+        begun, self._begun = self._begun, True
+        try:
+            return self._decoder.decompress(packed, _PIECE)
+        except zlib.error:
+            if begun or len(self._forms) == 1:
+                raise ValueError from None
+            self._forms = self._forms[1:]
+            self._decoder = zlib.decompressobj(self._forms[0])
+            return self._unpacked(packed)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return self._decoder.eof or not self._begun
+
+
+_PIECE: Final = 65_536
+"""Bytes that are unpacked at a time."""
+_STREAMED: Final[Mapping[str, tuple[int, ...]]] = {
+    "gzip": (_GZIP,),
+    "x-gzip": (_GZIP,),
+    "deflate": (zlib.MAX_WBITS, -zlib.MAX_WBITS),
+}
+UNPACKED: Final = frozenset(_STREAMED)
+"""Encodings of streams that are unpacked."""

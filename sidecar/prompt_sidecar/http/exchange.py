@@ -17,23 +17,24 @@ from functools import partial
 from typing import Any, Final
 
 import aiohttp
-import orjson
 from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.http.encodings import UNPACKED, decoded
 from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
+from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
 from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.members import loads
 from prompt_sidecar.serving.provider_errors import error_body, http_status
 from prompt_sidecar.serving.provider_usage import UsageReader, too_long
 from prompt_sidecar.serving.restoring import Restore, restored
-from prompt_sidecar.serving.sse import BrokenStream
 
 MOST_HIDDEN: Final = 6
 """Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
@@ -130,12 +131,16 @@ class Exchange:
                 status = http_status(error)
                 body = error_body(self._dialect.format, status, error.message, error.reason)
                 return await self._end_with_error(status, body)
+            except ConnectionError:
+                if self._response is None:
+                    raise
+                cut_off(self._request)
+                return self._response
             except Exception as error:
                 if self._response is None:
                     raise
-                _log.error("a stream was cut off: %s", frames(error))
-                cut_off(self._request)
-                return self._response
+                _log.error("a stream was ended: %s", frames(error))
+                return await self._end_with_error(502, b"")
             if not isinstance(step, Prompt):
                 return step
             prompt = step
@@ -156,21 +161,26 @@ class Exchange:
                     return await self._refused(prompt, answer)
                 return await self._answered(prompt, answer)
         except (aiohttp.ClientError, TimeoutError, TooLongAnswer) as error:
-            if self._response is None:
+            if self._response is None or self._left:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
             return await self._end_with_error(502, b"")
         finally:
             sent.cancel()
 
+    @property
+    def _left(self) -> bool:
+        """Whether the agent has closed its connection."""
+        return self._request.transport is None or self._request.transport.is_closing()
+
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        kind = answer.content_type
-        if answer.headers.get("content-encoding", "identity") == "identity" and not prompt.asked.counting:
-            if kind == self._dialect.streamed:
+        kind, encoding = answer.content_type, _encoding(answer)
+        if not prompt.asked.counting:
+            if kind == self._dialect.streamed and (not encoding or encoding in UNPACKED):
                 return await self._streamed(prompt, answer)
-            if kind == _JSON and self._route.in_array:
+            if kind == _JSON and self._route.in_array and not encoding:
                 return await self._read_in_passing(prompt, answer)
-            if kind == _JSON and self._response is None:
+            if kind == _JSON and not self._route.in_array and self._response is None:
                 return await self._whole_turn(prompt, answer)
         if self._response is not None:
             return await self._end_with_error(502, b"")
@@ -186,38 +196,84 @@ class Exchange:
         def whole() -> None:
             self._work.soon(self._prompter.report, prompt, reader.end())
 
-        await relay(self._request, answer, response, seen=reader.feed, whole=whole)
+        try:
+            await relay(self._request, answer, response, seen=reader.feed, whole=whole)
+        except (asyncio.CancelledError, ConnectionError):
+            await read_on(Source(answer), reader.feed)
+            whole()
+            raise
         return response
 
     # -- a whole answer --------------------------------------------------------------------------------------------
 
     async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        dialect = self._dialect
-        body, usage = await self._read(answer), None
-        found = loads(body)
-        if isinstance(found, dict):
-            turn = dialect.read(found, prompt.own)
-            if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
-                dialect.show(self._shown, turn)
-                return await self._next(prompt, turn)
-            self._count(turn)
-            visible: Sequence[Any] = ()
+        body = await self._whole_body(prompt, answer)
+        found = read(await self._plain(answer, body))
+        turn = self._turn_in(found, prompt)
+        if turn is None:
+            return await self._sent(prompt, answer, body)
+        if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
+            self._dialect.show(self._shown, turn)
+            return await self._next(prompt, turn)
+        try:
+            made = await self._for_the_agent(prompt, turn, found)
+            return await self._sent(prompt, answer, made or body, plain=bool(made))
+        finally:  # the agent may close the connection as soon as it has all
+            self._work.soon(self._prompter.report, prompt, turn.usage)
+
+    async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes:
+        """Return an answer's body. What the provider counted is reported also where the agent has gone meanwhile."""
+        read_so_far = bytearray()
+        try:
+            return await self._read(answer, read_so_far)
+        except asyncio.CancelledError:
+            await read_on(Source(answer), read_so_far.extend)
+            usage = UsageReader(self._dialect.format, answer.status, answer.content_type)
+            usage.feed(decoded(bytes(read_so_far), _encoding(answer), self._most_bytes) or bytes(read_so_far))
+            self._work.soon(self._prompter.report, prompt, usage.end())
+            raise
+
+    async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
+        """Return a body without its encoding, if that is known. Raises TooLongAnswer."""
+        if not (encoding := _encoding(answer)):
+            return body
+        plain = await self._work.run(decoded, body, encoding, self._most_bytes)
+        if plain is not None and len(plain) > self._most_bytes:
+            raise TooLongAnswer
+        return body if plain is None else plain
+
+    def _turn_in(self, answer: Any, prompt: Prompt) -> Turn | None:
+        """Return the turn in a whole answer; None: it cannot be read."""
+        if not isinstance(answer, dict):
+            return None
+        try:
+            return self._dialect.read(answer, prompt.own)
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+            _log.error("an answer passes as it came: %s", frames(error))
+            return None
+
+    async def _for_the_agent(self, prompt: Prompt, turn: Turn, found: dict[str, Any]) -> bytes:
+        """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered."""
+        self._count(turn)
+        body = b""
+        visible: Sequence[Any] = ()
+        try:
             if prompt.added or turn.own:
-                visible = dialect.written(found, self._shown, prompt.own)
-                body = orjson.dumps(found)
+                visible = self._dialect.written(found, self._shown, prompt.own)
+                body = write(found)
             if (restore := self._prompter.restore(prompt)) is not None:
                 body = await self._work.run(self._restored, found, restore) or body
             if prompt.added or turn.own or turn.id:
                 await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
-            usage = turn.usage
-        try:
-            return await self._sent(prompt, answer, body)
-        finally:  # the agent may close the connection as soon as it has all
-            self._work.soon(self._prompter.report, prompt, usage)
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as above
+            _log.error("an answer passes as far as it was made: %s", frames(error))
+        return body
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Return an answer's body. Raises TooLongAnswer."""
-        found = bytearray()
+    async def _read(self, answer: aiohttp.ClientResponse, into: bytearray | None = None) -> bytes:
+        """Return an answer's body, read into `into`. Raises TooLongAnswer."""
+        found = bytearray() if into is None else into
         async for chunk in answer.content.iter_any():
             found += chunk
             if len(found) > self._most_bytes:
@@ -225,10 +281,12 @@ class Exchange:
         self._work.begin()
         return bytes(found)
 
-    async def _sent(self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes) -> web.StreamResponse:
-        response = web.Response(
-            status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer), body=body
-        )
+    async def _sent(
+        self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
+    ) -> web.StreamResponse:
+        """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
+        headers = self._headers(prompt, answer, plain=plain)
+        response = web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
         await response.prepare(self._request)
         await response.write_eof()
         return response
@@ -236,14 +294,14 @@ class Exchange:
     def _restored(self, answer: dict[str, Any], restore: Restore) -> bytes:
         """Return the answer with values in place of masks; empty: there are none."""
         done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
-        return orjson.dumps(answer) if any(done) else b""
+        return write(answer) if any(done) else b""
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
     async def _streamed(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         dialect, response = self._dialect, self._response
         if response is None:
-            response = self._response = self._begun(prompt, answer)
+            response = self._response = self._begun(prompt, answer, plain=True)
             self._filter = dialect.filter(prompt.own, prompt.members)
             self._filter.restore = self._prompter.restore(prompt)
             await response.prepare(self._request)
@@ -252,38 +310,58 @@ class Exchange:
         events.output_before = self._shown.output_tokens
         events.last = self._outcome.hidden >= MOST_HIDDEN
         events.begin()
-        splitter, kept, taken = dialect.splitter(self._most_bytes), False, 0
+        reader = UsageReader(dialect.format, answer.status, answer.content_type)
+        passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
+        stream = TurnStream(Source(answer, _encoding(answer)), passing, events, reader)
+        hidden = cut = False
         try:
-            async for chunk in answer.content.iter_any():
-                taken += len(chunk)
-                if taken > self._most_bytes:  # a turn is kept until its end
-                    cut_off(self._request)
-                    return response
-                out = b"".join([events.feed(event) for event in splitter.feed(chunk)])
-                if not kept and (kept := events.ended):
-                    await self._keep(prompt, events)
-                if out:
-                    await response.write(out)
-            if out := b"".join([events.feed(event) for event in splitter.last()]) + events.rest():
-                await response.write(out)
-        except (aiohttp.ClientError, BrokenStream):
-            cut_off(self._request)
+            await self._passed(prompt, stream, response)
+            hidden = stream.hides
+            if not hidden:
+                await response.write_eof()
+        except Discontinued as ended:
+            await response.write(ended.made)
+            return await self._end_with_error(502, b"")
+        except UpstreamFailed:
+            cut = True
+            cut_off(self._request)  # as the upstream did: the agent must not take a part for the whole
             return response
-        turn = events.turn()
-        if events.hides():
-            return await self._next(prompt, turn)
-        try:
-            await response.write_eof()
+        except (asyncio.CancelledError, ConnectionError):  # the agent has gone
+            await stream.read_on()
+            raise
         finally:
-            self._work.soon(self._prompter.report, prompt, turn.usage)
-        return response
+            if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
+                self._work.soon(self._prompter.report, prompt, stream.counted())
+        return await self._next(prompt, events.turn()) if hidden else response
 
-    async def _keep(self, prompt: Prompt, events: Filter) -> None:
+    async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
+        """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
+        kept = False
+        while True:
+            chunk = await stream.next()
+            out = stream.feed(chunk) if chunk else stream.end()
+            if stream.ended and not kept:
+                kept = True
+                await self._keep(prompt)
+            if out:
+                await response.write(out)
+            if not chunk:
+                return
+
+    async def _keep(self, prompt: Prompt) -> None:
         """Remember what the answer really was, before the agent has its end and sends the next request."""
+        events = self._filter
+        assert events is not None
         turn = events.turn()
-        if not events.hides() and (prompt.added or turn.own or turn.id):
-            keep = partial(self._prompter.keep, shown=events.ids[0] if events.ids is not None else "")
+        if not (prompt.added or turn.own or turn.id):
+            return
+        keep = partial(self._prompter.keep, shown=events.ids[0] if events.ids is not None else "")
+        try:
             await self._work.run(keep, prompt, turn, events.visible(), self._work.check)
+        except SidecarError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the agent gets its answer, whatever it was
+            _log.error("what an answer really was is not remembered: %s", frames(error))
 
     # -- between turns ---------------------------------------------------------------------------------------------
 
@@ -293,7 +371,7 @@ class Exchange:
         self._outcome.hidden += 1
         if turn.usage is not None:
             self._shown.output_tokens += turn.usage.output_tokens or 0
-        await self._work.run(self._prompter.report, prompt, turn.usage)
+        await asyncio.shield(self._work.run(self._prompter.report, prompt, turn.usage))
         last = self._outcome.hidden == MOST_HIDDEN
         return await self._work.run(self._prompter.answered, prompt, turn, self._work.check, last=last)
 
@@ -304,18 +382,19 @@ class Exchange:
     async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
         body = await self._read(answer)
+        plain = await self._plain(answer, body)
         if prompt.answer is not None and not prompt.asked.counting:
-            if refuses_thinking(answer.status, body) and not self._thinking_refused:
+            if refuses_thinking(answer.status, plain) and not self._thinking_refused:
                 self._thinking_refused = True
                 return await self._work.run(self._prompter.again, prompt, self._work.check, served=0)
-            if (message := too_long(answer.status, body)) and self._refusals < MOST_REFUSALS:
+            if (message := too_long(answer.status, plain)) and self._refusals < MOST_REFUSALS:
                 self._refusals += 1
                 learned = await self._work.run(self._prompter.refused, prompt, message)
                 shorter = await self._work.run(self._prompter.again, prompt, self._work.check)
                 if learned is not None and learned.learned_limit and _is_shorter(shorter, prompt):
                     return shorter
         if self._response is not None:
-            return await self._end_with_error(answer.status, body)
+            return await self._end_with_error(answer.status, plain)
         return await self._sent(prompt, answer, body)
 
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
@@ -327,16 +406,23 @@ class Exchange:
 
     # -- headers ---------------------------------------------------------------------------------------------------
 
-    def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        return web.StreamResponse(status=answer.status, reason=answer.reason, headers=self._headers(prompt, answer))
+    def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
+        headers = self._headers(prompt, answer, plain=plain)
+        return web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
 
-    def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Mapping[str, str]:
-        headers = forwarded(answer.headers, "content-length")
+    def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
+        headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))
         headers.update(_facts(prompt))
         if self._outcome.hidden:
             headers[names.PREFIX + "hidden-turns"] = str(self._outcome.hidden)
             headers[names.PREFIX + "total-input-tokens"] = str(self._input)
         return headers
+
+
+def _encoding(answer: aiohttp.ClientResponse) -> str:
+    """The encoding of an answer; empty: none."""
+    named = answer.headers.get("content-encoding", "").strip().lower()
+    return "" if named == "identity" else named
 
 
 def _facts(prompt: Prompt) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
+from prompt_sidecar.http.reading import Source, UpstreamFailed
 from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import Upstreams, forwarded
 
@@ -50,7 +51,7 @@ async def relay(
         request: the agent's.
         answer: the upstream's.
         response: the agent's answer, not begun.
-        seen: is given each piece once it was sent.
+        seen: is given each piece before it is sent, as the agent may leave with it.
         whole: is called before the agent has the end of an answer that was not cut off.
     """
     length = answer.headers.get("content-length", "")
@@ -58,10 +59,11 @@ async def relay(
         response.content_length = int(length)
     await response.prepare(request)
     try:
-        async for chunk in answer.content.iter_any():
-            await response.write(chunk)
+        source = Source(answer)
+        while chunk := await source.next():
             seen(chunk)
-    except aiohttp.ClientError:
+            await response.write(chunk)
+    except UpstreamFailed:
         cut_off(request)  # as the upstream did: the agent must not take a part for the whole
         return
     whole()

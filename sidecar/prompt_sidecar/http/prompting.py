@@ -22,6 +22,7 @@ from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
 from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversation, Conversations, opening_of, session_of
 from prompt_sidecar.serving.dialects import openai_responses
@@ -30,7 +31,7 @@ from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, appended, array
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
-from prompt_sidecar.serving.restoring import Restore
+from prompt_sidecar.serving.restoring import Restore, safe
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.untyped import MOST_TOKENS
 
@@ -162,7 +163,7 @@ class Prompter:
         members, conversation, dialect = prompt.members, prompt.conversation, prompt.asked.dialect
         assert members is not None
         assert conversation is not None
-        added = [orjson.dumps(each) for each in self._sendable(prompt, turn)]
+        added = [write_sound(each) for each in self._sendable(prompt, turn)]
         answers = dialect.answers(self._results(prompt, turn, check))
         if last:
             dialect.forbid_tools(members, answers)
@@ -222,7 +223,7 @@ class Prompter:
         if not (prompt.added or turn.mixed):
             return
         gists = tuple(gist for entry in visible if (gist := dialect.gist(entry)))
-        entries = (*prompt.added, *(orjson.dumps(each) for each in self._sendable(prompt, turn)))
+        entries = (*prompt.added, *(write_sound(each) for each in self._sendable(prompt, turn)))
         place = sum(1 for _ in dialect.entries(Members(prompt.asked.body)))
         self.hidden.keep(prompt.run, Splice(gists, entries, tuple(answers), place))
 
@@ -230,7 +231,7 @@ class Prompter:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
         if not self._modes.restores or prompt.conversation is None:
             return None
-        return self._use_cases.restores(*prompt.run)
+        return safe(self._use_cases.restores(*prompt.run))
 
     def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""

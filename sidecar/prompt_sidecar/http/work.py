@@ -7,6 +7,7 @@ made. Background work waits meanwhile, as it would keep the event loop from send
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -60,5 +61,6 @@ class Work:
             raise
 
     def soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Run a function whose result nobody waits for."""
-        self.pool.submit(function, *args)
+        """Run a function whose result nobody waits for, unless the threads have ended with the server."""
+        with contextlib.suppress(RuntimeError):
+            self.pool.submit(function, *args)

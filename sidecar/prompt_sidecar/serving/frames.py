@@ -11,8 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Final
 
-import orjson
-
+from prompt_sidecar.serving.answer_json import write
 from prompt_sidecar.serving.sse import BrokenStream, Event
 
 FRAMES: Final = "application/vnd.amazon.eventstream"
@@ -37,21 +36,34 @@ class FrameSplitter:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that `chunk` completes. Raises BrokenStream."""
+        """Return the events that `chunk` completes.
+
+        Raises:
+            BrokenStream: there is none before a frame that cannot be read.
+        """
         self._rest += chunk
-        events, at = [], 0
-        while len(self._rest) - at >= _PRELUDE:
-            total = int.from_bytes(self._rest[at : at + 4], "big")
-            headers = int.from_bytes(self._rest[at + 4 : at + 8], "big")
-            _check(self._rest[at : at + 8], self._rest[at + 8 : at + _PRELUDE])
-            if not _PRELUDE + headers + _CHECKSUM <= total <= self._most:
-                raise BrokenStream
-            if len(self._rest) - at < total:
-                break
-            events.append(_event(bytes(self._rest[at : at + total]), headers))
-            at += total
+        events: list[Event] = []
+        at = 0
+        try:
+            while (found := self._next(at)) is not None:
+                events.append(found)
+                at += len(found.raw)
+        except BrokenStream:
+            if not events:
+                raise
         del self._rest[:at]
         return events
+
+    def _next(self, at: int) -> Event | None:
+        """The frame that begins at `at`; None: it is not whole. Raises BrokenStream."""
+        if len(self._rest) - at < _PRELUDE:
+            return None
+        total = int.from_bytes(self._rest[at : at + 4], "big")
+        headers = int.from_bytes(self._rest[at + 4 : at + 8], "big")
+        _check(self._rest[at : at + 8], self._rest[at + 8 : at + _PRELUDE])
+        if not _PRELUDE + headers + _CHECKSUM <= total <= self._most:
+            raise BrokenStream
+        return None if len(self._rest) - at < total else _event(bytes(self._rest[at : at + total]), headers)
 
     def last(self) -> list[Event]:
         """Return nothing: a stream ends with a whole frame. Raises BrokenStream if it does not."""
@@ -106,7 +118,7 @@ def exception(data: Any, name: str) -> bytes:
 
 
 def _framed(headers: dict[str, str], data: Any) -> bytes:
-    told, payload = b"", orjson.dumps(data)
+    told, payload = b"", write(data)
     for name, value in headers.items():
         told += bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
     total = _PRELUDE + len(told) + len(payload) + _CHECKSUM

@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall
+from prompt_sidecar.serving.answer_json import sound
 from prompt_sidecar.serving.untyped import token_count
 from prompt_sidecar.tokens.refusals import MOST_CHARACTERS
 
@@ -233,7 +234,7 @@ def _newer(new: int | None, old: int | None) -> int | None:
 
 def _model(answer: Mapping[str, Any], name: str = "model") -> str:
     model = answer.get(name)
-    return model[:256] if isinstance(model, str) else ""
+    return sound(model[:256]) if isinstance(model, str) else ""
 
 
 def _chat(answer: Mapping[str, Any]) -> ProviderUsage:

@@ -7,21 +7,26 @@ read goes on as it came: its masks stay, as they do where no door restores them.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
-
 from prompt_sidecar.facts.envoy_calls import MasksStay
-from prompt_sidecar.serving.dialects.base import Dialect
+from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued, Why
+from prompt_sidecar.serving.dialects.base import Dialect, Filter
 from prompt_sidecar.serving.json_array import ArraySplitter
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.members import loads
-from prompt_sidecar.serving.restoring import Restore, restored
-from prompt_sidecar.serving.sse import BrokenStream, Event
+from prompt_sidecar.serving.restoring import Restore, restored, safe
+from prompt_sidecar.serving.sse import Event
 
 JSON: Final = "application/json"
+_STAY: Final = {
+    Why.TOO_LONG: MasksStay.TOO_LONG,
+    Why.UNREADABLE: MasksStay.UNREADABLE,
+    Why.FAILED: MasksStay.FAILED,
+}
 _log = logging.getLogger(__name__)
 
 
@@ -38,11 +43,11 @@ class RestoredWhole:
 def whole_restored(dialect: Dialect, answer: bytes, restore: Restore) -> RestoredWhole:
     """Return a whole answer with values in place of masks."""
     try:
-        found = loads(answer)
+        found = read(answer)
         if not isinstance(found, dict):
             return RestoredWhole(None, MasksStay.UNREADABLE)
         done = [restored(*each, restore) for each in dialect.arguments(found)]
-        return RestoredWhole(orjson.dumps(found) if any(done) else None)
+        return RestoredWhole(write(found) if any(done) else None)
     except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
         _log.error("masks were not restored in an answer: %s", frames(error))
         return RestoredWhole(None, MasksStay.FAILED)
@@ -56,76 +61,84 @@ class RestoredStream:
     """
 
     def __init__(self, dialect: Dialect, restore: Restore, most_bytes: int, *, array: bool = False) -> None:
-        self.stay: MasksStay | None = None
-        """Why masks stay in the rest of the stream; None: they do not."""
-        self._splitter = ArraySplitter(most_bytes) if array else dialect.splitter(most_bytes)
-        self._dialect = dialect
-        self._restore = self._safe(restore)
-        self._array = array
-        self._filter = dialect.filter((), None)
-        self._filter.restore = self._restore
-        self._filter.last = True
-        self._filter.begin()
-        self._most = most_bytes
-        self._taken = 0
-        self._waiting = bytearray()
-        """What was taken and is no whole event yet."""
+        self._failed = False
+        """Whether values could not be put in place of some masks."""
         self._over = False
+        restore = safe(restore, self._fail)
+        self._events = _Elements(dialect, restore) if array else _filter(dialect, restore)
+        splitter = ArraySplitter(most_bytes) if array else dialect.splitter(most_bytes)
+        self._stream = AnswerStream(splitter, self._events, most_bytes)
+
+    @property
+    def stay(self) -> MasksStay | None:
+        """Why masks stay in the rest of the stream; None: they do not."""
+        if self._stream.why is not None:
+            return _STAY[self._stream.why]
+        return MasksStay.FAILED if self._failed else None
 
     @property
     def waits(self) -> bool:
         """Whether something that was taken has not gone on yet."""
-        return not self._over and (bool(self._waiting) or self._filter.waits())
+        return not (self._over or self._stream.passes) and (self._stream.waits or self._events.waits())
 
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
         """Take a piece, `last` of the stream; return what goes on now."""
         if self._over:
             return piece
-        self._taken += len(piece)
-        self._waiting += piece
-        out = bytearray()
-        if self._taken > self._most:  # the filter keeps the turn until its end
-            _log.warning("masks are not restored in the rest of a stream: it has more than %d bytes", self._most)
-            return self._passed(MasksStay.TOO_LONG)
+        made = self._safely(self._stream.feed, piece)
+        if last:
+            made += self._safely(self._stream.end)
+            self._over = True
+        return made
+
+    def _safely(self, step: Callable[..., bytes], *taken: bytes) -> bytes:
         try:
-            events = self._splitter.feed(piece)
-            for event in [*events, *self._splitter.last()] if last else events:
-                out += self._element(event) if self._array else self._filter.feed(event)
-                del self._waiting[: len(event.raw)]
-            if last:
-                out += self._passed(None)
-        except BrokenStream:
-            out += self._passed(MasksStay.UNREADABLE)
+            return step(*taken)
+        except Discontinued as ended:  # values stay where they are, and masks too
+            made = ended.made
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
             _log.error("masks were not restored in the rest of a stream: %s", frames(error))
-            out += self._passed(MasksStay.FAILED)
-        return bytes(out)
+            made = b""
+            self._fail()
+        with suppress(Exception):  # it may be what has failed
+            made += self._events.rest()
+        return made + self._stream.abandoned()
 
-    def _element(self, event: Event) -> bytes:
-        """Restore an array's element, whose calls are whole; what stands before it goes on as it came."""
+    def _fail(self) -> None:
+        self._failed = True
+
+
+def _filter(dialect: Dialect, restore: Restore) -> Filter:
+    """Make a filter that leaves nothing out."""
+    events = dialect.filter((), None)
+    events.restore = restore
+    events.last = True
+    events.begin()
+    return events
+
+
+class _Elements:
+    """Does as a filter for the elements of an array, whose calls are whole."""
+
+    turns: Final = 1
+    left_out: Final = False
+
+    def __init__(self, dialect: Dialect, restore: Restore) -> None:
+        self._dialect = dialect
+        self._restore = restore
+
+    def feed(self, event: Event) -> bytes:
+        """Restore an element; what stands before it goes on as it came."""
         found = event.json()
         done = [restored(*each, self._restore) for each in self._dialect.arguments(found)] if found is not None else ()
         if not any(done):
             return event.raw
-        return event.raw[: -len(event.data or b"")] + orjson.dumps(found)
+        return event.raw[: -len(event.data or b"")] + write(found)
 
-    def _passed(self, stay: MasksStay | None) -> bytes:
-        """Return all that waits; from now on everything goes on as it comes."""
-        self._over, self.stay = True, stay or self.stay
-        rest, self._waiting = bytes(self._waiting), bytearray()
-        with suppress(Exception):  # it may be what has failed
-            rest = self._filter.rest() + rest
-        return rest
+    def rest(self) -> bytes:
+        """Nothing waits."""
+        return b""
 
-    def _safe(self, restore: Restore) -> Restore:
-        """Return what leaves arguments as they are where `restore` fails: half a mask may wait for the rest of it."""
-
-        def filled(tool: str, arguments: str) -> str:
-            try:
-                return restore(tool, arguments)
-            except Exception as error:  # noqa: BLE001 - as above
-                _log.error("masks were not restored in a stream: %s", frames(error))
-                self.stay = MasksStay.FAILED
-                return arguments
-
-        return filled
+    def waits(self) -> bool:
+        """Never."""
+        return False

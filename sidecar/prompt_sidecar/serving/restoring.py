@@ -14,6 +14,7 @@ whole.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from enum import Enum, auto
@@ -21,7 +22,10 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.serving.members import loads
+from prompt_sidecar.serving.answer_json import escaped, has_halves, paired, read, write
+from prompt_sidecar.serving.logs import frames
+
+_log = logging.getLogger(__name__)
 
 Restore = Callable[[str, str], str]
 """Takes a tool's name and a call's arguments, JSON text; returns them with values."""
@@ -36,10 +40,10 @@ _PART: Final = re.compile(r"[a-z0-9_:%\\]*", re.IGNORECASE)
 _LONGEST: Final = 192
 """Characters of a mask without its beginning: kind and id, and an end that four levels of JSON have escaped."""
 _CUT: Final = re.compile(
-    r"(?:%(?:e(?:2(?:%(?:9(?:f(?:%a?)?)?)?)?)?)?|\\{1,64}(?:u(?:2(?:7e?)?)?|3(?:4(?:2(?:\\+(?:2(?:3(?:7(?:\\+(?:24?)?)?)?)?)?)?)?)?)?)\Z",
+    r"(?:[\ud800-\udbff]|%(?:e(?:2(?:%(?:9(?:f(?:%a?)?)?)?)?)?)?|\\{1,64}(?:u(?:2(?:7e?)?)?|3(?:4(?:2(?:\\+(?:2(?:3(?:7(?:\\+(?:24?)?)?)?)?)?)?)?)?)?)\Z",
     re.IGNORECASE,
 )
-"""At the end of a text: half an escape, or half the beginning of a mask."""
+"""At the end of a text: a lone surrogate, half an escape, or half the beginning of a mask."""
 _LONGEST_CUT: Final = 256
 _TOKEN: Final = re.compile(rf'(?P<end>")|(?P<mask>{_OPENING})|\\.|[^"\\⟦%]+|%', re.IGNORECASE | re.DOTALL)
 """Of a string: its end, the beginning of a mask, an escape, other text."""
@@ -88,7 +92,7 @@ class Arguments:
     def feed(self, piece: str) -> str:
         """Take a piece; return what goes on now."""
         self._given.append(piece)
-        self._rest += piece
+        self._rest = paired(self._rest + piece)
         return self._kept(self._advance(last=False))
 
     def rest(self) -> str:
@@ -100,7 +104,7 @@ class Arguments:
 
     def whole(self, given: str) -> str | None:
         """Return all that was sent, if `given` is all that was taken; None: it is something else."""
-        return "".join(self._sent) if given == "".join(self._given) else None
+        return "".join(self._sent) if paired(given) == paired("".join(self._given)) else None
 
     def _kept(self, out: str) -> str:
         self._sent.append(out)
@@ -199,7 +203,7 @@ class Arguments:
         """Take the end of a string; return what has waited, and the end."""
         rest = ""
         if self._waiting is not None:
-            rest, sent = "".join(self._waiting), "".join(self._string_sent)
+            rest, sent = escaped("".join(self._waiting)), escaped("".join(self._string_sent))
             whole = self._restored("".join(self._string) + rest)
             rest = whole[len(sent) :] if whole.startswith(sent) else rest
         self._in_string, self._waiting = False, None
@@ -207,7 +211,7 @@ class Arguments:
 
     def _restored(self, inside: str) -> str:
         """Have what stands inside a string filled."""
-        return self._restore(self._name, f'["{inside}"]')[2:-2]
+        return self._restore(self._name, f'["{escaped(inside)}"]')[2:-2]
 
 
 class _Place(Enum):
@@ -245,11 +249,35 @@ class _Place(Enum):
 def restored(holder: dict[str, Any], member: str, name: str, restore: Restore) -> bool:
     """Restore the arguments that a member holds, as text or as an object; return whether they have changed."""
     value = holder.get(member)
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    text = value if isinstance(value, str) else write(value).decode()
     if not _BEGUN.search(text):
         return False
-    made = restore(name, text)
+    if has_halves(text):  # what gives values reads strict JSON: it is given each mask alone
+        arguments = Arguments(name, restore)
+        made = arguments.feed(text) + arguments.rest()
+    else:
+        made = restore(name, text)
     if made == text:
         return False
-    holder[member] = made if isinstance(value, str) else loads(made.encode())
+    found = made if isinstance(value, str) else read(made.encode())
+    if found is None:
+        return False
+    holder[member] = found
     return True
+
+
+def safe(restore: Restore, failed: Callable[[], None] = lambda: None) -> Restore:
+    """Return what leaves arguments as they are where `restore` fails: half a mask may wait for the rest of it.
+
+    `failed` is called then.
+    """
+
+    def filled(tool: str, arguments: str) -> str:
+        try:
+            return restore(tool, arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the agent gets its answer, with masks
+            _log.error("masks were not restored in an answer: %s", frames(error))
+            failed()
+            return arguments
+
+    return filled

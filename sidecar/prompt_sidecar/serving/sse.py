@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
+from prompt_sidecar.serving.answer_json import read, write
 
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r|\r\n\n|\n\r\n")
 _LONGEST_END: Final = 4
@@ -41,10 +41,7 @@ class Event:
         """Return the data as JSON's types; None: it is not an object."""
         if self.data is None or self.data == DONE:
             return None
-        try:
-            found = orjson.loads(self.data)
-        except orjson.JSONDecodeError:
-            return None
+        found = read(self.data)
         return found if isinstance(found, dict) else None
 
 
@@ -57,7 +54,11 @@ class Splitter:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the events that `chunk` completes; only it is searched. Raises BrokenStream."""
+        """Return the events that `chunk` completes; only it is searched.
+
+        Raises:
+            BrokenStream: there is none, and what waits for its end is too long.
+        """
         searched = max(0, len(self._rest) - _LONGEST_END + 1)
         self._rest += chunk
         events, at = [], 0
@@ -66,7 +67,7 @@ class Splitter:
             events.append(_event(bytes(self._rest[at:end])))
             at = end
         del self._rest[:at]
-        if len(self._rest) > self._most:
+        if len(self._rest) > self._most and not events:
             raise BrokenStream
         return events
 
@@ -90,4 +91,4 @@ def _event(raw: bytes) -> Event:
 def written(data: Any, name: str = "") -> bytes:
     """Write an event with JSON data."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + orjson.dumps(data) + b"\n\n"
+    return head + b"data: " + write(data) + b"\n\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 MOST_TOKENS: Final = 100_000_000
@@ -18,6 +19,24 @@ def member(value: Any, *path: str) -> Any:
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects in an array; none if it is none."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def within(value: Any, names: Collection[str]) -> bool:
+    """Whether a value is one of these names; what is no string is none."""
+    return isinstance(value, str) and value in names
+
+
+_DIGITS: Final = 9
+"""Of an index: more than any answer has entries."""
+
+
+def ordinal(value: Any) -> int | None:
+    """Return an index, which some servers write as a string or with a fraction of zero; None: it is none."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= _DIGITS else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and 0 <= value < 10**_DIGITS else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def text_of(content: Any, *kinds: str) -> str:

@@ -8,10 +8,12 @@ must come back as it was, before the calls that it led to. platform.claude.com, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
+from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
@@ -19,7 +21,7 @@ from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects
+from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -88,13 +90,13 @@ class AnthropicMessages(AnthropicHistory, Dialect):
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
-        found = member(loads(body), "error")
+        found = member(read(body), "error")
         fallback = {"type": ANTHROPIC_TYPES.get(status, "api_error"), "message": error_text(body, status)}
         return written({"type": "error", "error": found if isinstance(found, dict) else fallback}, "error")
 
 
 def _is_own(block: Mapping[str, Any], own: Collection[str]) -> bool:
-    return block.get("type") == "tool_use" and block.get("name") in own
+    return block.get("type") == "tool_use" and within(block.get("name"), own)
 
 
 def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
@@ -103,13 +105,56 @@ def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: 
     return Turn(
         entries=[{"role": "assistant", "content": blocks}] if blocks else [],
         own=[
-            Call(str(each.get("id")), str(each["name"]), orjson.dumps(each.get("input") or {}).decode())
+            Call(sound(str(each.get("id"))), str(each["name"]), write_sound(each.get("input") or {}).decode())
             for each in ours
         ],
         waits=theirs or stop == "pause_turn",
-        whole=stop in _WHOLE,
+        whole=within(stop, _WHOLE),
         usage=usage,
     )
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A content block, as it is pieced together."""
+
+    content: dict[str, Any]
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """Pieces of its members that are texts."""
+    input: list[str] | None = None
+    """Pieces of a call's arguments; None: there were none."""
+    place: Any = None
+    """The index that the agent sees."""
+    shown: bool = False
+    arguments: Arguments | None = None
+    """Of a call of the agent's, where masks are restored."""
+
+    def gather(self, delta: Any) -> None:
+        """Take a piece."""
+        kind = member(delta, "type")
+        if kind == "input_json_delta":
+            piece = delta.get("partial_json")
+            self.input = self.input or []
+            self.input.append(piece if isinstance(piece, str) else "")
+        elif kind == "citations_delta":
+            cited = self.content.get("citations")
+            self.content["citations"] = cited if isinstance(cited, list) else []
+            self.content["citations"].append(delta.get("citation"))
+        elif isinstance(delta, dict):
+            for name, value in delta.items():
+                if name != "type" and isinstance(value, str):
+                    self.texts.setdefault(name, []).append(value)
+
+    def joined(self) -> dict[str, Any]:
+        """Return the block as its pieces make it."""
+        for name, pieces in self.texts.items():
+            begun = self.content.get(name)
+            self.content[name] = paired((begun if isinstance(begun, str) else "") + "".join(pieces))
+        self.texts.clear()
+        if self.input is not None:
+            text = paired("".join(self.input))
+            self.content["input"] = (read(escaped(text).encode()) if text.strip() else {}) or {}
+        return self.content
 
 
 class _Blocks(Filter):
@@ -118,19 +163,17 @@ class _Blocks(Filter):
     def __init__(self, own: Collection[str]) -> None:
         super().__init__(own)
         self._next = 0
-        """The index of the agent's next block."""
-        self._visible: list[dict[str, Any]] = []
+        """The index of the agent's next block, where one was left out."""
+        self._visible: list[_Block] = []
 
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._inputs: dict[int, list[str]] = {}
-        self._places: dict[int, int] = {}
-        self._arguments: dict[int, Arguments] = {}
-        """Of the agent's calls, where masks are restored."""
-        self._held: list[tuple[Event, dict[str, Any], int]] = []
-        """Events of thinking, until the turn shows something."""
+        self._blocks: list[_Block] = []
+        self._current: dict[int | None, _Block] = {}
+        """By the provider's index; by none the newest."""
+        self._held: list[tuple[Event, dict[str, Any], _Block | None]] = []
+        """Events of thinking and what came behind them, until the turn shows something."""
         self._usage: dict[str, Any] = {}
         self._model: Any = None
         self._stop: Any = None
@@ -140,98 +183,118 @@ class _Blocks(Filter):
         """Take an event."""
         data = event.json()
         kind = None if data is None else data.get("type")
-        if data is None or kind in (None, "ping", "error"):
+        if event.data is None or kind == "ping":  # it keeps the connection alive
             return event.raw
-        if kind == "message_start":
+        if kind == "error":
+            return self._flushed() + event.raw
+        if data is not None and kind == "message_start":
             self._counted(member(data, "message", "usage"))
             self._model = member(data, "message", "model")
-            return event.raw if self.turns == 1 else b""
-        if kind in ("content_block_start", "content_block_delta", "content_block_stop"):
+            return self._other(event) if self.turns == 1 else b""
+        if data is not None and kind in ("content_block_start", "content_block_delta", "content_block_stop"):
             return self._block(event, data)
-        if kind == "message_delta":
-            self._counted(data.get("usage"))
-            self._stop, self.ended = member(data, "delta", "stop_reason"), True
-            self._hidden = self.hides()
-            return b"" if self._hidden else self._flushed() + self._ended(event, data)
-        return b"" if self._hidden else event.raw
+        if data is not None and kind in ("message_delta", "message_stop"):
+            return self._end(event, data)
+        return self._other(event)
 
     def _counted(self, usage: Any) -> None:
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
 
-    def _block(self, event: Event, data: dict[str, Any]) -> bytes:
-        index = data.get("index", 0)
-        if data["type"] == "content_block_start":
-            block = data.get("content_block")
-            self._blocks[index] = dict(block) if isinstance(block, dict) else {}
-        elif data["type"] == "content_block_delta" and index in self._blocks:
-            self._gather(index, data.get("delta"))
-        elif index in self._inputs:
-            text = "".join(self._inputs.pop(index))
-            self._blocks[index]["input"] = (loads(text.encode()) if text.strip() else {}) or {}
-        block = self._blocks.get(index, {})
-        if _is_own(block, self.own):
+    def _other(self, event: Event) -> bytes:
+        """Send an event that says nothing of blocks, behind those that wait."""
+        if self._hidden:
             return b""
-        if block.get("type") in _THINKING and self.own:
-            self._held.append((event, data, index))
+        if self._held:
+            self._held.append((event, {}, None))
             return b""
-        return self._flushed() + self._restored(event, data, index)
+        return event.raw
 
-    def _restored(self, event: Event, data: dict[str, Any], index: int) -> bytes:
-        """Send an event, with values in place of masks in a call's arguments."""
-        if self.restore is None or self._blocks.get(index, {}).get("type") != "tool_use":
-            return self._sent(event, data, index)
+    def _block(self, event: Event, data: dict[str, Any]) -> bytes:
+        key, before = ordinal(data.get("index")), b""
         if data["type"] == "content_block_start":
-            self._arguments[index] = Arguments(str(self._blocks[index].get("name")), self.restore)
-        elif data["type"] == "content_block_stop":
-            rest = self._release(index)
-            before = written(self._more(index, rest), "content_block_delta") if rest else b""
-            return before + self._sent(event, data, index)
-        elif isinstance(text := member(data, "delta", "partial_json"), str):
-            kept = self._give(index, self._arguments[index], text)
+            before = self._more(self._current.get(key))
+            given = data.get("content_block")
+            block = _Block(dict(given) if isinstance(given, dict) else {})
+            self._blocks.append(block)
+            self._current[key] = self._current[None] = block
+        elif (found := self._current.get(key)) is not None:
+            block = found
+            if data["type"] == "content_block_delta":
+                block.gather(data.get("delta"))
+        else:  # it goes on, and is no part of the message
+            block = self._current[key] = _Block({})
+        if _is_own(block.content, self.own):
+            self.left_out = True
+            return before
+        if within(block.content.get("type"), _THINKING) and self.own:
+            self._held.append((event, data, block))
+            return before
+        return before + self._flushed() + self._restored(event, data, block)
+
+    def _restored(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
+        """Send an event, with values in place of masks in a call's arguments."""
+        if self.restore is None or block.content.get("type") != "tool_use":
+            return self._sent(event, data, block)
+        if block.arguments is None:
+            block.arguments = Arguments(str(block.content.get("name")), self.restore)
+        if data["type"] == "content_block_stop":
+            return self._more(block) + self._sent(event, data, block)
+        if data["type"] == "content_block_delta" and isinstance(text := member(data, "delta", "partial_json"), str):
+            kept = self._give(block, block.arguments, text)
             if kept != text:
+                self._placed(block, data.get("index"))
                 delta = {"type": "input_json_delta", "partial_json": kept}
-                return written({**data, "index": self._places[index], "delta": delta}, event.name)
-        return self._sent(event, data, index)
+                return written({**data, "index": block.place, "delta": delta}, event.name)
+        return self._sent(event, data, block)
 
     def rest(self) -> bytes:
-        """Return what has waited of arguments, where the message was cut off in them."""
-        if self.ended:
+        """Return what has waited, where the message was cut off."""
+        if self._hidden:
             return b""
-        return b"".join(
-            [written(self._more(index, rest), "content_block_delta") for index, rest in self._release_all()]
-        )
+        return self._flushed() + b"".join(map(self._more, list(self._waiting)))
 
-    def _more(self, index: int, text: str) -> dict[str, Any]:
-        delta = {"type": "input_json_delta", "partial_json": text}
-        return {"type": "content_block_delta", "index": self._places[index], "delta": delta}
-
-    def _gather(self, index: int, delta: Any) -> None:
-        block, kind = self._blocks[index], member(delta, "type")
-        if kind == "input_json_delta":
-            self._inputs.setdefault(index, []).append(str(delta.get("partial_json") or ""))
-        elif kind == "citations_delta":
-            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
-        elif isinstance(delta, dict):
-            for name, value in delta.items():
-                if name != "type" and isinstance(value, str):
-                    block[name] = str(block.get(name) or "") + value
+    def _more(self, block: _Block | None) -> bytes:
+        """Return what has waited of a call's arguments, as an event."""
+        rest = self._release(block)
+        if block is None or not rest:
+            return b""
+        delta = {"type": "input_json_delta", "partial_json": rest}
+        return written({"type": "content_block_delta", "index": block.place, "delta": delta}, "content_block_delta")
 
     def _flushed(self) -> bytes:
         held, self._held = self._held, []
-        return b"".join(self._sent(*each) for each in held)
+        return b"".join([event.raw if block is None else self._sent(event, data, block) for event, data, block in held])
 
-    def _sent(self, event: Event, data: dict[str, Any], index: int) -> bytes:
-        if index not in self._places:
-            self._places[index] = self._next
-            self._next += 1
-            self._visible.append(self._blocks.get(index, {}))
-        if self._places[index] == index:
+    def _placed(self, block: _Block, index: Any) -> None:
+        """Give a block its index in the answer."""
+        if not block.shown:
+            block.shown = True
+            block.place = self._next if self.renumbers else index
+            self._next = max(self._next, (ordinal(block.place) or 0) + 1)
+            self._visible.append(block)
+
+    def _sent(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
+        self._placed(block, data.get("index"))
+        if block.place == data.get("index") or not self.renumbers:
             return event.raw
-        data["index"] = self._places[index]
+        data["index"] = block.place
         return written(data, event.name)
 
-    def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _end(self, event: Event, data: dict[str, Any]) -> bytes:
+        """Take an event about the whole message."""
+        self._counted(data.get("usage"))
+        stop = member(data, "delta", "stop_reason")
+        if not self.ended and (stop is not None or data["type"] == "message_stop"):
+            self._stop, self.ended = stop, True
+            self._hidden = self.hides()
+        if self._hidden:
+            return b""
+        if not self.ended:
+            return self._other(event) if self.turns == 1 else self._counts(event, data)
+        return self.rest() + (event.raw if data["type"] == "message_stop" else self._counts(event, data))
+
+    def _counts(self, event: Event, data: dict[str, Any]) -> bytes:
         if self.turns == 1:
             return event.raw
         usage = data.get("usage")
@@ -241,12 +304,16 @@ class _Blocks(Filter):
             add_output(usage, "output_tokens", self.output_before)
         return written(data, event.name)
 
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        told = {"usage": self._usage, "model": self._model}
+        return read_usage(AnthropicMessages.format, told) if self._usage else None
+
     def turn(self) -> Turn:
         """Return the turn."""
-        blocks = [block for _, block in sorted(self._blocks.items())]
-        usage = read_usage(AnthropicMessages.format, {"usage": self._usage, "model": self._model})
-        return _turn(blocks, self._stop, self.own, usage if self._usage else None)
+        blocks = [block.joined() for block in self._blocks]
+        return _turn(blocks, self._stop, self.own, self.counted())
 
     def visible(self) -> Sequence[Any]:
         """Return the message that the agent holds."""
-        return [{"role": "assistant", "content": self._visible}]
+        return [{"role": "assistant", "content": [block.joined() for block in self._visible]}]

@@ -18,12 +18,13 @@ A dialect is functions over JSON; its `Filter` takes a stream's events and gives
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
+from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
@@ -100,13 +101,22 @@ class Filter(ABC):
         """Output tokens of the turns before this one."""
         self.last = False
         """Whether this turn is the answer, even if it calls the sidecar's tools alone."""
+        self.left_out = False
+        """Whether something was kept from the agent that is not its business, in any turn."""
+        self._decided_to_hide: bool | None = None
 
     def begin(self) -> None:
         """A turn begins."""
         self.turns += 1
         self.ended = False
-        self._waiting: dict[int, Arguments] = {}
-        """The calls of which a part of their arguments waits, by their place in the answer."""
+        self._waiting: dict[Any, Arguments] = {}
+        """The calls of which a part of their arguments waits, by what the dialect knows a call as."""
+        self._decided_to_hide = None
+
+    @property
+    def renumbers(self) -> bool:
+        """Whether the agent's indexes are not the provider's any more."""
+        return self.left_out or self.turns > 1
 
     @abstractmethod
     def feed(self, event: Event) -> bytes:
@@ -116,7 +126,7 @@ class Filter(ABC):
         """Whether a part of a call's arguments has not gone on yet."""
         return bool(self._waiting)
 
-    def _give(self, call: int, arguments: Arguments, piece: str) -> str:
+    def _give(self, call: Hashable, arguments: Arguments, piece: str) -> str:
         """Take a piece of a call's arguments; return what goes on now."""
         goes_on = arguments.feed(piece)
         if arguments.waits:
@@ -125,19 +135,19 @@ class Filter(ABC):
             self._waiting.pop(call, None)
         return goes_on
 
-    def _release(self, call: int) -> str:
-        """Return what has waited of a call's arguments, which are over."""
+    def _release(self, call: Hashable) -> str:
+        """Return what has waited of a call's arguments, which are over or go on as they come."""
         arguments = self._waiting.pop(call, None)
         return "" if arguments is None else arguments.rest()
 
-    def _release_all(self) -> list[tuple[int, str]]:
-        """Return what has waited of all calls' arguments, by call."""
-        waiting, self._waiting = self._waiting, {}
-        return [(call, rest) for call, arguments in waiting.items() if (rest := arguments.rest())]
-
     def hides(self) -> bool:
-        """Whether the turn is answered here."""
-        return not self.last and self.turn().hidden
+        """Whether the turn is answered here. That is decided once: what comes behind a turn's end changes nothing."""
+        if self._decided_to_hide is not None:
+            return self._decided_to_hide
+        hides = not self.last and self.turn().hidden
+        if self.ended:
+            self._decided_to_hide = hides
+        return hides
 
     def rest(self) -> bytes:
         """Return what has waited, as the turn's stream has ended."""
@@ -145,7 +155,11 @@ class Filter(ABC):
 
     @abstractmethod
     def turn(self) -> Turn:
-        """Return the turn, whose stream has ended."""
+        """Return the turn, as far as its stream has come."""
+
+    @abstractmethod
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted so far of the turn; None: it did not say."""
 
     @abstractmethod
     def visible(self) -> Sequence[Any]:
@@ -244,6 +258,6 @@ def add_output(usage: Any, name: str, before: int, total: str = "total_tokens") 
 
 def error_text(body: bytes, status: int) -> str:
     """Return the message of a provider's error."""
-    found = loads(body)
+    found = read(body)
     message = member(found, "error", "message") or member(found, "message") or member(found, "error")
     return message if isinstance(message, str) else f"the provider answered with status {status}"

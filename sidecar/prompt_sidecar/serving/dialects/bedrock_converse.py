@@ -9,10 +9,12 @@ the last result. docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Con
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import orjson
 
+from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import (
     Call,
     Dialect,
@@ -29,7 +31,7 @@ from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event
-from prompt_sidecar.serving.untyped import member, objects
+from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 ENOUGH: Final = "Do not call this tool again now. Answer with what you know."
 """Behind the last result, where the model is to answer."""
@@ -132,7 +134,7 @@ class BedrockConverse(ConverseHistory, Dialect):
 
 
 def _is_own(block: Mapping[str, Any], own: Collection[str]) -> bool:
-    return member(block, "toolUse", "name") in own
+    return within(member(block, "toolUse", "name"), own)
 
 
 def _is_blank(block: Mapping[str, Any]) -> bool:
@@ -146,13 +148,57 @@ def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: 
     return Turn(
         entries=[{"role": "assistant", "content": kept}] if kept else [],
         own=[
-            Call(str(each.get("toolUseId")), str(each["name"]), orjson.dumps(each.get("input") or {}).decode())
+            Call(sound(str(each.get("toolUseId"))), str(each["name"]), write_sound(each.get("input") or {}).decode())
             for each in ours
         ],
         waits=any("toolUse" in block and not _is_own(block, own) for block in blocks),
-        whole=stop in _WHOLE,
+        whole=within(stop, _WHOLE),
         usage=usage,
     )
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A content block, as it is pieced together."""
+
+    content: dict[str, Any] = field(default_factory=dict)
+    pieces: dict[str, list[str]] = field(default_factory=dict)
+    """Of texts and arguments, by kind."""
+    place: Any = None
+    """The index that the agent sees."""
+    shown: bool = False
+    arguments: Arguments | None = None
+    """Of a call of the agent's, where masks are restored."""
+
+    def gather(self, delta: Any) -> None:
+        """Take a piece."""
+        if not isinstance(delta, dict):
+            return
+        found = [("input", member(delta, "toolUse", "input")), ("text", delta.get("text"))]
+        if isinstance(thought := delta.get("reasoningContent"), dict):
+            self.content.setdefault("reasoningContent", {})
+            found = [(name, thought.get(name)) for name in _THOUGHTS]
+        elif isinstance(delta.get("text"), str):
+            self.content.setdefault("text", "")
+        for kind, piece in found:
+            if isinstance(piece, str):
+                self.pieces.setdefault(kind, []).append(piece)
+
+    def joined(self) -> dict[str, Any]:
+        """Return the block as its pieces make it."""
+        block = self.content
+        found = {kind: paired("".join(pieces)) for kind, pieces in self.pieces.items()}
+        if "toolUse" in block:
+            given = read(escaped(found.get("input", "")).encode())
+            block["toolUse"]["input"] = given if isinstance(given, dict) else {}
+        elif "reasoningContent" in block and "redactedContent" in found:
+            block["reasoningContent"] = {"redactedContent": found["redactedContent"]}
+        elif "reasoningContent" in block:
+            said = {name: found[name] for name in _THOUGHTS if name in found}
+            block["reasoningContent"] = {"reasoningText": {"text": "", **said}}
+        elif "text" in block:
+            block["text"] = found.get("text", "")
+        return block
 
 
 class _Blocks(Filter):
@@ -162,19 +208,16 @@ class _Blocks(Filter):
         super().__init__(own)
         self._next = 0
         """The index of the agent's next block."""
-        self._visible: list[dict[str, Any]] = []
+        self._visible: list[_Block] = []
 
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
-        self._blocks: dict[int, dict[str, Any]] = {}
-        self._pieces: dict[tuple[int, str], list[str]] = {}
-        """Of texts and arguments, by block and kind, until the block is whole."""
-        self._places: dict[int, int] = {}
-        self._arguments: dict[int, Arguments] = {}
-        """Of the agent's calls, where masks are restored."""
-        self._held: list[tuple[Event, dict[str, Any], int]] = []
-        """Events of reasoning, until the turn shows something."""
+        self._blocks: list[_Block] = []
+        self._current: dict[int | None, _Block] = {}
+        """By the provider's index, until a block has ended."""
+        self._held: list[tuple[Event, dict[str, Any], _Block | None]] = []
+        """Events of reasoning and what came behind them, until the turn shows something."""
         self._usage: ProviderUsage | None = None
         self._stop: Any = None
         self._hidden = False
@@ -182,110 +225,103 @@ class _Blocks(Filter):
     def feed(self, event: Event) -> bytes:
         """Take an event."""
         data = event.json()
+        if event.data is None:  # an exception
+            return self._flushed() + event.raw
         if data is None:
-            return event.raw
+            return self._other(event)
         if event.name == "messageStart":
-            return event.raw if self.turns == 1 else b""
+            return self._other(event) if self.turns == 1 else b""
         if event.name in ("contentBlockStart", "contentBlockDelta", "contentBlockStop"):
             return self._block(event, data)
         if event.name == "messageStop":
+            if self.ended:
+                return self._other(event)
             self._stop, self.ended = data.get("stopReason"), True
             self._hidden = self.hides()
-            return b"" if self._hidden else self._flushed() + self._stopped(event, data)
+            return b"" if self._hidden else self.rest() + self._stopped(event, data)
         if event.name == "metadata":
             self._usage = read_usage(BedrockConverse.format, data)
             return b"" if self._hidden else self._counted(event, data)
-        return b"" if self._hidden else event.raw
+        return self._other(event)
+
+    def _other(self, event: Event) -> bytes:
+        """Send an event that says nothing of blocks, behind those that wait."""
+        if self._hidden:
+            return b""
+        if self._held:
+            self._held.append((event, {}, None))
+            return b""
+        return event.raw
 
     def rest(self) -> bytes:
         """Return what has waited."""
-        return b"" if self._hidden else self._flushed()
+        if self._hidden:
+            return b""
+        return self._flushed() + b"".join(map(self._more, list(self._waiting)))
 
     def _block(self, event: Event, data: dict[str, Any]) -> bytes:
-        index = data.get("contentBlockIndex", 0)
-        block = self._blocks.setdefault(index, {})
+        key, before = ordinal(data.get("contentBlockIndex")), b""
+        block = self._current.get(key)
+        if block is None or event.name == "contentBlockStart":
+            before = self._more(block)
+            block = self._current[key] = _Block()
+            self._blocks.append(block)
         if event.name == "contentBlockStart":
             if isinstance(use := member(data, "start", "toolUse"), dict):
-                block["toolUse"] = {**use, "input": {}}
+                block.content["toolUse"] = {**use, "input": {}}
         elif event.name == "contentBlockDelta":
-            self._gather(index, block, data.get("delta"))
+            block.gather(data.get("delta"))
         else:
-            self._join(index)
-        if _is_own(block, self.own):
-            return b""
-        if "reasoningContent" in block and self.own:
-            self._held.append((event, data, index))
-            return b""
-        return self._flushed() + self._restored(event, data, index)
+            del self._current[key]
+        if _is_own(block.content, self.own):
+            self.left_out = True
+            return before
+        if "reasoningContent" in block.content and self.own:
+            self._held.append((event, data, block))
+            return before
+        return before + self._flushed() + self._restored(event, data, block)
 
-    def _gather(self, index: int, block: dict[str, Any], delta: Any) -> None:
-        if not isinstance(delta, dict):
-            return
-        found = [("input", member(delta, "toolUse", "input")), ("text", delta.get("text"))]
-        if isinstance(thought := delta.get("reasoningContent"), dict):
-            block.setdefault("reasoningContent", {})
-            found = [(name, thought.get(name)) for name in _THOUGHTS]
-        elif isinstance(delta.get("text"), str):
-            block.setdefault("text", "")
-        for kind, piece in found:
-            if isinstance(piece, str):
-                self._pieces.setdefault((index, kind), []).append(piece)
-
-    def _join(self, index: int) -> None:
-        """Put a block together of its pieces."""
-        block = self._blocks[index]
-        found = {
-            kind: "".join(self._pieces.pop((index, kind)))
-            for kind in ("input", "text", *_THOUGHTS)
-            if (index, kind) in self._pieces
-        }
-        if "toolUse" in block:
-            given = loads(found.get("input", "").encode())
-            block["toolUse"]["input"] = given if isinstance(given, dict) else {}
-        elif "reasoningContent" in block and "redactedContent" in found:
-            block["reasoningContent"] = {"redactedContent": found["redactedContent"]}
-        elif "reasoningContent" in block:
-            block["reasoningContent"] = {"reasoningText": {"text": "", **found}}
-        elif "text" in block:
-            block["text"] = found.get("text", "")
-
-    def _restored(self, event: Event, data: dict[str, Any], index: int) -> bytes:
+    def _restored(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
         """Send an event, with values in place of masks in a call's arguments."""
-        use = self._blocks[index].get("toolUse")
+        use = block.content.get("toolUse")
         if self.restore is None or use is None:
-            return self._sent(event, data, index)
-        if index not in self._arguments:
-            self._arguments[index] = Arguments(str(use.get("name")), self.restore)
+            return self._sent(event, data, block)
+        if block.arguments is None:
+            block.arguments = Arguments(str(use.get("name")), self.restore)
         if event.name == "contentBlockStop":
-            rest, before = self._release(index), b""
-            if rest:
-                more = {"contentBlockIndex": self._place(index), "delta": {"toolUse": {"input": rest}}}
-                before = frame(more, "contentBlockDelta")
-            return before + self._sent(event, data, index)
+            return self._more(block) + self._sent(event, data, block)
         if isinstance(text := member(data, "delta", "toolUse", "input"), str):
-            kept = self._give(index, self._arguments[index], text)
+            kept = self._give(block, block.arguments, text)
             if kept != text:
-                data |= {"contentBlockIndex": self._place(index), "delta": {"toolUse": {"input": kept}}}
+                self._placed(block, data.get("contentBlockIndex"))
+                data |= {"contentBlockIndex": block.place, "delta": {"toolUse": {"input": kept}}}
                 return frame(data, event.name)
-        return self._sent(event, data, index)
+        return self._sent(event, data, block)
+
+    def _more(self, block: _Block | None) -> bytes:
+        """Return what has waited of a call's arguments, as an event."""
+        rest = self._release(block)
+        if block is None or not rest:
+            return b""
+        return frame({"contentBlockIndex": block.place, "delta": {"toolUse": {"input": rest}}}, "contentBlockDelta")
 
     def _flushed(self) -> bytes:
         held, self._held = self._held, []
-        return b"".join(self._sent(*each) for each in held)
+        return b"".join([event.raw if block is None else self._sent(event, data, block) for event, data, block in held])
 
-    def _place(self, index: int) -> int:
-        """The index of a block in the agent's answer."""
-        if index not in self._places:
-            self._places[index] = self._next
-            self._next += 1
-            self._visible.append(self._blocks[index])
-        return self._places[index]
+    def _placed(self, block: _Block, index: Any) -> None:
+        """Give a block its index in the answer."""
+        if not block.shown:
+            block.shown = True
+            block.place = self._next if self.renumbers else index
+            self._next = max(self._next, (ordinal(block.place) or 0) + 1)
+            self._visible.append(block)
 
-    def _sent(self, event: Event, data: dict[str, Any], index: int) -> bytes:
-        place = self._place(index)
-        if place == index:
+    def _sent(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
+        self._placed(block, data.get("contentBlockIndex"))
+        if block.place == data.get("contentBlockIndex") or not self.renumbers:
             return event.raw
-        data["contentBlockIndex"] = place
+        data["contentBlockIndex"] = block.place
         return frame(data, event.name)
 
     def _stopped(self, event: Event, data: dict[str, Any]) -> bytes:
@@ -295,7 +331,7 @@ class _Blocks(Filter):
             return event.raw
         if not self._visible:
             place, block = self._next, {"text": NO_ANSWER}
-            self._visible.append(block)
+            self._visible.append(_Block({"text": ""}, {"text": [NO_ANSWER]}))
             before = frame({"contentBlockIndex": place, "delta": block}, "contentBlockDelta")
             before += frame({"contentBlockIndex": place}, "contentBlockStop")
         if self._stop != "tool_use":
@@ -308,12 +344,15 @@ class _Blocks(Filter):
         add_output(data.get("usage"), "outputTokens", self.output_before, "totalTokens")
         return frame(data, event.name)
 
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        return self._usage
+
     def turn(self) -> Turn:
         """Return the turn."""
-        for index in {index for index, _ in self._pieces}:
-            self._join(index)
-        return _turn([block for _, block in sorted(self._blocks.items())], self._stop, self.own, self._usage)
+        blocks = [made for block in self._blocks if (made := block.joined())]
+        return _turn(blocks, self._stop, self.own, self._usage)
 
     def visible(self) -> Sequence[Any]:
         """Return the message that the agent holds."""
-        return [{"role": "assistant", "content": self._visible}]
+        return [{"role": "assistant", "content": [block.joined() for block in self._visible]}]

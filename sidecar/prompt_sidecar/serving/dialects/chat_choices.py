@@ -1,26 +1,27 @@
 """Masks in the choices of a chat stream behind its first, where a request asks for several (`n`).
 
 Only the first choice can hold a turn that the sidecar answers, so the others pass but for the arguments of their calls.
-Calls are numbered within a choice.
+Calls are numbered within a choice; several may have one number, as in the first.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.restoring import Arguments, Restore
 from prompt_sidecar.serving.sse import written
-from prompt_sidecar.serving.untyped import member, objects
+from prompt_sidecar.serving.untyped import member, objects, ordinal
 
 
 class OtherChoices:
     """The calls of all choices but the first."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, int], Arguments] = {}
-        """By the numbers of choice and call."""
-        self._waiting: dict[int, dict[int, Arguments]] = {}
-        """Those of which a part waits, by the same."""
+        self._calls: dict[tuple[int, int | None], Called] = {}
+        """The newest by the numbers of choice and call."""
+        self._waiting: dict[int, dict[Called, Arguments]] = {}
+        """Those of which a part waits, by the number of their choice."""
         self._newest: dict[str, Any] = {}
 
     @property
@@ -47,9 +48,8 @@ class OtherChoices:
             number = _number(choice)
             if number == 0:
                 continue
-            for piece in objects(member(choice, "delta", "tool_calls")):
-                changed = self._restored(number, _number(piece), piece.get("function"), restore) or changed
-            if choice.get("finish_reason") is not None:
+            changed = self._restored(number, choice.get("delta"), restore) or changed
+            if choice.get("finish_reason"):  # some servers write "" until the end
                 before += self._rest(number)
         return before, changed
 
@@ -57,37 +57,60 @@ class OtherChoices:
         """Return what waits in choices that have not ended, at the end of the stream."""
         return b"".join([self._rest(number) for number in list(self._waiting)])
 
-    def _restored(self, choice: int, call: int, function: Any, restore: Restore) -> bool:
-        """Keep back what may be a mask; return whether the piece was changed."""
-        name, text = member(function, "name"), member(function, "arguments")
-        known = self._calls.get((choice, call))
-        if known is None:
-            if not isinstance(name, str):
-                return False
-            known = self._calls[choice, call] = Arguments(name, restore)
+    def _restored(self, choice: int, delta: Any, restore: Restore) -> bool:
+        """Keep back in a choice's pieces of calls what may be masks; return whether they were changed."""
+        pieces: list[dict[str, Any]] = []
+        changed = False
+        for piece in objects(member(delta, "tool_calls")):
+            key = choice, ordinal(piece.get("index"))
+            call = self._calls.get(key)
+            if call is None or call.ends_with(piece):
+                if call is not None and (rest := self._released(choice, call)):
+                    pieces.append(rest)
+                    changed = True
+                call = self._calls[key] = Called(place=piece.get("index"))
+            call.take(piece)
+            changed = self._filled(choice, call, piece.get("function"), restore) or changed
+            pieces.append(piece)
+        if changed:
+            delta["tool_calls"] = pieces
+        return changed
+
+    def _filled(self, choice: int, call: Called, function: Any, restore: Restore) -> bool:
+        """Keep back what may be a mask in a piece of a call's arguments; return whether it was changed."""
+        text = member(function, "arguments")
         if not isinstance(text, str):
             return False
-        function["arguments"] = goes_on = known.feed(text)
+        if call.filled is None:
+            call.filled = Arguments(call.name, restore)
+        function["arguments"] = goes_on = call.filled.feed(text)
         waiting = self._waiting.setdefault(choice, {})
-        if known.waits:
-            waiting[call] = known
+        if call.filled.waits:
+            waiting[call] = call.filled
         else:
             waiting.pop(call, None)
         if not waiting:
             del self._waiting[choice]
-        return bool(goes_on != text)
+        return goes_on != text
+
+    def _released(self, choice: int, call: Called) -> dict[str, Any] | None:
+        """Return what waits of a call's arguments, as a piece; None: nothing."""
+        waiting = self._waiting.get(choice, {})
+        arguments = waiting.pop(call, None)
+        if not waiting:
+            self._waiting.pop(choice, None)
+        rest = "" if arguments is None else arguments.rest()
+        return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
     def _rest(self, choice: int) -> bytes:
         """Return what waits in a choice, as a chunk."""
-        rests = [(call, rest) for call, each in self._waiting.pop(choice, {}).items() if (rest := each.rest())]
-        if not rests:
+        calls = [rest for call in list(self._waiting.get(choice, {})) if (rest := self._released(choice, call))]
+        if not calls:
             return b""
-        delta = {"tool_calls": [{"index": call, "function": {"arguments": rest}} for call, rest in rests]}
         head = {name: value for name, value in self._newest.items() if name != "usage"}
-        return written({**head, "choices": [{"index": choice, "delta": delta, "finish_reason": None}]})
+        return written({**head, "choices": [{"index": choice, "delta": {"tool_calls": calls}, "finish_reason": None}]})
 
 
-def _number(numbered: dict[str, Any]) -> int:
-    """The number of a choice or a call."""
-    number = numbered.get("index", 0)
-    return number if isinstance(number, int) else 0
+def _number(choice: dict[str, Any]) -> int:
+    """The number of a choice."""
+    return ordinal(choice.get("index")) or 0

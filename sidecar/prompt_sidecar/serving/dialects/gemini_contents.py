@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import orjson
 
+from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import GeminiHistory, call_of, declarations, parts_of
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
@@ -28,7 +29,7 @@ from prompt_sidecar.serving.provider_errors import GEMINI_STATUS
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import restored
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects
+from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 PLACEHOLDER: Final = "skip_thought_signature_validator"
 """What the provider takes in place of a signature that is not there."""
@@ -36,6 +37,8 @@ _SIGNATURES: Final = ("thoughtSignature", "thought_signature")
 _CONFIGURATIONS: Final = ("toolConfig", "tool_config")
 _CALLING: Final = ("functionCallingConfig", "function_calling_config")
 _FREE: Final = frozenset({None, "AUTO", "MODE_UNSPECIFIED", "auto"})
+_STOP: Final = "STOP"
+"""The reason to finish after which a turn is whole."""
 _NOTHING: Final = {"text": ""}
 """The part of a piece that says no more than that the answer is over."""
 
@@ -148,7 +151,7 @@ class GeminiContents(GeminiHistory, Dialect):
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
-        found = member(loads(body), "error")
+        found = member(read(body), "error")
         name = GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
         fallback = {"code": status, "message": error_text(body, status), "status": name}
         return written({"error": found if isinstance(found, dict) else fallback})
@@ -173,12 +176,12 @@ def _calling(members: Members) -> tuple[str, str, Any]:
 
 def _first(answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first candidate."""
-    return next((each for each in objects(answer.get("candidates")) if not each.get("index")), None)
+    return next((each for each in objects(answer.get("candidates")) if ordinal(each.get("index")) in (None, 0)), None)
 
 
 def _is_own(part: Mapping[str, Any], own: Collection[str]) -> bool:
     call = call_of(part)
-    return call is not None and call.get("name") in own
+    return call is not None and within(call.get("name"), own)
 
 
 def _is_signed(part: Mapping[str, Any]) -> bool:
@@ -210,15 +213,15 @@ def _add_output(answer: Mapping[str, Any], before: int) -> None:
 
 def _turn(parts: list[dict[str, Any]], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
     calls = [call for part in parts if (call := call_of(part)) is not None]
-    ours = [call for call in calls if call.get("name") in own]
+    ours = [call for call in calls if within(call.get("name"), own)]
     return Turn(
         entries=[{"role": "model", "parts": parts}] if parts else [],
         own=[
-            Call(str(call.get("id") or ""), str(call["name"]), orjson.dumps(call.get("args") or {}).decode())
+            Call(sound(str(call.get("id") or "")), str(call["name"]), write_sound(call.get("args") or {}).decode())
             for call in ours
         ],
         waits=len(ours) < len(calls),
-        whole=finish == "STOP",
+        whole=finish == _STOP,
         usage=usage,
     )
 
@@ -263,7 +266,9 @@ class _Pieces(Filter):
         super().begin()
         self._parts: list[dict[str, Any]] = []
         self._signing = _Signing()
-        self._held: list[tuple[Event, dict[str, Any], bool]] = []
+        self._own_calls = False
+        self._agents_calls = False
+        self._held: list[tuple[Event, dict[str, Any] | None, bool]] = []
         """Pieces that wait, without the sidecar's calls, and whether they were changed."""
         self._waits = False
         """Whether what follows waits until it is known if the turn is hidden."""
@@ -279,8 +284,11 @@ class _Pieces(Filter):
     def feed(self, event: Event) -> bytes:
         """Take a piece."""
         data = event.json()
-        if data is None:
+        if event.data is None:  # a comment, which keeps the connection alive
             return event.raw
+        if data is None:
+            self._held.append((event, None, False))
+            return b"" if self._held[1:] else self._flushed()
         if "error" in data:
             return self._flushed() + event.raw
         self._count(data)
@@ -289,7 +297,7 @@ class _Pieces(Filter):
         changed = False
         if candidate is not None:
             parts, changed = self._of_the_agent(candidate)
-            if candidate.get("finishReason") is not None:
+            if candidate.get("finishReason"):  # some servers give it with each piece
                 self._finish, self.ended = candidate["finishReason"], True
                 self._hidden = self.hides()
         if changed and not parts and not self.ended:
@@ -313,6 +321,11 @@ class _Pieces(Filter):
         content = candidate.get("content")
         came = parts_of(content)
         self._parts += [part for part in came if part != _NOTHING]
+        for part in came:
+            if _is_own(part, self.own):
+                self._own_calls = self.left_out = True
+            elif call_of(part) is not None:
+                self._agents_calls = True
         kept = list(self._signing.agents(came, self.own))
         changed = len(kept) < len(came) or any(one is not other for one, other in zip(kept, came, strict=True))
         if changed:
@@ -320,12 +333,18 @@ class _Pieces(Filter):
             content["parts"] = kept or [_NOTHING]
         return kept, changed
 
+    def hides(self) -> bool:
+        """Whether the turn is answered here; a piece behind the end may still have calls."""
+        return self._own_calls and not self._agents_calls and not self.last and self._finish == _STOP
+
     def _flushed(self) -> bytes:
         held, self._held = self._held, []
         return b"".join([self._sent(*each) for each in held])
 
-    def _sent(self, event: Event, data: dict[str, Any], changed: bool) -> bytes:
+    def _sent(self, event: Event, data: dict[str, Any] | None, changed: bool) -> bytes:
         """Send a piece; of a hidden turn its text alone."""
+        if data is None:
+            return b"" if self._hidden else event.raw
         candidate = _first(data)
         parts = parts_of(candidate.get("content")) if candidate is not None else []
         if self._hidden:
@@ -355,11 +374,14 @@ class _Pieces(Filter):
         """Return what has waited."""
         return self._flushed()
 
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        told = {"usageMetadata": self._usage, "modelVersion": self._model}
+        return read_usage(GeminiContents.format, told) if self._usage else None
+
     def turn(self) -> Turn:
         """Return the turn."""
-        told = {"usageMetadata": self._usage, "modelVersion": self._model}
-        usage = read_usage(GeminiContents.format, told) if self._usage else None
-        return _turn(list(_merged(self._parts)), self._finish, self.own, usage)
+        return _turn(list(_merged(self._parts)), self._finish, self.own, self.counted())
 
     def visible(self) -> Sequence[Any]:
         """Return the content that the agent holds."""
@@ -374,8 +396,8 @@ def _merged(parts: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             said.append(part["text"])
             continue
         if said:
-            yield {"text": "".join(said)}
+            yield {"text": paired("".join(said))}
             said = []
         yield part
     if said:
-        yield {"text": "".join(said)}
+        yield {"text": paired("".join(said))}

@@ -2,7 +2,8 @@
 
 A stream's chunks carry pieces of one message in `choices[0].delta`; calls are pieced together by their index. The chunk
 with `finish_reason` is the first to tell that no call follows; usage, where asked for, is in a chunk of its own behind
-it. platform.openai.com/docs/api-reference/chat-streaming.
+it. platform.openai.com/docs/api-reference/chat-streaming. Other
+servers differ in the pieces of calls: see `chat_calls`.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
+from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
 from prompt_sidecar.serving.histories import ChatHistory
-from prompt_sidecar.serving.members import Members, loads
+from prompt_sidecar.serving.members import Members
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import DONE, Event, written
-from prompt_sidecar.serving.untyped import member, objects, text_of
+from prompt_sidecar.serving.untyped import member, objects, ordinal, text_of, within
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members of a message in which servers of this API give what the model thought."""
@@ -71,7 +72,7 @@ class OpenAIChat(ChatHistory, Dialect):
         message = choices[0]["message"] = dict(message)  # the turn holds the one that came
         calls = message.get("tool_calls")
         if isinstance(calls, list):
-            kept = [each for each in calls if member(each, "function", "name") not in own]
+            kept = [each for each in calls if not within(member(each, "function", "name"), own)]
             if kept:
                 message["tool_calls"] = kept
             elif len(kept) < len(calls):
@@ -96,18 +97,18 @@ class OpenAIChat(ChatHistory, Dialect):
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
         fallback = {"message": error_text(body, status), "type": "server_error", "code": str(status)}
-        found = member(loads(body), "error")
+        found = member(read(body), "error")
         return written({"error": found if isinstance(found, dict) else fallback})
 
 
 def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: ProviderUsage | None) -> Turn:
     calls = objects(message.get("tool_calls"))
-    ours = [each for each in calls if member(each, "function", "name") in own]
+    ours = [each for each in calls if within(member(each, "function", "name"), own)]
     return Turn(
         entries=[message],
         own=[_call(each) for each in ours],
         waits=len(ours) < len(calls) or bool(message.get("function_call")),
-        whole=finish in _ENDS,
+        whole=within(finish, _ENDS),
         usage=usage,
     )
 
@@ -115,9 +116,9 @@ def _turn(message: dict[str, Any], finish: Any, own: Collection[str], usage: Pro
 def _call(call: dict[str, Any]) -> Call:
     arguments = member(call, "function", "arguments")
     return Call(
-        str(call.get("id") or ""),
+        sound(str(call.get("id") or "")),
         str(member(call, "function", "name")),
-        arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode(),
+        sound(arguments) if isinstance(arguments, str) else write_sound(arguments).decode(),
     )
 
 
@@ -128,7 +129,9 @@ class _Chunks(Filter):
         super().__init__(own)
         self._id: Any = None
         self._shown_text: list[str] = []
-        self._shown_calls: list[dict[str, Any]] = []
+        self._shown_calls: list[Called] = []
+        self._next = 0
+        """The index of the agent's next call, where one was left out."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -137,11 +140,9 @@ class _Chunks(Filter):
         """Pieces of the message's members that are texts."""
         self._message: dict[str, Any] = {"role": "assistant"}
         """Its other members."""
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._places: dict[int, int] = {}
-        """The agent's calls: index in the turn → index in the answer."""
-        self._arguments: dict[int, Arguments] = {}
-        """Of the agent's calls, by index in the answer, where masks are restored."""
+        self._calls: list[Called] = []
+        self._current: dict[int | None, Called] = {}
+        """By the provider's index, of which several calls may have the same."""
         self._others = OtherChoices()
         self._held: list[bytes] = []
         self._newest: dict[str, Any] = {}
@@ -157,92 +158,85 @@ class _Chunks(Filter):
         if chunk is None or self.restore is None:
             return self._taken(event, chunk)
         before, changed = self._others.take(chunk, self.restore)
-        return before + self._taken(Event(written(chunk, event.name), event.name) if changed else event, chunk)
+        made = self._taken(Event(written(chunk, event.name), event.name) if changed else event, chunk)
+        return made if self._hidden else before + made
 
     def _taken(self, event: Event, chunk: dict[str, Any] | None) -> bytes:
         """Take a chunk in which only the first choice is looked at; None: the event holds none."""
         if chunk is None:
-            return b"" if event.data == DONE and self._hidden else event.raw
+            return self._unread(event)
         usage, before = chunk.get("usage"), self.turns > 1
         if isinstance(usage, dict):
             self._usage = read_usage(OpenAIChat.format, chunk)
         choices = objects(chunk.get("choices"))
-        if not choices or choices[0].get("index", 0) != 0:
+        if not choices or ordinal(choices[0].get("index")) not in (None, 0):
             if self._hidden or (before and self._usage is None):
                 return b""
-            return self._told(chunk, event, changed=False)
+            return self._in_order(self._told(chunk, event, changed=False))
         choice, self._newest = choices[0], chunk
         delta = choice.get("delta")
         delta = choice["delta"] = delta if isinstance(delta, dict) else {}
         self._gather(delta)
         changed, visible = self._of_the_agent(delta)
         finish = choice.get("finish_reason")
-        if finish is not None:
+        if finish and not self.ended:  # some servers write "" until the end
             self._finish, self.ended = finish, True
             self._hidden = self.hides()
-            if self._hidden:
-                choice["finish_reason"], changed = None, True
-                chunk.pop("usage", None)
-                visible = visible and bool(delta)
-            else:
-                visible = True
+        if finish and self._hidden:
+            choice["finish_reason"], changed = None, True
+            chunk.pop("usage", None)
+            visible = visible and bool(delta)
+        elif finish:
+            visible = True
         if not visible and self.own:
-            if any(delta.get(name) for name in _THOUGHTS):
-                self._held.append(self._told(chunk, event, changed=changed))
+            thinks = any(delta.get(name) for name in _THOUGHTS)
+            if not thinks and (changed or self._hidden or self.turns > 1):
+                return b""
+            told = self._told(chunk, event, changed=changed)
+            if not thinks:
+                return self._in_order(told)
+            self._held.append(told)
             return b""
-        held = b"" if self._hidden else b"".join(self._held)
-        self._held.clear()
-        rest = self._rest(chunk) if finish is not None else b""
-        return held + rest + self._told(chunk, event, changed=changed)
+        if self._hidden:
+            self._held.clear()
+        rest = self._rest(chunk) if finish else b""
+        return self._flushed() + rest + self._told(chunk, event, changed=changed)
+
+    def _unread(self, event: Event) -> bytes:
+        if event.data is None:  # a comment, which keeps the connection alive
+            return event.raw
+        if event.data != DONE:
+            return self._in_order(event.raw)
+        return b"" if self._hidden else self.rest() + event.raw
+
+    def _in_order(self, raw: bytes) -> bytes:
+        """Send what follows the chunks that wait."""
+        if not self._held:
+            return raw
+        self._held.append(raw)
+        return b""
+
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        return b"".join(held)
 
     def _gather(self, delta: dict[str, Any]) -> None:
-        """Piece the message together."""
+        """Piece the message together, but for its calls."""
         for name, value in delta.items():
-            if name == "tool_calls":
-                for piece in objects(value):
-                    self._gather_call(piece)
-            elif isinstance(value, str) and name != "role":
+            if name in ("tool_calls", "role"):
+                continue
+            if isinstance(value, str):
                 self._texts.setdefault(name, []).append(value)
             elif isinstance(value, list) and value:
                 held = self._message.setdefault(name, [])
                 if isinstance(held, list):
                     held.extend(value)
-            elif value is not None and name != "role":
+            elif value is not None:
                 self._message[name] = value
-
-    def _gather_call(self, piece: dict[str, Any]) -> None:
-        index = piece.get("index", 0)
-        call = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
-        for name, value in piece.items():
-            if name == "function" and isinstance(value, dict):
-                for inner, text in value.items():
-                    if isinstance(text, str):
-                        call["function"][inner] = call["function"].get(inner, "") + text
-            elif name != "index" and value is not None:
-                call[name] = value
 
     def _of_the_agent(self, delta: dict[str, Any]) -> tuple[bool, bool]:
         """Leave in a delta what the agent is sent; return whether it was changed, and whether anything is left."""
-        changed = False
-        if pieces := objects(delta.get("tool_calls")):
-            kept = []
-            for piece in pieces:
-                index = piece.get("index", 0)
-                call = self._calls[index]
-                if call["function"]["name"] in self.own:
-                    changed = True
-                    continue
-                if index not in self._places:
-                    self._places[index] = len(self._shown_calls)
-                    self._shown_calls.append(call)
-                if self._places[index] != index:
-                    changed, piece["index"] = True, self._places[index]
-                changed = self._restore_piece(piece, call) or changed
-                kept.append(piece)
-            if kept:
-                delta["tool_calls"] = kept
-            else:
-                del delta["tool_calls"]
+        changed = self._calls_of_the_agent(delta)
         text = delta.get("content")
         if isinstance(text, str) and text:
             if self._shown_text and not self._said:
@@ -262,30 +256,73 @@ class _Chunks(Filter):
             return changed, False
         return changed, bool(left)
 
-    def _restore_piece(self, piece: dict[str, Any], call: dict[str, Any]) -> bool:
+    def _calls_of_the_agent(self, delta: dict[str, Any]) -> bool:
+        """Take pieces of calls, and leave in a delta those of the agent's; return whether it was changed."""
+        pieces, changed = objects(delta.get("tool_calls")), False
+        kept: list[dict[str, Any]] = []
+        for piece in pieces:
+            index = ordinal(piece.get("index"))
+            call = self._current.get(index)
+            if call is None or call.ends_with(piece):
+                if call is not None and (rest := self._rest_of(call)) is not None:
+                    kept.append(rest)
+                    changed = True
+                call = self._current[index] = Called()
+                self._calls.append(call)
+            call.take(piece)
+            if call.name in self.own:
+                changed = self.left_out = True
+                continue
+            changed = self._placed(call, piece) or changed
+            changed = self._restored(call, piece) or changed
+            kept.append(piece)
+        if changed and kept:
+            delta["tool_calls"] = kept
+        elif changed:
+            del delta["tool_calls"]
+        return changed
+
+    def _placed(self, call: Called, piece: dict[str, Any]) -> bool:
+        """Give a call its index in the answer; return whether the piece was changed."""
+        given = piece.get("index")
+        if not call.shown:
+            call.shown = True
+            call.place = self._next if self.renumbers else given
+            self._next = max(self._next, (ordinal(call.place) or 0) + 1)
+            self._shown_calls.append(call)
+        if call.place == given or not self.renumbers:
+            return False
+        piece["index"] = call.place
+        return True
+
+    def _restored(self, call: Called, piece: dict[str, Any]) -> bool:
         """Keep back what may be a mask; return whether the piece was changed."""
         text = member(piece, "function", "arguments")
         if self.restore is None or not isinstance(text, str):
             return False
-        index = piece.get("index", 0)
-        known = self._arguments.get(index)
-        if known is None:
-            known = self._arguments[index] = Arguments(call["function"]["name"], self.restore)
-        piece["function"]["arguments"] = self._give(index, known, text)
-        return bool(piece["function"]["arguments"] != text)
+        if call.filled is None:
+            call.filled = Arguments(call.name, self.restore)
+        made = self._give(call, call.filled, text)
+        piece["function"]["arguments"] = made
+        return made != text
+
+    def _rest_of(self, call: Called) -> dict[str, Any] | None:
+        """What was kept back of a call's arguments, as a piece; None: nothing."""
+        rest = self._release(call)
+        return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
     def _rest(self, chunk: dict[str, Any]) -> bytes:
         """What was kept back of arguments, as a chunk."""
-        rests = self._release_all()
+        rests = [rest for call in list(self._waiting) if (rest := self._rest_of(call)) is not None]
         if not rests:
             return b""
-        delta = {"tool_calls": [{"index": index, "function": {"arguments": rest}} for index, rest in rests]}
         head = {name: value for name, value in chunk.items() if name != "usage"}
-        return written({**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+        choice = {"index": 0, "delta": {"tool_calls": rests}, "finish_reason": None}
+        return written({**head, "choices": [choice]})
 
     def rest(self) -> bytes:
-        """Return what has waited of arguments, where the message was cut off in them."""
-        return self._others.rest() + (b"" if self.ended else self._rest(self._newest))
+        """Return what has waited, where the message was cut off."""
+        return b"" if self._hidden else self._flushed() + self._others.rest() + self._rest(self._newest)
 
     def _told(self, chunk: dict[str, Any], event: Event, *, changed: bool) -> bytes:
         if self._id is None:
@@ -300,14 +337,19 @@ class _Chunks(Filter):
         """Whether a part of a call's arguments waits, in any choice."""
         return self._others.waits or super().waits()
 
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        return self._usage
+
     def turn(self) -> Turn:
         """Return the turn."""
-        message = self._message | {name: "".join(pieces) for name, pieces in self._texts.items()}
+        message = self._message | {name: paired("".join(pieces)) for name, pieces in self._texts.items()}
         message.setdefault("content", None)
         if self._calls:
-            message["tool_calls"] = [call for _, call in sorted(self._calls.items())]
+            message["tool_calls"] = [call.entry() for call in self._calls]
         return _turn(message, self._finish, self.own, self._usage)
 
     def visible(self) -> Sequence[Any]:
         """Return the message that the agent holds."""
-        return [{"role": "assistant", "content": "".join(self._shown_text), "tool_calls": self._shown_calls}]
+        calls = [call.entry() for call in self._shown_calls]
+        return [{"role": "assistant", "content": paired("".join(self._shown_text)), "tool_calls": calls}]

@@ -9,15 +9,17 @@ platform.openai.com/docs/api-reference/responses-streaming.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from prompt_sidecar.serving.answer_json import read, sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.histories import ResponsesHistory
-from prompt_sidecar.serving.members import Members, array, loads
-from prompt_sidecar.serving.provider_usage import read_usage
+from prompt_sidecar.serving.members import Members, array
+from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import Arguments, restored
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects
+from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 _AGENT_ANSWERS: Final = frozenset(
     {
@@ -33,6 +35,7 @@ _AGENT_ANSWERS: Final = frozenset(
 """Items, besides calls of functions, that wait for the agent."""
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+_FAILURES: Final = frozenset({"error", "response.failed"})
 
 
 class OpenAIResponses(ResponsesHistory, Dialect):
@@ -77,7 +80,7 @@ class OpenAIResponses(ResponsesHistory, Dialect):
 
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
-        found = member(loads(body), "error")
+        found = member(read(body), "error")
         code, message = member(found, "code") or str(status), error_text(body, status)
         # SDKs raise for the member `error`; the others are those of the API's own event.
         error = {"code": code, "message": message, "param": None}
@@ -103,23 +106,39 @@ def as_items(members: Members) -> None:
 
 
 def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
-    return item.get("type") == "function_call" and item.get("name") in own
+    return item.get("type") == "function_call" and within(item.get("name"), own)
 
 
 def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
     ours = [item for item in items if _is_own(item, own)]
     theirs = any(
-        (item.get("type") == "function_call" and not _is_own(item, own)) or item.get("type") in _AGENT_ANSWERS
+        (item.get("type") == "function_call" and not _is_own(item, own)) or within(item.get("type"), _AGENT_ANSWERS)
         for item in items
     )
     return Turn(
         entries=items,
-        own=[Call(str(each.get("call_id")), str(each["name"]), str(each.get("arguments") or "")) for each in ours],
+        own=[
+            Call(sound(str(each.get("call_id"))), str(each["name"]), sound(str(each.get("arguments") or "")))
+            for each in ours
+        ],
         waits=theirs,
         whole=response.get("status") == "completed",
         usage=read_usage(OpenAIResponses.format, response),
-        id="" if response.get("store") is False else str(response.get("id") or ""),
+        id="" if response.get("store") is False else sound(str(response.get("id") or "")),
     )
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """An item, as the last event with it gave it."""
+
+    content: dict[str, Any]
+    place: Any = None
+    """The index that the agent sees."""
+    shown: dict[str, Any] | None = None
+    """What the agent holds; None: nothing."""
+    arguments: Arguments | None = None
+    """Of a call of the agent's, where masks are restored."""
 
 
 class _Items(Filter):
@@ -135,11 +154,11 @@ class _Items(Filter):
         self._id: Any = None
         """The id that the agent was given."""
         self._next = 0
-        """The index of the agent's next item."""
+        """The index of the agent's next item, where one was left out."""
         self._sequence = 0
         """The number of the agent's next event."""
-        self._visible: list[dict[str, Any]] = []
-        self._renumbers = False
+        self._visible: list[_Item] = []
+        self._added = False
         """Whether an event was added."""
         self._restores = False
         """Whether a mask was restored."""
@@ -147,14 +166,12 @@ class _Items(Filter):
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
-        self._items: dict[int, dict[str, Any]] = {}
-        self._places: dict[int, int] = {}
-        self._arguments: dict[int, Arguments] = {}
-        """Of the agent's calls, where masks are restored."""
-        self._held: list[tuple[Event, dict[str, Any], int]] = []
-        """Events of reasoning, until the turn shows something."""
-        self._begun: list[tuple[Event, dict[str, Any]]] = []
-        """The turn's first events, until it shows something."""
+        self._items: list[_Item] = []
+        self._current: dict[int | None, _Item] = {}
+        """By the provider's index; by none the newest."""
+        self._by_id: dict[str, _Item] = {}
+        self._held: list[tuple[Event, dict[str, Any] | None, _Item | None]] = []
+        """The first events, those of reasoning and what came behind them, until the turn shows something."""
         self._response: dict[str, Any] = {}
         """The last event's, as the provider gave it."""
 
@@ -162,127 +179,217 @@ class _Items(Filter):
         """Take an event."""
         data = event.json()
         kind = "" if data is None else str(data.get("type") or "")
-        if data is None or not kind:
+        if event.data is None:  # a comment, which keeps the connection alive
             return event.raw
+        if data is None or not kind:
+            return self._other(event, None)
         if kind in _BEGINNINGS:
             if self._id is not None and self.turns > 1:
                 return b""
-            self._begun.append((event, data))
-            return b"" if self._waits else self._flushed()
+            if self._waits or self._held:
+                self._held.append((event, data, None))
+                return b"" if self._waits else self._flushed()
+            self._named(data)
+            return self._sent(event, data)
         if kind in _ENDS:
             return self._ended(event, data)
-        index = data.get("output_index")
-        if not isinstance(index, int):
+        if kind in _FAILURES:
+            self._take_response(data)
             return self._flushed() + self._sent(event, data)
-        item = data.get("item")
-        if isinstance(item, dict):
-            self._items[index] = item
-        known = self._items.get(index, {})
-        if _is_own(known, self.own):
+        item = self._item(data)
+        if item is None:
+            return self._other(event, data)
+        if _is_own(item.content, self.own):
+            self.left_out = True
             return b""
-        if known.get("type") == "reasoning" and self.own:
-            self._held.append((event, data, index))
+        if item.content.get("type") == "reasoning" and self.own:
+            self._held.append((event, data, item))
             return b""
-        if self.restore is not None and known.get("type") == "function_call":
-            return self._flushed() + self._restored(event, data, index)
-        return self._flushed() + self._placed(event, data, index)
+        if self.restore is not None and item.content.get("type") == "function_call":
+            return self._flushed() + self._restored(event, data, item)
+        return self._flushed() + self._placed(event, data, item)
 
-    def _restored(self, event: Event, data: dict[str, Any], index: int) -> bytes:
+    def _other(self, event: Event, data: dict[str, Any] | None) -> bytes:
+        """Send an event that is of no item, behind those that wait."""
+        if self._held:
+            self._held.append((event, data, None))
+            return b""
+        return event.raw if data is None else self._sent(event, data)
+
+    def _item(self, data: dict[str, Any]) -> _Item | None:
+        """The item that an event is of; None: it is of none."""
+        key, content = ordinal(data.get("output_index")), data.get("item")
+        content = content if isinstance(content, dict) else None
+        if key is None and content is None and "item_id" not in data:
+            return None
+        named = data.get("item_id") if content is None else content.get("id")
+        known = self._by_id.get(named) if isinstance(named, str) else None
+        found = known or self._current.get(key)
+        if found is not None and known is None and content is not None and isinstance(named, str) and named:
+            other = found.content.get("id")
+            if data.get("type") == "response.output_item.added" and other and other != named:
+                found = None  # another item with the same index
+        if found is None:
+            found = _Item({})
+            self._items.append(found)
+        if content is not None:
+            found.content = content
+            if isinstance(named, str) and named:
+                self._by_id[named] = found
+        self._current[key] = self._current[None] = found
+        return found
+
+    def _restored(self, event: Event, data: dict[str, Any], item: _Item) -> bytes:
         """Send an event of a call, with values in place of masks in its arguments."""
-        if index not in self._arguments:
+        if item.arguments is None:
             assert self.restore is not None
-            self._arguments[index] = Arguments(str(self._items[index].get("name")), self.restore)
+            item.arguments = Arguments(str(item.content.get("name")), self.restore)
         kind, before, changed = str(data["type"]), b"", False
         if kind.endswith("arguments.delta") and isinstance(text := data.get("delta"), str):
-            kept = self._give(index, self._arguments[index], text)
+            kept = self._give(item, item.arguments, text)
             data["delta"], changed = kept, kept != text
         elif kind.endswith("arguments.done"):
-            if rest := self._release(index):
-                where: dict[str, Any] = {
-                    each: data[each] for each in ("item_id", "output_index", "sequence_number") if each in data
-                }
-                more = {"type": kind.replace(".done", ".delta"), **where, "delta": rest}
-                self._renumbers = True
-                before = self._placed(Event(b"", str(more["type"])), more, index, changed=True)
-            changed = self._repeated(data, index)
-        elif isinstance(item := data.get("item"), dict):
-            data["item"] = item = dict(item)
-            changed = self._repeated(item, index)
-        out = before + self._placed(event, data, index, changed=changed)
+            before = self._more(item, data, kind.replace(".done", ".delta"))
+            changed = self._repeated(data, item)
+        elif isinstance(given := data.get("item"), dict):
+            if kind.endswith(".done"):
+                before = self._more(item, data, "response.function_call_arguments.delta")
+            data["item"] = given = dict(given)
+            changed = self._repeated(given, item)
+        out = before + self._placed(event, data, item, changed=changed)
         if isinstance(data.get("item"), dict):
-            self._visible[self._places[index]] = data["item"]
+            item.shown = data["item"]
         self._restores = self._restores or changed
         return out
 
-    def _repeated(self, holder: dict[str, Any], index: int) -> bool:
+    def _more(self, item: _Item, data: Mapping[str, Any], kind: str) -> bytes:
+        """Return what has waited of arguments, as an event before another one."""
+        rest = self._release(item)
+        if not rest:
+            return b""
+        where = {each: data[each] for each in ("item_id", "output_index", "sequence_number") if each in data}
+        if "item_id" not in where and isinstance(item.content.get("id"), str):
+            where["item_id"] = item.content["id"]
+        more = {"type": kind, **where, "delta": rest}
+        self._added = True
+        return self._placed(Event(b"", kind), more, item, changed=True)
+
+    def _repeated(self, holder: dict[str, Any], item: _Item) -> bool:
         """Restore arguments that an event repeats; return whether they have changed."""
         given = holder.get("arguments")
-        sent = self._arguments[index].whole(given) if isinstance(given, str) else None
+        assert item.arguments is not None
+        sent = item.arguments.whole(given) if isinstance(given, str) else None
         if sent is None:
             assert self.restore is not None
-            return restored(holder, "arguments", str(self._items[index].get("name")), self.restore)
+            return restored(holder, "arguments", str(item.content.get("name")), self.restore)
         holder["arguments"] = sent
         return sent != given
 
-    def _flushed(self) -> bytes:
-        begun, self._begun = self._begun, []
-        out = b"".join([self._sent(*each) for each in begun])
-        if begun and self._id is None:
-            self._id = member(begun[0][1], "response", "id")
-        held, self._held = self._held, []
-        return out + b"".join([self._placed(*each) for each in held])
+    def _named(self, data: dict[str, Any]) -> None:
+        if self._id is None:
+            self._id = member(data, "response", "id")
 
-    def _placed(self, event: Event, data: dict[str, Any], index: int, *, changed: bool = False) -> bytes:
-        if index not in self._places:
-            self._places[index] = self._next
-            self._next += 1
-            self._visible.append({})
-        place = self._places[index]
-        self._visible[place] = self._items.get(index, {})
-        if place != index:
-            data["output_index"], changed = place, True
+    def _flushed(self) -> bytes:
+        held, self._held = self._held, []
+        out = []
+        for event, data, item in held:
+            if data is None:
+                out.append(event.raw)
+            elif item is not None:
+                out.append(self._placed(event, data, item))
+            else:
+                if data.get("type") in _BEGINNINGS:
+                    self._named(data)
+                out.append(self._sent(event, data))
+        return b"".join(out)
+
+    def rest(self) -> bytes:
+        """Return what has waited, where the response was cut off."""
+        if self.ended:
+            return b""
+        where = {"sequence_number": self._sequence} if self._sequence else {}
+        return self._flushed() + b"".join(
+            [
+                self._more(item, {"output_index": item.place, **where}, "response.function_call_arguments.delta")
+                for item in list(self._waiting)
+            ]
+        )
+
+    def _placed(self, event: Event, data: dict[str, Any], item: _Item, *, changed: bool = False) -> bytes:
+        given = data.get("output_index")
+        if item.shown is None:
+            item.place = self._next if self.renumbers else given
+            self._next = max(self._next, (ordinal(item.place) or 0) + 1)
+            self._visible.append(item)
+        item.shown = item.content
+        if item.place != given and self.renumbers:
+            data["output_index"], changed = item.place, True
         return self._sent(event, data, changed=changed)
 
     def _sent(self, event: Event, data: dict[str, Any], *, changed: bool = False) -> bytes:
-        number_ = data.get("sequence_number")
-        if isinstance(number_, int):
-            if number_ != self._sequence:
+        number = ordinal(data.get("sequence_number"))
+        if number is not None:
+            if number != self._sequence:
                 # A stream that does not begin at 0 keeps its own numbers until something was left out.
-                if self.turns == 1 and not self._left_out():
-                    self._sequence = number_
+                if not (self.renumbers or self._added):
+                    self._sequence = number
                 else:
                     data["sequence_number"], changed = self._sequence, True
             self._sequence += 1
         return written(data, event.name) if changed else event.raw
 
-    def _left_out(self) -> bool:
-        return self._renumbers or any(_is_own(item, self.own) for item in self._items.values())
-
-    def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
+    def _take_response(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Remember what the last event says of the whole response; return that."""
         response = data.get("response")
         response = response if isinstance(response, dict) else {}
-        self.ended = True
         self._response = {name: response.get(name) for name in ("id", "status", "store", "model")}
-        self._response["usage"] = dict(response.get("usage") or {}) or None
-        for index, item in enumerate(objects(response.get("output"))):
-            self._items.setdefault(index, item)
-        turn = self.turn()
-        if turn.hidden and not self.last:
+        usage = response.get("usage")
+        self._response["usage"] = dict(usage) if isinstance(usage, dict) else None
+        return response
+
+    def _ended(self, event: Event, data: dict[str, Any]) -> bytes:
+        if self.ended:
+            return self._other(event, data)
+        response = self._take_response(data)
+        self.ended = True
+        self._items += [_Item(each) for each in self._untold(objects(response.get("output")))]
+        if self.hides():
             return b""
-        flushed = self._flushed()
-        changed = self.turns > 1 or bool(turn.own) or self._restores
-        if changed:
-            response["output"] = list(self._visible)
+        before = self._flushed()
+        changed = self.turns > 1 or self.left_out or self._restores
+        turn = self.turn()
+        if changed or turn.own:
+            changed = True
+            unseen = [item for item in self._items if item.shown is None and not _is_own(item.content, self.own)]
+            for item in unseen:
+                item.shown = item.content
+            self._visible += unseen
+            response["output"] = [item.shown for item in self._visible]
             add_output(response.get("usage"), "output_tokens", self.output_before)
             if self._id is not None and response.get("id") != self._id:
                 self.ids = str(self._id), str(response.get("id"))
                 response["id"] = self._id
-        return flushed + self._sent(event, data, changed=changed)
+        return before + self._sent(event, data, changed=changed)
+
+    def _untold(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The items of the whole response that no event told of."""
+        calls = {name for each in self._items if isinstance(name := each.content.get("call_id"), str)}
+        return [
+            each
+            for index, each in enumerate(items)
+            if index not in self._current
+            and not within(each.get("id"), self._by_id)
+            and not within(each.get("call_id"), calls)
+        ]
+
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted."""
+        return read_usage(OpenAIResponses.format, self._response) if self._response else None
 
     def turn(self) -> Turn:
         """Return the turn."""
-        return _turn(self._response, [item for _, item in sorted(self._items.items())], self.own)
+        return _turn(self._response, [item.content for item in self._items if item.content], self.own)
 
     def visible(self) -> Sequence[Any]:
         """Return the items that the agent holds."""
-        return self._visible
+        return [item.shown for item in self._visible if item.shown is not None]

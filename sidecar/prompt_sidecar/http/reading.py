@@ -1,0 +1,133 @@
+"""What comes from a provider in one turn: its stream through the filter, and what it counts.
+
+An agent may close its connection as soon as it has what it wants: at `[DONE]`, at the reason to finish, or in the
+middle. What the provider has counted is reported all the same, so reading goes on for a moment: the figures are in the
+last bytes of a stream, which are on their way then. The request is ended after that, so that no tokens are produced
+that nobody reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+
+from prompt_sidecar.http.encodings import Unpacker
+from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
+from prompt_sidecar.serving.dialects.base import Filter
+from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
+
+READ_ON_SECONDS: Final = 1.0
+"""How long reading goes on for the figures after the agent has gone. Behind the end of a message they come at once;
+in the middle of one, longer would cost tokens."""
+READ_ON_BYTES: Final = 65_536
+"""And how far: the last event of a response holds all of it, but has come by then in most cases."""
+
+
+class UpstreamFailed(Exception):
+    """A provider's answer was cut off."""
+
+
+class Source:
+    """The bytes of an answer; unpacked if `encoding` is named."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, encoding: str = "") -> None:
+        self._answer = answer
+        self._unpacker = Unpacker(encoding) if encoding else None
+
+    async def next(self) -> bytes:
+        """Return the next bytes; empty: it is over. Raises UpstreamFailed."""
+        unpacker = self._unpacker
+        try:
+            if unpacker is None:
+                return await self._answer.content.readany()
+            while not (made := unpacker.more()):
+                chunk = await self._answer.content.readany()
+                if not chunk and not unpacker.whole:
+                    raise UpstreamFailed
+                if not chunk:
+                    return b""
+                unpacker.take(chunk)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise UpstreamFailed from error
+        return made
+
+
+async def read_on(source: Source, take: Callable[[bytes], object], enough: Callable[[], bool] = lambda: False) -> None:
+    """Read on after the agent has gone, within the bounds of this module, until there is enough."""
+
+    async def read() -> None:
+        taken = 0
+        while not enough() and taken < READ_ON_BYTES and (chunk := await source.next()):
+            taken += len(chunk)
+            take(chunk)
+
+    reading = asyncio.ensure_future(read())
+    try:
+        await asyncio.wait({reading}, timeout=READ_ON_SECONDS)
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+class TurnStream:
+    """One turn's stream. `reader` reads what is counted in what passes unread."""
+
+    def __init__(self, source: Source, stream: AnswerStream, events: Filter, reader: UsageReader) -> None:
+        self._source = source
+        self._stream = stream
+        self._events = events
+        self._reader = reader
+
+    async def next(self) -> bytes:
+        """Return the next bytes of the provider's; empty: it is over. Raises UpstreamFailed."""
+        return await self._source.next()
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take bytes; return what goes on to the agent now. Raises Discontinued."""
+        made = self._stream.feed(chunk)
+        if self._stream.passes:
+            self._reader.feed(chunk)
+        return made
+
+    def end(self) -> bytes:
+        """Return what has waited, as the stream has ended. Raises Discontinued."""
+        return self._stream.end()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the agent's turn has ended, so that it may be remembered."""
+        return self._events.ended and not self.hides
+
+    @property
+    def hides(self) -> bool:
+        """Whether the turn is answered here."""
+        return not self._stream.passes and self._events.hides()
+
+    async def read_on(self) -> None:
+        """Read what the provider counts after the agent has gone."""
+
+        def take(chunk: bytes) -> None:
+            try:
+                self.feed(chunk)
+            except Discontinued:
+                self._stream.abandoned()
+
+        def enough() -> bool:
+            usage = self._events.counted()
+            return self._events.ended and usage is not None and usage.reported
+
+        await read_on(self._source, take, enough)
+        if self._events.ended:
+            return
+        try:
+            self.end()
+        except Discontinued:
+            self._stream.abandoned()
+
+    def counted(self) -> ProviderUsage | None:
+        """Return what the provider has counted so far; None: it did not say."""
+        passed = self._reader.end()
+        return passed if passed.reported else self._events.counted()

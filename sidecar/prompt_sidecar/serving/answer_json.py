@@ -1,0 +1,99 @@
+r"""JSON of providers' answers: read as far as it can be, and written so that nothing of it is lost.
+
+A stream may cut a character outside the Basic Multilingual Plane between its two UTF-16 units: one event ends with the
+escape `\ud83d`, and the next one begins with `\ude00`. RFC 8259, section 8.2, leaves open what a reader makes of half
+a character. Here it stays what it is, a surrogate in a Python string, until its other half has come; it is written as
+the escape again, so that the halves reach the agent in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NoReturn
+
+import orjson
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+_HALF_ESCAPED: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_MANY: Final = 100
+"""Opening brackets from which on a text may be nested too deep to be written again."""
+_ROOM: Final = 16
+"""Levels that are kept free for what a text is put into."""
+REPLACEMENT: Final = "\ufffd"
+
+
+def read(raw: bytes) -> Any:
+    """Return JSON text as its types; None: it cannot be read, or could not be written again."""
+    try:
+        found = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        found = _read_halves(raw)
+    if raw.count(b"{") + raw.count(b"[") > _MANY and not _can_be_written(found):
+        return None
+    return found
+
+
+def _read_halves(raw: bytes) -> Any:
+    """Read what is JSON but for lone surrogates."""
+    if _HALF_ESCAPED.search(raw) is None:
+        return None
+    try:
+        return json.loads(raw.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _can_be_written(value: Any) -> bool:
+    for _ in range(_ROOM):
+        value = [value]
+    try:
+        write(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def write(value: Any) -> bytes:
+    """Return JSON text; lone surrogates are escapes in it, and two that follow each other are one character."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # a lone surrogate, or nested deeper than the library writes
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def write_sound(value: Any) -> bytes:
+    """Return JSON text that every reader takes: in place of a lone surrogate there is U+FFFD."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return sound(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()
+
+
+def paired(text: str) -> str:
+    """Return a text in which surrogates that make a pair are the character."""
+    return _PAIR.sub(lambda pair: _character(pair[0]), text) if _HALF.search(text) else text
+
+
+def sound(text: str) -> str:
+    """Return a text with U+FFFD in place of each lone surrogate."""
+    return _HALF.sub(REPLACEMENT, paired(text)) if _HALF.search(text) else text
+
+
+def escaped(text: str) -> str:
+    """Return JSON text with an escape in place of each lone surrogate: UTF-8 has none."""
+    return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", paired(text)) if _HALF.search(text) else text
+
+
+def has_halves(text: str) -> bool:
+    """Whether JSON text may have lone surrogates, also as escapes."""
+    return _HALF.search(text) is not None or "\\ud" in text.lower()
+
+
+def _character(pair: str) -> str:
+    return pair.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
