@@ -87,18 +87,39 @@ class Dialect:
     def calls(self, response: Any) -> list[ModelCall]:
         """Return the calls of functions in a response."""
         return [
-            ModelCall(id or "", name, arguments or "", native, self)
+            ModelCall(_text(id), _text(name), _arguments(arguments), native, self)
             for id, name, arguments, native in self.functions(response)
         ]
 
     def usage(self, response: Any) -> Usage:
         """Return what the provider counted; empty if the response holds no usage."""
         usage = member(response, "usage")
-        return {} if usage is None else self.counted(usage)
+        told = {} if usage is None else self.counted(usage)
+        return {name: count for name, count in told.items() if _is_count(count)}  # type: ignore[return-value]
 
     def names(self, definitions: Iterable[Any]) -> frozenset[str]:
         """Return the names in tools' definitions."""
         return frozenset(str(name) for each in definitions if (name := self.tool_name(each)))
+
+
+def _text(value: Any) -> str:
+    """A text; empty where an answer holds something else in its place."""
+    return value if isinstance(value, str) else ""
+
+
+def _arguments(value: Any) -> str:
+    """Arguments as JSON text; some servers give an object."""
+    return json.dumps(value) if isinstance(value, Mapping | list) else _text(value)
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a value is a number of tokens, or that there is none; providers' answers may hold anything."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value is None or (whole and 0 <= value <= _MOST_TOKENS)
+
+
+_MOST_TOKENS: Final = 100_000_000
+"""The largest number of tokens that is believed: no prompt has more, and the sidecar accepts no more."""
 
 
 def member(value: Any, *path: str) -> Any:

@@ -54,6 +54,7 @@ from prompt_sidecar.client.facts import (
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
+from prompt_sidecar.client.pieces import Whole, sound
 from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
 from prompt_sidecar.client.shapes import SHAPES
@@ -212,15 +213,19 @@ class Engine:
         self, run_id: str, name: str, arguments: str | Mapping[str, Any], request_id: str
     ) -> Steps[ToolAnswer]:
         """Have the sidecar run one of its tools."""
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        text = sound(arguments) if isinstance(arguments, str) else json.dumps(arguments)
         named = request_id or secrets.token_hex(8)
         return _asked(ToolAnswer, "CallTool", run_id=run_id, name=name, arguments_json=text, request_id=named)
 
     def restore_secrets(self, run_id: str, calls: Iterable[tuple[str, str]]) -> Steps[tuple[Restored, ...]]:
         """Put values in place of masks in arguments of tool calls."""
-        asked = [{"tool": tool, "arguments": arguments.encode()} for tool, arguments in calls]
+        given = [(tool, Whole.of(arguments)) for tool, arguments in calls]
+        asked = [{"tool": sound(tool), "arguments": whole.text.encode()} for tool, whole in given]
         answer = yield Rpc("RestoreSecrets", make("RestoreSecretsRequest", run_id=run_id, calls=asked))
-        return tuple(read(Restored, each, arguments=each.arguments.decode("utf-8", "replace")) for each in answer.calls)
+        return tuple(
+            read(Restored, each, arguments=whole.back(each.arguments.decode("utf-8", "replace")))
+            for (_, whole), each in zip(given, answer.calls, strict=False)
+        )
 
     def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
         """Report what the provider counted, or that it refused the prompt as too long."""

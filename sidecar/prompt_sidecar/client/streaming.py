@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.dialects import member
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
 from prompt_sidecar.client.loop import MOST_TURNS, Completion
+from prompt_sidecar.client.pieces import another, ordinal, sound
 from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, reported, taken, with_values
 
 
@@ -123,14 +124,41 @@ class _Reader(ABC):
         return self.numbers[index]
 
 
+@dataclass(slots=True, eq=False)
+class _Called:
+    """A call of a chat completion, as it is pieced together."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    place: Any = None
+    """The index that the agent sees; None: none yet."""
+
+    def take(self, call: Any) -> None:
+        """Take a piece."""
+        self.id = self.id or _text(member(call, "id"))
+        name = _text(member(call, "function", "name"))
+        if not self.arguments and name != self.name:
+            self.name += name
+        if piece := _text(member(call, "function", "arguments")):
+            self.arguments.append(piece)
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as an entry of a message."""
+        function = {"name": self.name, "arguments": sound("".join(self.arguments))}
+        return {"id": self.id, "type": "function", "function": function}
+
+
 @dataclass(slots=True)
 class _Chat(_Reader):
     """Chunks of chat completions."""
 
-    text: str = ""
-    more: dict[str, str] = field(default_factory=dict)
+    text: list[str] = field(default_factory=list)
+    more: dict[str, list[str]] = field(default_factory=dict)
     """Other texts of the message: a refusal, reasoning of OpenAI's kin."""
-    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    calls: list[_Called] = field(default_factory=list)
+    current: dict[int | None, _Called] = field(default_factory=dict)
+    """By the provider's index, of which several calls may have the same."""
     usage: Any = None
     finish: Any = None
 
@@ -138,23 +166,26 @@ class _Chat(_Reader):
         """See `_Reader`."""
         if member(event, "usage") is not None:
             self.usage = member(event, "usage")
-        choices = member(event, "choices") or ()
+        choices = _several(member(event, "choices"))
         if not choices:
             if not (self.hides_usage and member(event, "usage") is not None):
                 self.last.append(event)
             return []
         choice = choices[0]
         delta = member(choice, "delta")
-        text = member(delta, "content")
-        self.text += text or ""
+        text = _text(member(delta, "content"))
+        self.text.append(text)
         for name in ("refusal", "reasoning_content", "reasoning"):
             if isinstance(member(delta, name), str):
-                self.more[name] = self.more.get(name, "") + member(delta, name)
-        given = member(delta, "tool_calls") or ()
+                self.more.setdefault(name, []).append(member(delta, name))
+        given = _several(member(delta, "tool_calls"))
         theirs = [self._call(call) for call in given]
         seen = [call for call in theirs if call is not None]
+        left_out = any(one is not other for one, other in zip(theirs, given, strict=True))
         if member(choice, "finish_reason"):
             self.finish = member(choice, "finish_reason")
+            if left_out:
+                event = _changed(event, choices=[_changed(choice, delta=_changed(delta, tool_calls=seen or None))])
             self.last.append(event)
             return []
         if given:
@@ -169,26 +200,45 @@ class _Chat(_Reader):
 
     def _call(self, call: Any) -> Any:
         """Take a piece of a call; return it as the agent sees it, None: it is the sidecar's."""
-        index = member(call, "index")
-        index = index if isinstance(index, int) else len(self.calls)
-        known = self.calls.setdefault(index, {"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
-        known["id"] = known["id"] or member(call, "id") or ""
-        function = known["function"]
-        function["name"] = function["name"] or member(call, "function", "name") or ""
-        function["arguments"] += member(call, "function", "arguments") or ""
-        if function["name"] in self.own:
-            self.hidden.add(index)
+        if not _is_object(call):
+            return call
+        given = member(call, "index")
+        index = ordinal(given)
+        known = self.current.get(index)
+        named = member(call, "id"), member(call, "function", "name")
+        if known is None or another(*named, known.id, known.name, begun=bool(known.arguments)):
+            known = self.current[index] = _Called()
+            self.calls.append(known)
+        known.take(call)
+        if known.name in self.own:
             return None
-        number = self.number(index)
-        return call if number == index else _changed(call, index=number)
+        if known.place is None:
+            known.place = self.shown
+            self.shown += 1
+        return call if known.place == given else _changed(call, index=known.place)
 
     def response(self) -> Any:
         """See `_Reader`."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.text or None, **self.more}
+        message: dict[str, Any] = {"role": "assistant", "content": sound("".join(self.text)) or None}
+        message |= {name: sound("".join(pieces)) for name, pieces in self.more.items()}
         if self.calls:
-            message["tool_calls"] = [self.calls[index] for index in sorted(self.calls)]
+            message["tool_calls"] = [call.entry() for call in self.calls]
         choice = {"index": 0, "message": message, "finish_reason": self.finish}
         return {"choices": [choice], "usage": self.usage}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value has members: an SDK's object, or a dict."""
+    return isinstance(value, Mapping) or hasattr(value, "model_copy")
+
+
+def _several(value: Any) -> Sequence[Any]:
+    """An array; empty: it is none."""
+    return value if isinstance(value, list | tuple) else ()
 
 
 @dataclass(slots=True)
@@ -204,11 +254,11 @@ class _Responses(_Reader):
             self.whole = member(event, "response")
             self.last.append(event)
             return []
-        index = member(event, "output_index")
-        if not isinstance(index, int):
+        index = ordinal(member(event, "output_index"))
+        if index is None:
             return [event] if self.first else []
         item = member(event, "item")
-        if item is not None and member(item, "type") == "function_call" and member(item, "name") in self.own:
+        if item is not None and member(item, "type") == "function_call" and _text(member(item, "name")) in self.own:
             self.hidden.add(index)
         if index in self.hidden:
             return []
@@ -222,13 +272,51 @@ class _Responses(_Reader):
         return self.whole
 
 
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A content block, as it is pieced together."""
+
+    content: dict[str, Any]
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    """Pieces of its members that are texts."""
+    input: list[str] = field(default_factory=list)
+    place: int | None = None
+    """The index that the agent sees; None: none yet."""
+
+    def take(self, delta: Any) -> None:
+        """Take a piece."""
+        kind = member(delta, "type")
+        if kind == "input_json_delta":
+            self.input.append(_text(member(delta, "partial_json")))
+        for of, name in _PIECES:
+            if kind == of:
+                self.texts.setdefault(name, []).append(_text(member(delta, name)))
+
+    def joined(self) -> dict[str, Any]:
+        """Return the block as its pieces make it."""
+        made = dict(self.content)
+        made |= {name: sound(_text(made.get(name)) + "".join(pieces)) for name, pieces in self.texts.items()}
+        if self.input:
+            made["input"] = _arguments(sound("".join(self.input)))
+        return made
+
+
+_PIECES: Final = (("text_delta", "text"), ("thinking_delta", "thinking"), ("signature_delta", "signature"))
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError):  # the message was cut off in them
+        return {}
+
+
 @dataclass(slots=True)
 class _Messages(_Reader):
     """Events of Anthropic's messages."""
 
-    blocks: dict[int, dict[str, Any]] = field(default_factory=dict)
-    texts: dict[int, str] = field(default_factory=dict)
-    """The arguments of calls, as JSON text."""
+    blocks: list[_Block] = field(default_factory=list)
+    current: dict[int, _Block] = field(default_factory=dict)
     usage: dict[str, Any] = field(default_factory=dict)
     stop: Any = None
 
@@ -240,47 +328,43 @@ class _Messages(_Reader):
             return [event] if self.first else []
         if kind == "message_delta":
             self._count(member(event, "usage"))
-            self.stop = member(event, "delta", "stop_reason")
+            self.stop = member(event, "delta", "stop_reason") or self.stop
         if kind in ("message_delta", "message_stop"):
             self.last.append(event)
             return []
-        index = member(event, "index")
-        if not isinstance(index, int):
+        given = member(event, "index")
+        index = ordinal(given)
+        if index is None:
             return [event]
         if kind == "content_block_start":
-            block = member(event, "content_block")
-            self.blocks[index] = dict(block) if isinstance(block, Mapping) else block.model_dump(exclude_none=True)
-            if self.blocks[index].get("type") == "tool_use" and self.blocks[index].get("name") in self.own:
-                self.hidden.add(index)
-        elif kind == "content_block_delta":
-            self._delta(index, member(event, "delta"))
-        if index in self.hidden:
+            self.current[index] = _Block(_members(member(event, "content_block")))
+            self.blocks.append(self.current[index])
+        block = self.current.setdefault(index, _Block({}))
+        if kind == "content_block_delta":
+            block.take(member(event, "delta"))
+        if block.content.get("type") == "tool_use" and _text(block.content.get("name")) in self.own:
             return []
-        number = self.number(index)
-        return [event if number == index else _changed(event, index=number)]
+        if block.place is None:
+            block.place = self.shown
+            self.shown += 1
+        return [event if block.place == given else _changed(event, index=block.place)]
 
     def _count(self, usage: Any) -> None:
         for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens"):
             if member(usage, name) is not None:
                 self.usage[name] = member(usage, name)
 
-    def _delta(self, index: int, delta: Any) -> None:
-        block, kind = self.blocks[index], member(delta, "type")
-        if kind == "text_delta":
-            block["text"] = block.get("text", "") + member(delta, "text")
-        elif kind == "thinking_delta":
-            block["thinking"] = block.get("thinking", "") + member(delta, "thinking")
-        elif kind == "signature_delta":
-            block["signature"] = member(delta, "signature")
-        elif kind == "input_json_delta":
-            self.texts[index] = self.texts.get(index, "") + member(delta, "partial_json")
-
     def response(self) -> Any:
         """See `_Reader`."""
-        for index, text in self.texts.items():
-            self.blocks[index]["input"] = json.loads(text or "{}")
-        content = [self.blocks[index] for index in sorted(self.blocks)]
+        content = [block.joined() for block in self.blocks]
         return {"role": "assistant", "content": content, "stop_reason": self.stop, "usage": self.usage}
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """The members of an SDK's object or of a dict; none if it is something else."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return dict(value.model_dump(exclude_none=True)) if hasattr(value, "model_dump") else {}
 
 
 _READERS: Final[Mapping[str, Callable[..., _Reader]]] = {

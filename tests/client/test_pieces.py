@@ -1,0 +1,153 @@
+"""Streams that cut calls and characters in other ways than OpenAI does, through `complete`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prompt_sidecar.client import Client, Completion
+from prompt_sidecar.client.pieces import Whole
+from tests.client.serving import PATIENT
+from tests.server.serving import Serving, serving
+from tests.serving.test_odd_answers import STREAMS, odd_events
+
+OURS: Final = "search_conversation_history"
+ASKED: Final = [{"role": "user", "content": "Which build failed?"}]
+MEMBERS: Final = {"openai_responses": "input"}
+NAMES: Final = {"openai_chat": "chat/completions", "openai_responses": "responses", "anthropic_messages": "messages"}
+
+
+@pytest.fixture
+def served() -> Iterator[Serving]:
+    """A real server."""
+    with serving() as running:
+        yield running
+
+
+def chunk(delta: Any, finish: str | None = None) -> Any:
+    """A chunk, as JSON."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def call(call_id: Any, name: Any, arguments: str, index: Any = 0) -> Any:
+    """A chunk with a piece of a call."""
+    return chunk({"tool_calls": [{"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}]})
+
+
+END: Final = chunk({}, "tool_calls")
+DONE: Final = [chunk({"content": "Done."}), chunk({}, "stop")]
+
+
+def completed(
+    served: Serving, format: Any, *answers: Sequence[Any]
+) -> tuple[list[Any], Completion, list[dict[str, Any]]]:
+    """Complete with a model that streams these; return the events that the agent sees, the result, the prompts."""
+    left, prompts = list(answers), []
+
+    def create(**words: Any) -> Iterator[Any]:
+        prompts.append(copy.deepcopy(words))
+        return iter(left.pop(0))
+
+    words: dict[str, Any] = {"model": "scripted", MEMBERS.get(format, "messages"): ASKED}
+    with Client(served.address, deadline=PATIENT) as client, client.run("run", context_window=100_000) as run:
+        stream = run.complete(format, create, stream=True, **words)
+        events = list(stream)
+        return events, stream.completion, prompts
+
+
+WAYS: Final = {
+    "shared": [call("a", OURS, '{"query":"one"}'), call("b", OURS, '{"query":"two"}')],
+    "id and name in each piece": [
+        call("a", OURS, '{"query"'),
+        call("a", OURS, ':"one"}'),
+        call("b", OURS, '{"query":"t'),
+        call("b", OURS, 'wo"}'),
+    ],
+    "empty id afterwards": [
+        call("a", OURS, '{"query"'),
+        call("", None, ':"one"}'),
+        call("b", OURS, '{"query":"t'),
+        call(None, "", 'wo"}'),
+    ],
+    "a new id in each piece": [
+        call("a", OURS, ""),
+        call("x", None, '{"query":"one"}'),
+        call("b", OURS, "", 1),
+        call("y", None, '{"query":"two"}', 1),
+    ],
+    "no index": [
+        call("a", OURS, '{"query"', None),
+        call(None, None, ':"one"}', None),
+        call("b", OURS, '{"query":"two"}', None),
+    ],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_our_calls_are_told_apart(way: str, served: Serving) -> None:
+    """Each is answered by its id, with the arguments that are its own; the agent sees none."""
+    events, done, prompts = completed(served, "openai_chat", [*WAYS[way], END], DONE)
+
+    assert 2 == done.recalls
+    assert OURS not in json.dumps(events)
+    said, *results = prompts[1]["messages"][-3:]
+    calls = [(each["id"], json.loads(each["function"]["arguments"])) for each in said["tool_calls"]]
+    assert [("a", {"query": "one"}), ("b", {"query": "two"})] == calls
+    assert ["a", "b"] == [each["tool_call_id"] for each in results]
+
+
+def test_the_agents_calls_are_told_apart(served: Serving) -> None:
+    """In the result and in the events, also with a call of the sidecar's among them."""
+    pieces = [call("a", "read", '{"n":1}'), call("o", OURS, "{}"), call("b", "read", '{"n":2}'), END]
+    events, done, _ = completed(served, "openai_chat", pieces)
+
+    assert [("a", {"n": 1}), ("b", {"n": 2})] == [(each.id, json.loads(each.arguments)) for each in done.calls]
+    seen = [piece for each in events for piece in each["choices"][0]["delta"].get("tool_calls", ())]
+    assert [(0, "a"), (1, "b")] == [(each["index"], each["id"]) for each in seen]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "query"),
+    [("\ud83d", "\ude00", "\U0001f600"), ("\ud83d", "-", "\ufffd-"), ("-", "\ude00", "-\ufffd")],
+    ids=["pair", "first", "second"],
+)
+def test_characters_may_be_cut(first: str, second: str, query: str, served: Serving) -> None:
+    """The history has what the model wrote; a lone surrogate is U+FFFD there."""
+    pieces = [call("a", OURS, '{"query":"' + first), call(None, None, second + '"}'), chunk({"content": first}), END]
+    _, done, prompts = completed(served, "openai_chat", pieces, DONE)
+
+    assert 1 == done.recalls
+    said = prompts[1]["messages"][-2]
+    assert {"query": query} == json.loads(said["tool_calls"][0]["function"]["arguments"])
+    json.dumps(prompts[1], ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("format", NAMES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_odd_events_never_fail(format: str, served: Serving, data: st.DataObject) -> None:
+    """Whatever their members are: they come through, and the stream ends with a result."""
+    streamed = STREAMS[NAMES[format]][0]
+    told = [each for each in streamed.events if not isinstance(each[1], bytes)]
+    made = [each for _, each in data.draw(odd_events(told)) if isinstance(each, dict)]
+    if format == "openai_responses":  # without its last event it has no result
+        made.append(told[-1][1])
+    events, done, _ = completed(served, format, made)
+
+    assert len(events) <= len(made)
+    assert 0 == done.recalls
+
+
+@pytest.mark.parametrize("text", ['{"a":"\ud83d"}', '{"a":"\\ud83d","b":"\\ud83d\\ude00"}', '{"a":"\\\\ud83d"}', "{}"])
+def test_lone_surrogates_go_away_and_come_back(text: str) -> None:
+    """As escapes; strict readers take the text without them."""
+    whole = Whole.of(text)
+    whole.text.encode()
+
+    assert json.loads(text) == json.loads(whole.back(whole.text))
