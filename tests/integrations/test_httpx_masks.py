@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.integrations.httpx import AsyncSidecarTransport, SidecarTransport
@@ -20,6 +22,7 @@ from tests.http.upstream import FORMATS as PATHS
 from tests.http.upstream import Upstream, scripted
 from tests.integrations.test_httpx import keywords, library, made, tool_calls
 from tests.integrations.test_masked import VALUE, masking
+from tests.serving.test_odd_answers import odd_events
 
 QUESTION: Final = [{"role": "user", "content": f"Deploy with {VALUE}."}]
 MASK: Final = re.compile("⟦github_token:[a-z0-9]+⟧")
@@ -292,3 +295,123 @@ def test_a_sidecar_that_is_gone_leaves_masks() -> None:
         got, _ = through(nobody, "/v1/chat/completions", question, answer)
 
     assert "github_token" in json.loads(got)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+
+
+def _pieced(path: str, texts: Sequence[str]) -> list[bytes]:
+    """One call of `deploy` as the provider streams it, with its arguments in these pieces."""
+    whole = "".join(texts)
+    if path == "chat/completions":
+        first = {"index": 0, "id": "c1", "function": {"name": "deploy", "arguments": ""}}
+        calls = [first, *({"index": 0, "function": {"arguments": text}} for text in texts)]
+        events: list[Any] = [{"choices": [{"index": 0, "delta": {"tool_calls": [each]}}]} for each in calls]
+        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+    elif path == "messages":
+        block = {"type": "tool_use", "id": "c1", "name": "deploy", "input": {}}
+        events = [{"type": "content_block_start", "index": 0, "content_block": block}]
+        deltas = [{"type": "input_json_delta", "partial_json": text} for text in texts]
+        events += [{"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": 0})
+    else:
+        item = {"type": "function_call", "call_id": "c1", "name": "deploy", "arguments": ""}
+        events = [{"type": "response.output_item.added", "output_index": 0, "item": item}]
+        delta = "response.function_call_arguments.delta"
+        events += [{"type": delta, "output_index": 0, "delta": text} for text in texts]
+        events.append({"type": "response.function_call_arguments.done", "output_index": 0, "arguments": whole})
+        events.append({"type": "response.output_item.done", "output_index": 0, "item": {**item, "arguments": whole}})
+    return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
+
+
+def _joined(got: bytes) -> str:
+    """The arguments in a stream's pieces."""
+    found = []
+    for line in got.splitlines():
+        event = json.loads(line[6:]) if line.startswith(b"data: {") else {}
+        for choice in event.get("choices", ()):
+            found += [call["function"].get("arguments", "") for call in choice["delta"].get("tool_calls", ())]
+        delta = event.get("delta", "")
+        found.append(delta if isinstance(delta, str) else delta.get("partial_json", ""))
+    return "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("\ud83d", "\ude00"), ("\ud83d", "-"), ("-", "\ude00")], ids=["pair", "first", "second"]
+)
+@EACH_FORMAT
+def test_characters_may_be_cut(format: str, first: str, second: str, client: Client) -> None:
+    """Between their UTF-16 units, as some servers do: what comes stays in order, and masks become values."""
+    path = next(path for path, name in PATHS.items() if name == format)
+    texts = ['{"a":"x' + first, second + '","token":"MASK"}']
+
+    def answer(body: Any) -> Any:
+        return "text/event-stream", _pieced(path, [each.replace("MASK", mask_in(body)) for each in texts])
+
+    got, _ = through(client, f"/v1/{path}", keywords(format, QUESTION, stream=True), answer)
+
+    wanted = (first + second).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    found = json.loads(_joined(got).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass"))
+    assert {"a": "x" + wanted, "token": VALUE} == found
+
+
+@EACH_FORMAT
+def test_characters_may_be_cut_behind_a_mask(format: str, client: Client) -> None:
+    """In a stream that is cut off too: what waits goes on as whole characters, which every writer of JSON takes."""
+    path = next(path for path, name in PATHS.items() if name == format)
+
+    def answer(body: Any) -> Any:
+        events = _pieced(path, ['{"token":"' + mask_in(body) + '","a":"\ud83d', '\ude00"}'])
+        return "text/event-stream", events[:3]
+
+    got, _ = through(client, f"/v1/{path}", keywords(format, QUESTION, stream=True), answer)
+
+    assert "\U0001f600" == json.loads(_joined(got))["a"]
+    assert b"\\ud83d" not in got
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["in two chunks", "in one chunk"])
+def test_calls_with_one_index(together: bool, client: Client) -> None:
+    """Some servers number all calls with 0: each is known by its id, and gets its own values."""
+
+    def answer(body: Any) -> Any:
+        calls = [
+            {
+                "index": 0,
+                "id": f"c{number}",
+                "function": {"name": name, "arguments": json.dumps({"token": mask_in(body)})},
+            }
+            for number, name in enumerate(("deploy", "show", "deploy"))
+        ]
+        deltas = [calls] if together else [[each] for each in calls]
+        events: list[Any] = [{"choices": [{"index": 0, "delta": {"tool_calls": each}}]} for each in deltas]
+        events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]})
+        return "text/event-stream", [b"data: " + json.dumps(each).encode() + b"\n\n" for each in events]
+
+    got, _ = through(client, "/v1/chat/completions", keywords("openai_chat", QUESTION, stream=True), answer)
+
+    calls: list[str] = []
+    for line in got.splitlines():
+        if line.startswith(b"data: {"):
+            for piece in json.loads(line[6:])["choices"][0]["delta"].get("tool_calls", []):
+                calls += [""] if "id" in piece else []
+                calls[-1] += piece["function"]["arguments"]
+    tokens = [json.loads(each)["token"] for each in calls]
+    assert [VALUE, VALUE] == [tokens[0], tokens[2]]
+    assert MASK.fullmatch(tokens[1])
+
+
+@EACH_FORMAT
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_odd_events_pass_byte_for_byte(format: str, client: Client, data: st.DataObject) -> None:
+    """Whatever the members of a stream's events are, where no value takes the place of a mask."""
+    path = next(path for path, name in PATHS.items() if name == format)
+    events = [event.removeprefix(b"data: ") for event in _pieced(path, ['{"a":', "1}"])]
+    told = [json.loads(event) for event in events]
+    made = data.draw(odd_events([("", each) for each in told]))
+    raw = [b"data: " + (each if isinstance(each, bytes) else json.dumps(each).encode()) + b"\n\n" for _, each in made]
+    whole = b"".join(raw)
+
+    got, _ = through(
+        client, f"/v1/{path}", keywords(format, QUESTION, stream=True), lambda _: ("text/event-stream", [whole])
+    )
+
+    assert whole == got

@@ -22,6 +22,7 @@ from prompt_sidecar.client.arguments import Format
 from prompt_sidecar.client.dialects import has_masks
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
+from prompt_sidecar.client.pieces import another, ordinal, paired
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_BYTES: Final = 67_108_864
@@ -31,11 +32,13 @@ MOST_CALLS: Final = 1_000
 TOO_MUCH: Final = (
     f"the rest of an answer keeps its masks: it has more than {MOST_BYTES:,} bytes or {MOST_CALLS:,} calls"
 )
+FAILED: Final = "the rest of an answer keeps its masks: %s"
 _IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\+u27e6)[a-z0-9_]{1,64}:[a-z0-9]{10}", re.IGNORECASE)
 """A mask in a prompt. The sidecar's own text names the form of masks, with a shorter id."""
 _BEGUN: Final = re.compile(r"⟦|\\+u27e6|%e2%9f%a6|\\+342\\+237\\+246", re.IGNORECASE)
-_CUT: Final = re.compile(r"(?:%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
-"""What may be the first part of a mask's beginning."""
+_CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
+"""What may be the first part of a mask's beginning, or the first surrogate of a pair."""
+_HALVES: Final = re.compile("[\ud800-\udfff]")
 _END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LONGEST_END: Final = 4
 
@@ -119,7 +122,7 @@ class Values:
             value = holder.get(member)
             if not isinstance(value, str | dict):
                 continue
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            text = value if isinstance(value, str) else _json(value)
             if has_masks(text):
                 masked.append((place, (name, text)))
         yield from self._ask(dict.fromkeys(call for _, call in masked))
@@ -149,6 +152,12 @@ class Values:
                 raise
             return
         self._known.update((call, each.arguments) for call, each in zip(new, restored, strict=True))
+
+
+def _json(value: Any) -> str:
+    """Write JSON; lone surrogates, which have no UTF-8, as escapes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _HALVES.search(text) is None else json.dumps(value)
 
 
 def _is_json(text: str) -> bool:
@@ -183,8 +192,14 @@ class Whole:
         except (ValueError, RecursionError):
             return raw
         found = [place for each in (answer if isinstance(answer, list) else [answer]) for place in self._places(each)]
-        changed = yield from self._values.put(found)
-        return json.dumps(answer, ensure_ascii=False).encode() if changed else raw
+        try:
+            changed = yield from self._values.put(found)
+            return _json(answer).encode() if changed else raw
+        except ClientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+            _log.error(FAILED, type(error).__name__)
+            return raw
 
     def _places(self, answer: Any) -> Iterator[Place]:
         return places(self._format, answer)
@@ -194,23 +209,31 @@ class Whole:
         return b"".join(chunks)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Call:
     """A call of a stream."""
 
+    choice: Any = None
+    """Its choice and its index, as the provider wrote them."""
+    index: Any = None
+    id: str = ""
     name: str = ""
+    begun: bool = False
+    """Whether its arguments have begun."""
     sent: list[str] = field(default_factory=list)
     kept: str = ""
     """What has come and was not sent."""
     waits: list[str] | None = None
     """From the first mask on, what has come until the end of the call; None: there was no mask."""
+    like: dict[str, Any] = field(default_factory=dict)
+    """The last event with a piece of it, without usage."""
 
     def feed(self, text: str) -> str:
         """Take a piece; return what goes on now."""
         if self.waits is not None:
             self.waits.append(text)
             return ""
-        text = self.kept + text
+        text = paired(self.kept + text)
         found = _BEGUN.search(text) or _CUT.search(text)
         end = found.start() if found else len(text)
         self.kept = text[end:]
@@ -221,7 +244,7 @@ class _Call:
 
     def rest(self) -> str:
         """Return what was not sent, as it came."""
-        return "".join(self.waits or ()) + self.kept
+        return paired("".join(self.waits or ()) + self.kept)
 
     def end(self, values: Values) -> Steps[str]:
         """Return what was not sent, with values."""
@@ -232,52 +255,74 @@ class _Call:
         return made[len(sent) :] if made.startswith(sent) else rest
 
 
-_Key: TypeAlias = tuple[Any, Any]
-"""Which call of a stream: its choice and its index."""
+_Key: TypeAlias = tuple[int | None, int | None]
+"""Which call of a stream: its choice and its index. Several calls may have the same, one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of a call."""
+
+    key: _Key
+    holder: dict[str, Any]
+    member: str
+    """What of `holder` is the piece of the arguments."""
+    choice: Any = None
+    index: Any = None
+    id: Any = None
+    name: Any = None
+    """Where it is given."""
+    begins: bool = False
+    """Whether it is the first of its call."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
     """What an event says of calls."""
 
-    pieces: list[tuple[_Key, str, dict[str, Any], str]] = field(default_factory=list)
-    """Of arguments: the call, its name where it is given, and what holds the piece."""
+    pieces: list[_Piece] = field(default_factory=list)
     ended: list[_Key] = field(default_factory=list)
-    """Calls that end; where the second is None, all of the choice."""
+    """Calls that end."""
+    ended_choices: list[int | None] = field(default_factory=list)
+    """Choices of which all calls end."""
     whole: list[Place] = field(default_factory=list)
 
 
 def _read_chat(data: dict[str, Any], _: Mapping[_Key, _Call]) -> _Read:
     read = _Read()
     for choice in _objects(data.get("choices")):
+        which = ordinal(choice.get("index"))
         for call in _objects(_object(choice, "delta").get("tool_calls")):
-            function, key = _object(call, "function"), (choice.get("index"), call.get("index"))
-            read.pieces.append((key, str(function.get("name") or ""), function, "arguments"))
+            function, key = _object(call, "function"), (which, ordinal(call.get("index")))
+            given = choice.get("index"), call.get("index"), call.get("id"), function.get("name")
+            read.pieces.append(_Piece(key, function, "arguments", *given))
         if choice.get("finish_reason"):
-            read.ended.append((choice.get("index"), None))
+            read.ended_choices.append(which)
     return read
 
 
 def _read_messages(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
-    key, read = (None, data.get("index")), _Read()
-    block = _object(data, "content_block")
+    index, read = data.get("index"), _Read()
+    key, block = (None, ordinal(index)), _object(data, "content_block")
     if data.get("type") == "content_block_start" and block.get("type") == "tool_use":
-        read.pieces.append((key, str(block.get("name")), {}, ""))
+        read.pieces.append(_Piece(key, {}, "", index=index, name=block.get("name"), begins=True))
         read.whole.append((block, "input", str(block.get("name"))))
     elif data.get("type") == "content_block_delta" and key in calls:
-        read.pieces.append((key, "", _object(data, "delta"), "partial_json"))
+        read.pieces.append(_Piece(key, _object(data, "delta"), "partial_json", index=index))
     elif data.get("type") == "content_block_stop":
         read.ended.append(key)
+    elif data.get("type") in ("message_delta", "message_stop"):
+        read.ended_choices.append(None)
     return read
 
 
 def _read_responses(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
-    key, read, kind = (None, data.get("output_index")), _Read(), data.get("type")
-    item = _object(data, "item")
+    index, read, kind = data.get("output_index"), _Read(), data.get("type")
+    key, item = (None, ordinal(index)), _object(data, "item")
     if kind == "response.output_item.added" and item.get("type") == "function_call":
-        read.pieces.append((key, str(item.get("name")), {}, ""))
+        read.pieces.append(_Piece(key, {}, "", index=index, name=item.get("name"), begins=True))
     elif kind == "response.function_call_arguments.delta":
-        read.pieces.append((key, "", data, "delta"))
+        read.pieces.append(_Piece(key, data, "delta", index=index))
     elif kind in ("response.function_call_arguments.done", "response.output_item.done"):
         read.ended.append(key)
         name = calls[key].name if key in calls else str(data.get("name"))
@@ -300,15 +345,15 @@ _READ: Final[Mapping[Format, Callable[[dict[str, Any], Mapping[_Key, _Call]], _R
 }
 
 
-def _event_of(format: Format, key: _Key, text: str, like: dict[str, Any]) -> dict[str, Any]:
+def _event_of(format: Format, call: _Call, text: str, like: dict[str, Any]) -> dict[str, Any]:
     """An event with a piece of a call's arguments; `like` is the last of its pieces."""
     if format == "anthropic_messages":
         delta: dict[str, Any] = {"type": "input_json_delta", "partial_json": text}
-        return {"type": "content_block_delta", "index": key[1], "delta": delta}
+        return {"type": "content_block_delta", "index": call.index, "delta": delta}
     if format == "openai_responses":
         return {**like, "delta": text}
-    call = {"index": key[1], "function": {"arguments": text}}
-    return {**like, "choices": [{"index": key[0], "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+    piece = {"index": call.index, "function": {"arguments": text}}
+    return {**like, "choices": [{"index": call.choice, "delta": {"tool_calls": [piece]}, "finish_reason": None}]}
 
 
 class Events:
@@ -318,7 +363,8 @@ class Events:
         self._format, self._values = format, values
         self._read = _READ[format]
         self._calls: dict[_Key, _Call] = {}
-        self._like: dict[_Key, dict[str, Any]] = {}
+        """Those that have not ended."""
+        self._count = 0
         self._more = 0
         """Events that were added: OpenAI's responses are numbered."""
         self._size = 0
@@ -326,48 +372,81 @@ class Events:
     @property
     def too_much(self) -> bool:
         """Whether more has come than is kept: nothing further is to be taken."""
-        return self._size > MOST_BYTES or len(self._calls) > MOST_CALLS
+        return self._size > MOST_BYTES or self._count > MOST_CALLS
 
     def take(self, data: dict[str, Any]) -> Steps[tuple[list[dict[str, Any]], bool]]:
         """Take an event, which is changed in place; return events to send before it, and whether it has changed."""
         read = self._read(data, self._calls)
         changed = yield from self._values.put(read.whole)
-        ended = {key for each in read.ended for key in self._calls if each in (key, (key[0], None))}
-        for key, name, holder, member in read.pieces:
-            call = self._calls.setdefault(key, _Call())
-            call.name = call.name or name
-            text = holder.get(member)
-            if isinstance(text, str):
-                made = call.feed(text)
-                self._size += len(text)
-                self._like[key] = {name: value for name, value in data.items() if name != "usage"}
-                if (each := (key[0], None)) in read.ended or key in read.ended:
-                    made += yield from self._calls.pop(key).end(self._values)
-                    ended -= {key, each}
-                changed |= made != text
-                holder[member] = made
-        before = []
-        for key in sorted(ended, key=str):
-            rest = yield from self._calls.pop(key).end(self._values)
-            before += [self._added(key, rest, data)] if rest else []
+        before: list[dict[str, Any]] = []
+        here: dict[_Key, _Piece] = {}
+        """The last piece of each call in this event."""
+        for piece in read.pieces:
+            call = self._calls.get(piece.key)
+            if call is not None and self._begins(piece, call):
+                changed = (yield from self._end(piece.key, here.pop(piece.key, None), before, data)) or changed
+                call = None
+            if call is None:
+                call = self._calls[piece.key] = _Call(piece.choice, piece.index)
+                self._count += 1
+            changed = self._taken(piece, call, data) or changed
+            here[piece.key] = piece
+        ended = dict.fromkeys(read.ended)
+        if read.ended_choices:
+            ended |= {key: None for key in self._calls if key[0] in read.ended_choices}
+        for key in ended:
+            if key in self._calls:
+                changed = (yield from self._end(key, here.get(key), before, data)) or changed
         if self._more and isinstance(number := data.get("sequence_number"), int):
             data["sequence_number"], changed = number + self._more, True
         return before, changed
 
+    @staticmethod
+    def _begins(piece: _Piece, call: _Call) -> bool:
+        """Whether a piece is the first of another call than the one that has its key."""
+        return piece.begins or another(piece.id, piece.name, call.id, call.name, begun=call.begun)
+
+    def _taken(self, piece: _Piece, call: _Call, data: dict[str, Any]) -> bool:
+        """Take a piece; return whether it has changed."""
+        call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
+        if isinstance(piece.name, str) and not call.begun and piece.name != call.name:
+            call.name += piece.name
+        text = piece.holder.get(piece.member)
+        if not isinstance(text, str):
+            return False
+        self._size += len(text)
+        call.begun = call.begun or bool(text)
+        call.like = {name: value for name, value in data.items() if name != "usage"}
+        made = call.feed(text)
+        piece.holder[piece.member] = made
+        return made != text
+
+    def _end(self, key: _Key, last: _Piece | None, before: list[dict[str, Any]], data: dict[str, Any]) -> Steps[bool]:
+        """End a call; what has waited goes behind its last piece, or before the event; return whether that changed."""
+        call = self._calls.pop(key)
+        rest = yield from call.end(self._values)
+        if not rest:
+            return False
+        if last is not None and isinstance(last.holder.get(last.member), str):
+            last.holder[last.member] += rest
+            return True
+        before.append(self._added(call, rest, data))
+        return False
+
     def flushed(self) -> list[dict[str, Any]]:
         """Return what has waited, as it came: a call that has not ended cannot be run."""
-        rests = [(key, call.rest()) for key, call in self._calls.items()]
+        rests = [(call, call.rest()) for call in self._calls.values()]
         self._calls.clear()
-        return [self._added(key, rest, None) for key, rest in rests if rest]
+        return [self._added(call, rest, None) for call, rest in rests if rest]
 
-    def _added(self, key: _Key, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
+    def _added(self, call: _Call, text: str, behind: dict[str, Any] | None) -> dict[str, Any]:
         """Make an event of its own of what has waited; `behind`: the event that follows it."""
-        like = dict(self._like.get(key, {}))
+        like = dict(call.like)
         if "sequence_number" in like:
             number = (behind or like).get("sequence_number")
             like["sequence_number"] = number + self._more if isinstance(number, int) else number
             self._more += 1
-        return _event_of(self._format, key, text, like)
+        return _event_of(self._format, call, text, like)
 
 
 class Stream:
@@ -395,6 +474,7 @@ class Stream:
         if self._size > MOST_BYTES or self._events.too_much:
             self._gave_up = True
             _log.warning(TOO_MUCH)
+        if self._gave_up:
             out.append(self._flushed())
         return b"".join(out)
 
@@ -409,6 +489,8 @@ class Stream:
         return out
 
     def _event(self, raw: bytes) -> Steps[bytes]:
+        if self._gave_up:
+            return raw
         lines = raw.splitlines()
         try:
             data = json.loads(b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or b"null")
@@ -416,7 +498,14 @@ class Stream:
             return raw
         if not isinstance(data, dict):
             return raw
-        before, changed = yield from self._events.take(data)
+        try:
+            before, changed = yield from self._events.take(data)
+        except ClientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+            self._gave_up = True
+            _log.error(FAILED, type(error).__name__)
+            return b"".join(map(_written, self._events.flushed())) + raw
         kept = [line for line in lines if line and not line.startswith(b"data:")]
         return b"".join(map(_written, before)) + (_written(data, kept) if changed else raw)
 
@@ -425,7 +514,7 @@ def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> b
     """Write an event, with these lines before its data, else with the name that its type is."""
     if lines is None:
         lines = [f"event: {data['type']}".encode()] if isinstance(data.get("type"), str) else []
-    return b"\n".join([*lines, b"data: " + json.dumps(data, ensure_ascii=False).encode()]) + b"\n\n"
+    return b"\n".join([*lines, b"data: " + _json(data).encode()]) + b"\n\n"
 
 
 def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> Whole | Stream | None:

@@ -29,9 +29,10 @@ from litellm.integrations.custom_logger import CustomLogger
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
 from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
-from prompt_sidecar.integrations.answers import TOO_MUCH, Events, Stream, Values, places
+from prompt_sidecar.integrations.answers import FAILED, TOO_MUCH, Events, Stream, Values, places
 from prompt_sidecar.integrations.calls import adrive, of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 
@@ -126,12 +127,18 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
         run_id, format = self._run_id(data, user_api_key_dict), _format_of(response)
         if not run_id or format is None:
             return None
-        answer = response if isinstance(response, dict) else response.model_dump()
-        answer = deepcopy(answer) if answer is response else answer
-        found = list(places(format, answer))
-        if not found or not await adrive(self._client, Values(self._engine, run_id).put(found)):
+        try:
+            answer = response if isinstance(response, dict) else response.model_dump()
+            answer = deepcopy(answer) if answer is response else answer
+            found = list(places(format, answer))
+            if not found or not await adrive(self._client, Values(self._engine, run_id).put(found)):
+                return None
+            return answer if isinstance(response, dict) else _with_calls(response, answer)
+        except ClientError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+            _log.error(FAILED, type(error).__name__)
             return None
-        return answer if isinstance(response, dict) else _with_calls(response, answer)
 
     async def async_post_call_streaming_iterator_hook(
         self, user_api_key_dict: Any, response: Any, request_data: Any
@@ -154,16 +161,23 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
                 yield piece
             else:
                 events = events or Events(format, values)
-                data = piece.model_dump(mode="json")
-                classes[data.get("type")] = type(piece)
-                before, changed = await adrive(self._client, events.take(data))
-                for each in before:
-                    yield classes[each.get("type")](**each)
-                yield type(piece)(**data) if changed else piece
-                if passes := events.too_much:
-                    _log.warning(TOO_MUCH)
-                    for each in events.flushed():
-                        yield classes[each.get("type")](**each)
+                try:
+                    data = piece.model_dump(mode="json")
+                    classes[data.get("type")] = type(piece)
+                    before, changed = await adrive(self._client, events.take(data))
+                    pieces = [classes[each.get("type")](**each) for each in before]
+                    pieces.append(type(piece)(**data) if changed else piece)
+                    if passes := events.too_much:
+                        _log.warning(TOO_MUCH)
+                except ClientError:
+                    raise
+                except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
+                    passes, pieces = True, [piece]
+                    _log.error(FAILED, type(error).__name__)
+                if passes:
+                    pieces += [classes[each.get("type")](**each) for each in events.flushed()]
+                for handed in pieces:
+                    yield handed
         for each in events.flushed() if events is not None else ():
             yield classes[each.get("type")](**each)
         if rest := await adrive(self._client, stream.end()):
