@@ -92,3 +92,15 @@ def test_lines_that_are_no_requests_are_told(tmp_path: Path) -> None:
     assert any("1 lines" in sentence for sentence in first.missing)
     assert any("1 requests refer" in sentence for sentence in second.missing)
     assert "openai_responses" == second.form
+
+
+def test_half_a_character_is_no_damage(tmp_path: Path) -> None:
+    """A model wrote it, or a stream was cut in it; whole pairs stay what they are."""
+    said = ["x", "\ud83d half", "\U0001f600 whole, \\ud83d as text"]
+    messages = [{"role": role, "content": text} for role, text in zip(("user", "assistant", "user"), said, strict=True)]
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps({"model": "m", "messages": messages[:count]}) for count in (1, 3)) + "\n")
+    (run,) = read_transcripts(log)
+
+    texts = [json.loads(each)["content"] for each in run.prompts[1].messages]
+    assert ["x", "\ufffd half", "\U0001f600 whole, \\ud83d as text"] == texts

@@ -10,11 +10,12 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from prompt_sidecar.cli.transcripts.model import TranscriptError
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 FILE_BYTES: Final = 1 << 30
 """Most bytes of a file, unpacked. The longest sessions that people report have some hundred megabytes."""
@@ -26,6 +27,7 @@ _AT_ONCE: Final = 1 << 20
 Members = dict[str, msgspec.Raw]
 """An object's members, each as JSON."""
 
+_Decoded = TypeVar("_Decoded")
 _members: Final = msgspec.json.Decoder(Members)
 _array: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -95,7 +97,7 @@ def lines(path: Path, raw: bytes) -> tuple[list[Line], str]:
         if len(piece) > LINE_BYTES:
             raise TranscriptError(f"{path}, line {number}: it has more than {LINE_BYTES:,} bytes, the most of a line")
         try:
-            found.append(Line(number, _members.decode(piece)))
+            found.append(Line(number, _decoded(_members, piece)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if number == len(pieces) and found and piece.lstrip().startswith(b"{"):
                 return found, f"line {number}, the last, is cut off and was left out"
@@ -103,10 +105,21 @@ def lines(path: Path, raw: bytes) -> tuple[list[Line], str]:
     return found, ""
 
 
+def _decoded(decoder: msgspec.json.Decoder[_Decoded], raw: bytes) -> _Decoded:
+    """Decode, with U+FFFD in place of lone surrogates: models write them, and no strict reader takes them."""
+    try:
+        return decoder.decode(raw)
+    except msgspec.DecodeError:
+        readable = without_lone_surrogates(raw)
+        if readable is raw:
+            raise
+        return decoder.decode(readable)
+
+
 def members_of(raw: bytes) -> Members | None:
     """The members of a JSON object; None if it is none."""
     try:
-        return _members.decode(raw)
+        return _decoded(_members, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -114,7 +127,7 @@ def members_of(raw: bytes) -> Members | None:
 def array_of(raw: bytes) -> list[bytes] | None:
     """The elements of a JSON array, each as JSON; None if it is none."""
     try:
-        return [bytes(element) for element in _array.decode(raw)]
+        return [bytes(element) for element in _decoded(_array, raw)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
