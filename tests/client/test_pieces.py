@@ -151,3 +151,13 @@ def test_lone_surrogates_go_away_and_come_back(text: str) -> None:
     whole.text.encode()
 
     assert json.loads(text) == json.loads(whole.back(whole.text))
+
+
+def test_a_name_in_endless_pieces_is_not_pieced_together(served: Serving) -> None:
+    """Each piece would cost as much as all before it."""
+    names = [f"{number}{'x' * 300}" for number in range(20)]
+    pieces = [call("c" if number == 0 else None, name, "") for number, name in enumerate(names)]
+    events, done, _ = completed(served, "openai_chat", [*pieces, call(None, None, "{}"), END])
+
+    assert [*pieces, call(None, None, "{}"), END] == events
+    assert "".join(names[:4]) == done.history()[-1]["tool_calls"][0]["function"]["name"]

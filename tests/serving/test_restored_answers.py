@@ -434,3 +434,22 @@ def test_calls_with_one_index_are_told_apart(choice: int, *, together: bool) -> 
         joined[-1] += piece["function"]["arguments"]
 
     assert [f'{{"t":"{VALUE}"}}%', f'{{"t":"{VALUE}","n":2}}'] == joined
+
+
+@pytest.mark.parametrize("choice", [0, 1])
+def test_a_name_in_endless_pieces_is_not_pieced_together(choice: int) -> None:
+    """Each piece would cost as much as all before it. They all go on to the agent."""
+    names = [f"{number}{'x' * 300}" for number in range(20)]
+    asked: list[str] = []
+
+    def restore_noting(tool: str, arguments: str) -> str:
+        asked.append(tool)
+        return arguments
+
+    stream = RestoredStream(DIALECTS["openai_chat"], restore_noting, MOST)
+    calls = [{"index": 0, "function": {"name": name}} for name in names]
+    calls.append({"index": 0, "function": {"arguments": json.dumps({"token": MASK}, ensure_ascii=False)}})
+    whole = b"".join(_chunk({"index": choice, "delta": {"tool_calls": [call]}}) for call in calls)
+
+    assert whole == stream.feed(whole) + stream.feed(b"", last=True)
+    assert ["".join(names[:4])] == asked

@@ -26,6 +26,8 @@ _BEGIN, _END = "\ufdd0", "\ufdd1"
 """Noncharacters of Unicode, for use within a program: around the number of a lone surrogate while it is away."""
 _AWAY: Final = re.compile(f"{_BEGIN}(?P<escaped>u?)(?P<number>[dD][89a-fA-F][0-9a-fA-F]{{2}}){_END}")
 _DIGITS: Final = 9
+LONGEST_NAME: Final = 1_024
+"""Characters of a tool's name after which no piece is added to it. Names have far fewer."""
 
 
 def another(piece_id: Any, piece_name: Any, known_id: str, known_name: str, *, begun: bool) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from prompt_sidecar.client.dialects import member
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
 from prompt_sidecar.client.loop import MOST_TURNS, Completion
-from prompt_sidecar.client.pieces import another, ordinal, sound
+from prompt_sidecar.client.pieces import LONGEST_NAME, another, ordinal, sound
 from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, reported, taken, with_values
 
 
@@ -138,7 +138,7 @@ class _Called:
         """Take a piece."""
         self.id = self.id or _text(member(call, "id"))
         name = _text(member(call, "function", "name"))
-        if not self.arguments and name != self.name:
+        if not self.arguments and name != self.name and len(self.name) < LONGEST_NAME:
             self.name += name
         if piece := _text(member(call, "function", "arguments")):
             self.arguments.append(piece)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from prompt_sidecar.serving.answer_json import paired
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.untyped import member
+
+_LONGEST_NAME: Final = 1_024
+"""Characters of a name after which no piece is added to it. Names of tools have far fewer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +63,7 @@ class Called:
                 if isinstance(value, str) and value:
                     self.arguments.append(value)
             elif name == "name":
-                if isinstance(value, str) and value != self.name:
+                if isinstance(value, str) and value != self.name and len(self.name) < _LONGEST_NAME:
                     self.name += value
             elif value is not None:
                 self.inner[name] = value
