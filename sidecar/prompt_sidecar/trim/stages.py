@@ -339,9 +339,8 @@ class Evaluation:
             spared = newest if self._has_room_for_unseen(high) else None
             self._elide_largest(middle if policy.age_stage is AgeStage.PRESSURE else low, before=spared)
         if self.used > high:
-            if (
-                self._inputs.reasoning is ReasoningRule.BOUND
-            ):  # now, as the same prompt sent again has nothing else to cut
+            if self._inputs.reasoning is ReasoningRule.BOUND:
+                # Now, as the same prompt sent again has nothing else to cut.
                 self._changed |= self._reasoning.remove_from(0)
             ledger.release()
             self._clip_old(high, keep=1)

@@ -559,9 +559,9 @@ class _Turn:
         )
 
     def _note(self) -> None:
-        """Write the note, which is another one at each call."""
+        """Write the note, which is another one at each call, where the prompt does not end in the midst of a turn."""
         note, work = "", self._work
-        if work.inputs.recall and self._has_tail():
+        if work.inputs.recall and self._has_tail() and not self._is_unfinished():
             labelled = self._memory.listed.labelled
             note = own_text.note(self._ledger, labelled, work.shown, work.room.note, self._count)
         self._memory.own.tail(note, self._count)
@@ -570,6 +570,20 @@ class _Turn:
         # A note that is gone at the next call would precede thinking that is bound to it.
         takes_note = self._format.placement.takes_note and not self._bound
         return takes_note and self._opened.policy.note_place is NotePlace.TAIL
+
+    def _is_unfinished(self) -> bool:
+        """Whether the prompt ends in what the model says or calls, or between the results of its calls.
+
+        Nothing may stand between a call and its result, nor after a message that the model is to continue. A result
+        that names no call is not counted, as services that take it would never have a note.
+        """
+        ledger = self._ledger
+        if not ledger.groups:
+            return False
+        last = ledger.records[-1]
+        if last.role is Role.ASSISTANT:
+            return True
+        return bool(last.answers) and all(last.answers) and ledger.groups[-1].unanswered > 0
 
     def _list_trims(self) -> Sequence[Trim]:
         """List every item that is trimmed; those of records that have not changed are the same objects as before.
