@@ -28,7 +28,7 @@ from prompt_sidecar.serving.conversations import Conversation, Conversations, op
 from prompt_sidecar.serving.dialects import openai_responses
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.members import Members, NotJson, appended, array
+from prompt_sidecar.serving.members import Members, NotJson, array
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.restoring import Restore, safe
@@ -168,7 +168,7 @@ class Prompter:
         if last:
             dialect.forbid_tools(members, answers)
         added += [orjson.dumps(each) for each in answers]
-        members.set(dialect.messages, appended(members.raw(dialect.messages), added))
+        members.set(dialect.messages, dialect.continued(members.raw(dialect.messages), added))
         prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
         if prompt.answer is None:
             return prompt

@@ -238,12 +238,24 @@ def _common(raw: bytes, starts: list[int], before: Split, bound: int, ends: list
     return same
 
 
+def members_of(raw: bytes) -> dict[str, bytes]:
+    """The members of an object, as the bytes that they came as; lone surrogates are allowed. Raises InvalidJson."""
+    fields, _, _ = _scan_object(raw, 0, None)
+    return {name: raw[span.start : span.end] for name, span in fields.items()}
+
+
+def elements_of(raw: bytes) -> list[bytes]:
+    """The elements of an array, as the bytes that they came as; lone surrogates are allowed. Raises InvalidJson."""
+    spans = _scan_array(raw, _skip_space(raw, 0), 0, "", whole=True)
+    return [raw[start:end] for start, end in spans]
+
+
 def _scan_object(
-    raw: bytes, shift: int, member: str, *, text: bool = False
+    raw: bytes, shift: int, member: str | None, *, text: bool = False
 ) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
     """Spans of an object's members and of its messages, and whether these are a plain string.
 
-    `shift` is added to every offset.
+    `shift` is added to every offset. `member` holds the messages; None: no member does.
     """
     check_slices(raw, FIELD)
     try:
@@ -280,9 +292,9 @@ def _scan_object(
         at = comma.end()
     if raw[_skip_space(raw, at) : _skip_space(raw, at) + 1] != b"}":
         raise _twice("")  # the last value of a member is a prefix of an earlier one
-    if messages is None:
+    if messages is None and member is not None:
         raise InvalidJson(f"{FIELD}.{member} is missing; the body must have an array of messages", field=FIELD)
-    return fields, messages, is_text
+    return fields, messages or [], is_text
 
 
 def _scan_array(

@@ -1,4 +1,8 @@
-"""A request body as its members, each as the bytes that it came as: what is not changed is sent on unchanged."""
+"""A request body as its members, each as the bytes that it came as: what is not changed is sent on unchanged.
+
+Agents cut texts at any place, and half of a character is an escape that the libraries reject: it stays as it came, and
+is read as U+FFFD.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ from typing import Any, Final
 
 import msgspec
 import orjson
+
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.prompt.body import elements_of, members_of
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -25,10 +33,7 @@ class Members:
 
     def __init__(self, body: bytes) -> None:
         """Raises NotJson."""
-        try:
-            self._values: dict[str, msgspec.Raw] = _OBJECT.decode(body)
-        except _UNREADABLE:
-            raise NotJson from None
+        self._values = _members(body)
         self._body: bytes | None = body
 
     def __contains__(self, name: str) -> bool:
@@ -56,10 +61,31 @@ class Members:
         return self._body
 
 
+def _members(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _OBJECT.decode(body)
+    except _UNREADABLE:
+        if not _has_half(body):
+            raise NotJson from None
+    try:
+        return {name: msgspec.Raw(value) for name, value in members_of(body).items()}
+    except SidecarError:
+        raise NotJson from None
+
+
+def _has_half(raw: bytes) -> bool:
+    """Whether a text has lone surrogates, which may be all that the libraries have against it."""
+    return without_lone_surrogates(raw) is not raw
+
+
 def loads(raw: bytes) -> Any:
     """Return JSON text as its types; None: it cannot be read."""
     try:
         return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(without_lone_surrogates(raw))
     except orjson.JSONDecodeError:
         return None
 
@@ -72,9 +98,14 @@ def elements(raw: bytes) -> list[bytes]:
 def each_element(raw: bytes) -> Iterator[bytes]:
     """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied."""
     try:
-        found = _ARRAY.decode(raw)
+        found: Iterable[msgspec.Raw | bytes] = _ARRAY.decode(raw)
     except _UNREADABLE:
-        return
+        if not _has_half(raw):
+            return
+        try:
+            found = elements_of(raw)
+        except SidecarError:
+            return
     for each in found:
         yield bytes(each)
 

@@ -26,7 +26,7 @@ import orjson
 
 from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.histories import History
-from prompt_sidecar.serving.members import Members, array, loads
+from prompt_sidecar.serving.members import Members, appended, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.restoring import Arguments, Restore
 from prompt_sidecar.serving.sse import EVENTS, Event, Splitter
@@ -212,6 +212,10 @@ class Dialect(History):
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
         """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
         return [*map(orjson.dumps, answers), *following]
+
+    def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
+        """Return the array of a history with a hidden turn behind it: what the model said, and what it was answered."""
+        return appended(history, added)
 
     def gists(self, entries: Sequence[Any]) -> list[str | None]:
         """The gists of the model's entries in a history; of others empty, as nothing is known by those."""

@@ -58,6 +58,15 @@ class BedrockConverse(ConverseHistory, Dialect):
         choice = member(members.get("toolConfig"), "toolChoice")
         return choice is None or (isinstance(choice, dict) and "auto" in choice)
 
+    def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
+        """Return the array with the turn behind it. Roles alternate, so the model's last message is continued."""
+        before = elements(history)
+        if before and added and self.speaker(loads(before[-1])) == self.speaker(loads(added[0])):
+            last, first = Members(before[-1]), Members(added[0])
+            last.set("content", array([*elements(last.raw("content")), *elements(first.raw("content"))]))
+            return array([*before[:-1], last.bytes(), *added[1:]])
+        return super().continued(history, added)
+
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition."""
         found = member(definition, "toolSpec", "name")
