@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.programs.fuzz.mixing import mixed_to
+from tests.programs.fuzz.mixing_at_door import CASES_TOGETHER, PATHS, cases_at_door
 from tests.programs.fuzz.requests import JSON_FORMATS, sweep, swept
 from tests.programs.fuzz.spoiling import Place
 from tests.programs.fuzz.target import Findings, chance_case, in_process, quiet, sweep_case
@@ -23,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="make fuzz FUZZ=...",
         description="Send odd requests of every RPC, and odd prompts of every format, to the servicer. No input may "
         "give INTERNAL or UNKNOWN, and every returned body is JSON. Agents that mix their history with what came back "
-        "are answered alike when they ask again, with no new defect and every original there.",
+        "are answered alike when they ask again, with no new defect and every original there. Behind the HTTP door "
+        "they get no error of its own, and their prompts go on trimmed, with no new defect.",
     )
     parser.add_argument("--minutes", type=float, default=3.0, help="how long, the sweep included; default 3")
     parser.add_argument(
@@ -34,12 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--sweep", choices=JSON_FORMATS, default=None, help="with --case: a case of this format's sweep"
     )
     parser.add_argument("--mixed", type=int, default=None, help="run this one case of a mixed history only")
+    parser.add_argument(
+        "--door", choices=PATHS, default=None, help="with --case: a case of a mixed history behind the HTTP door"
+    )
     parser.add_argument("--no-sweep", action="store_true", help="chance cases only")
     asked = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if asked.seed is None else asked.seed
     found = Findings()
     if asked.case is not None:
-        if asked.sweep:
+        if asked.door:
+            cases_at_door(asked.door, seed, [asked.case], found)
+        elif asked.sweep:
             _sweep(asked.sweep, asked.case, list(sweep(asked.sweep))[asked.case], found)
         else:
             chance_case(in_process(), seed, asked.case, found)
@@ -59,7 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chance_case(in_process(), seed, number, found)
         mixed_to(found, seed, number)
         number += 1
-    print(f"{number:,} chance cases and as many mixed histories with --seed {seed}")
+        if number % CASES_TOGETHER == 0:
+            for path in PATHS:
+                cases_at_door(path, seed, range(number - CASES_TOGETHER, number), found)
+    print(f"{number:,} chance cases and as many mixed histories, with the HTTP door and without; --seed {seed}")
     return _told(found, seed)
 
 

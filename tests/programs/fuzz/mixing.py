@@ -12,7 +12,7 @@ import json
 import re
 import traceback
 from collections import Counter as Multiset
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
@@ -65,6 +65,10 @@ class Mixing:
     done: int = 0
     """Messages of the made history that the agent has added."""
     answer: TrimAnswer | None = None
+    got: bytes = b""
+    """The body that came back last; empty: none did."""
+    own: Collection[int] = frozenset()
+    """Which of its messages are the sidecar's."""
     calls: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
     restarted: bool = False
@@ -110,7 +114,7 @@ class Mixing:
 
     def merge(self) -> None:
         """The untrimmed history, with trimmed forms and gaps where the sidecar made them, or not."""
-        if self.answer is None or self.answer.body is None:
+        if not self.got:
             return
         returned, _ = self._returned()
         mine = self.held
@@ -228,15 +232,12 @@ class Mixing:
             self.grow()
 
     def _returned(self) -> tuple[list[bytes], bytes | None]:
-        answer = self.answer
-        if answer is None or answer.body is None:
+        if not self.got:
             return list(self.held), self.member
-        slices = self.play.slices(answer.body)
+        slices = self.play.slices(self.got)
         if self.chance.random() < 0.5:
-            own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
-            slices = [each for place, each in enumerate(slices) if place not in own]
-            return slices, self.member
-        return slices, self.play.member(answer.body)
+            return [each for place, each in enumerate(slices) if place not in self.own], self.member
+        return slices, self.play.member(self.got)
 
     # -- the calls ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +282,8 @@ class Mixing:
             return
         assert answer.body is not None
         fields.pop("revision", None)
-        self.answer = answer
+        self.answer, self.got = answer, answer.body
+        self.own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
         self.pool += self.play.slices(answer.body)
         yield from self._complaints(raw, answer)
         again = self._trim(raw, **fields)
@@ -308,8 +310,8 @@ class Mixing:
         play = self.play
         assert answer.body is not None
         sent, got = play.slices(raw), play.slices(answer.body)
-        if not (self.careless or self.renamed or self._defects(raw)):
-            for defect in self._defects(answer.body):
+        if not (self.careless or self.renamed or self.defects(raw)):
+            for defect in self.defects(answer.body):
                 yield f"a new defect: {defect}"
         own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
         rest = [each for place, each in enumerate(got) if place not in own]
@@ -330,7 +332,7 @@ class Mixing:
         if min(answer.cache.kept, answer.cache.rewritten, answer.tokens.after, answer.tokens.before) < 0:
             yield "a figure is negative"
 
-    def _defects(self, raw: bytes) -> list[str]:
+    def defects(self, raw: bytes) -> list[str]:
         """What the provider would refuse a prompt for, as far as its validator can read it."""
         try:
             return [_NUMBERS.sub("#", each) for each in self.play.case.defects(self.play.whole(raw))]

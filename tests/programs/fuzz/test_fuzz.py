@@ -12,6 +12,7 @@ from prompt_sidecar.server.servicer import METHODS
 from prompt_sidecar.v1 import trim_pb2
 from tests.programs.fuzz.__main__ import main
 from tests.programs.fuzz.mixing import mixed_to
+from tests.programs.fuzz.mixing_at_door import PATHS, cases_at_door
 from tests.programs.fuzz.requests import JSON_FORMATS, REQUESTS, of_prompt, prompt, spelled, sweep, swept
 from tests.programs.fuzz.spoiling import places, replaced
 from tests.programs.fuzz.target import FORBIDDEN, Findings, chance_case, in_process, sweep_case
@@ -40,6 +41,16 @@ def test_mixed_histories(tens: int) -> None:
         mixed_to(found, SEED, number)
     assert [] == found.faults
     assert found.statuses.get("OK")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_mixed_histories_behind_the_http_door(path: str) -> None:
+    """The same of agents whose prompts go through a real door to a provider that judges them."""
+    found = Findings()
+    cases_at_door(path, SEED, range(10), found)
+    assert [] == found.faults
+    assert 100 == found.calls
+    assert found.statuses["OK"] > 80
 
 
 @pytest.mark.parametrize("format", JSON_FORMATS)
