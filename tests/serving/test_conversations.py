@@ -81,14 +81,30 @@ def test_named_runs_are_kept_as_the_setting_says() -> None:
     """The one that was idle for longest goes."""
     reached: list[None] = []
     known = conversations(16, reached)
-    first = known.named(opening(), "first")
+    first = known.named("local", "first", opening)
     for number in range(15):
-        known.named(opening(), str(number))
-    assert first is known.named(opening(), "first")
-    known.named(opening(), "16th")
+        known.named("local", str(number), opening)
+    assert first is known.named("local", "first", opening)
+    known.named("local", "16th", opening)
 
-    assert first is known.named(opening(), "first")
+    assert first is known.named("local", "first", opening)
     assert 1 == len(reached)
+
+
+def test_a_named_run_needs_no_second_look_at_what_it_begins_with() -> None:
+    """Only a run that is not known has its request read, which takes as long as the request is large."""
+    known, looked = conversations(), 0
+
+    def looking() -> Opening:
+        nonlocal looked
+        looked += 1
+        return opening(answer=str(looked))
+
+    found = [known.named(*whose, looking) for whose in (("a", "r"), ("a", "r"), ("b", "r"), ("a", "s"), ("a", "r"))]
+
+    assert 3 == looked
+    assert found[0] is found[1] is found[4]
+    assert [b"1", b"1", b"2", b"3", b"1"] == [each.opening.answer for each in found]
 
 
 BODIES: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from prompt_sidecar.http.stored_responses import Stored, StoredResponses
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id
-from prompt_sidecar.serving.conversations import Conversation, Conversations, opening_of, session_of
+from prompt_sidecar.serving.conversations import Conversation, Conversations, Opening, opening_of, session_of
 from prompt_sidecar.serving.dialects import openai_responses
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
@@ -278,11 +278,13 @@ class Prompter:
         return replace(prompt, answer=None, failed_open=reason)
 
     def _conversation(self, asked: Asked, members: Members) -> Conversation:
-        opening = opening_of(asked.dialect, members, asked.caller, session_of(asked.headers, members))
+        def opening() -> Opening:
+            return opening_of(asked.dialect, members, asked.caller, session_of(asked.headers, members))
+
         named = asked.headers.get(names.RUN, "")
         if named:
-            return self._conversations.named(opening, checked_run_id(named))
-        return self._conversations.of(opening)
+            return self._conversations.named(asked.caller, checked_run_id(named), opening)
+        return self._conversations.of(opening())
 
     def _offered(self, asked: Asked, members: Members, conversation: Conversation) -> frozenset[str]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's."""

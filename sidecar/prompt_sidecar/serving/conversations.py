@@ -101,17 +101,21 @@ class Conversations:
         """How many there are."""
         return len(self._derived) + len(self._named)
 
-    def named(self, opening: Opening, run_id: str) -> Conversation:
-        """Return the conversation of a run that the agent names."""
+    def named(self, caller: str, run_id: str, opening: Callable[[], Opening]) -> Conversation:
+        """Return the conversation of a run that the agent names; `opening` is asked for when it is new."""
+        key = caller, run_id
         with self._lock:
-            key = opening.caller, run_id
             found = self._named.get(key)
-            if found is None:
-                found = self._named[key] = Conversation(run_id, opening)
-                if len(self._named) > self._most:
-                    self._named.popitem(last=False)
-                    self._reached()
+            if found is not None:
+                self._named.move_to_end(key)
+                return found
+        made = Conversation(run_id, opening())  # reads the request, so without the lock
+        with self._lock:
+            found = self._named.setdefault(key, made)
             self._named.move_to_end(key)
+            if len(self._named) > self._most:
+                self._named.popitem(last=False)
+                self._reached()
             return found
 
     def of(self, opening: Opening) -> Conversation:
