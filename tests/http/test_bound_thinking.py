@@ -14,7 +14,7 @@ from tests.http.upstream import scripted
 from tests.programs.conformance.bound_thinking import BoundThinking
 
 MODEL = "claude-opus-5-5"
-WINDOW = {"x-prompt-sidecar-context-window": "4500"}
+WINDOW = {"x-prompt-sidecar-context-window": "4700"}
 SEARCH = ("own-1", OURS[1], {"query": "x"})
 ASKED = {"role": "user", "content": "Which build failed?"}
 

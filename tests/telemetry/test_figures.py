@@ -79,12 +79,11 @@ def test_tools_are_told_apart() -> None:
     again = [dict(each) for each in sent[1:3]]
     with watched(TelemetryOptions(tools=("search", "read_file"))) as server:
         stub = server.served.stub
-        entries: list[trim_pb2.StashEntry] = []
         for end in (*range(3, len(sent) + 1, 2), len(sent)):
-            entries += stub.TrimPrompt(prompt_of(sent[:end])).stash_entries
+            stub.TrimPrompt(prompt_of(sent[:end]))
         answer = stub.TrimPrompt(prompt_of([*sent, *again]))
-        entry = next(each for each in entries if each.tool == "read_file")
-        page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=entry.stash_id))
+        read = next(each for each in answer.trims if each.message_index == 2 * 2)  # the second iteration's result
+        page = stub.RetrieveContent(retrieve_pb2.RetrieveContentRequest(run_id="run", stash_id=read.stash_id))
         figures = server.scrape()
     metric = catalog.TOOL_TOKENS
     assert {"first": 24, "repeated": 1} == _told(figures, catalog.TOOL_RESULTS, "seen")
