@@ -125,8 +125,11 @@ class Engine:
             offset = answer.next_offset
 
     def search(self, query: str, **fields: Any) -> Found:
-        """Search the run's history."""
-        return self.runs.search(SearchCall(CALLER, self.run_id, SearchQuery(query, **fields)), _never)
+        """Search the run's history, until all of it is indexed: how much one search indexes depends on the machine."""
+        call = SearchCall(CALLER, self.run_id, SearchQuery(query, **fields))
+        while (found := self.runs.search(call, _never)).not_indexed_items:
+            pass
+        return found
 
     def call(self, name: str, arguments: Mapping[str, object], request_id: str = "") -> ToolAnswer:
         """Call one of the model's tools."""

@@ -266,7 +266,10 @@ class InPrompt:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a search; `outcome` is found, nothing_found or run_unknown."""
+    """The result of a search; `outcome` is found, nothing_found or run_unknown.
+
+    Where `not_indexed_items` is more than 0, those were not searched yet: search again.
+    """
 
     outcome: str
     message: str
@@ -279,6 +282,9 @@ class Found:
     terms_left_out: int
     rendered_tokens: int
     in_prompt: tuple[InPrompt, ...]
+    not_indexed_items: int
+    first_not_indexed_iteration: int
+    last_not_indexed_iteration: int
 
 
 @dataclass(frozen=True, slots=True)

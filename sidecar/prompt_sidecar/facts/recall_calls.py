@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from prompt_sidecar.recall.found import SearchQuery
 from prompt_sidecar.recall.outcome import Outcome
@@ -50,3 +51,5 @@ class SearchCall:
     caller: str
     run_id: str
     query: SearchQuery
+    seconds: float = inf
+    """For which the caller still waits; infinite: nobody has said."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
@@ -38,6 +39,8 @@ class ToolCall:
     arguments: str
     """As the model wrote them: JSON text of an object, or of a string that holds one; empty: none."""
     request_id: str = ""
+    seconds: float = inf
+    """For which the caller still waits; infinite: nobody has said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,11 @@ class Found:
     last_iteration: int = 0
     gone_items: int = 0
     terms_left_out: int = 0
+    not_indexed_items: int = 0
+    """Items within the query's filters that were not searched, or only in part, as they are not indexed yet."""
+    first_not_indexed_iteration: int = 0
+    """First iteration that has one of them; 0: there are none."""
+    last_not_indexed_iteration: int = 0
     shortened: bool = False
     """Whether snippets were left out or shortened, or lines of `in_prompt` left out, to keep to the answer's tokens."""
     in_prompt: Sequence[InPrompt] = ()

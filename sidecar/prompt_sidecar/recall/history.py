@@ -1,10 +1,17 @@
 """A run's history: the facts of every recorded item, and the index of their texts, which are in the stash.
 
 Theory. Recording delays TrimPrompt's answer, so it only adds an item to the record and to a queue. Its text is indexed
-later, in bounded steps: by a background thread slice by slice, and by a search, which first indexes everything that was
-queued before it began. There are two locks: the *record lock*, held for a few microseconds, and the *index lock*, held
-for one step of indexing or one query. The holder of the index lock may take the record lock, never the reverse. So
-recording never waits for an index step.
+later, in bounded steps: by a background thread slice by slice, and by a search, which first indexes what was queued
+before it began, as far as it has the time. There are two locks: the *record lock*, held for a few microseconds, and the
+*index lock*, held for one step of indexing or one query. The holder of the index lock may take the record lock, never
+the reverse. So recording never waits for an index step.
+
+Items are indexed in the order in which they were recorded, the oldest first: the index takes items by growing numbers,
+and the passages of neighbouring items lie together. So what is not indexed yet is, as a rule, the newest.
+
+Originals of items may be elsewhere, as in the archive of a run that another process began. Their facts are recorded at
+once, and their texts are fetched a piece at a time, when they are the next to be indexed or a query names them. The
+*fetch lock* is held meanwhile, which may be as long as the archive takes, and neither of the others is.
 
 The size of the index is bounded. When the bound is exceeded, the index is rebuilt from the items of the newest
 iterations, up to half the bound; search then covers the history from `first_iteration` on. So the work for a run is at
@@ -38,6 +45,12 @@ RECORDED_ITEMS: Final = 100_000
 evicted."""
 INDEX_SLICE: Final = 65_536
 """Bytes indexed in one slice of background work: about 10 ms."""
+FETCHED: Final = 64
+"""Originals that are fetched at once: one command of a store."""
+FETCHED_BYTES: Final = 65_536
+"""Bytes of them, unless a single one has more: about a millisecond of work, for which a call may wait."""
+FETCH_WAIT: Final = 0.02
+"""Seconds that a search waits for another thread's fetch without a look at its deadline."""
 ITEM_SHARE: Final = 4
 """Divisor of the index's bound that limits one item's postings; the rest of the item is not indexed. So the newest item
 is at most half of a rebuilt index."""
@@ -68,6 +81,31 @@ class IndexFigures:
     """First iteration that the index covers."""
     recorded_bytes: int = 0
     """Bytes of all recorded originals, whether or not they are still stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """Items that were not indexed when a search looked."""
+
+    items: int = 0
+    first_iteration: int = 0
+    """Of the first iteration that has one of them; 0: there are none."""
+    last_iteration: int = 0
+    newest: bool = False
+    """Whether no item belongs to an iteration after that."""
+
+
+def _go_on() -> None:
+    """Nobody stops the work."""
+
+
+def _nowhere(_: Sequence[str]) -> None:
+    """No original is elsewhere."""
+
+
+def _never() -> bool:
+    """There is no end to the time."""
+    return False
 
 
 class History:
@@ -102,9 +140,14 @@ class History:
         """Bytes of the originals of all numbers in use."""
         self._removed: list[int] = []
         """Numbers that are still to be removed from the index."""
+        self._elsewhere: set[int] = set()
+        """Numbers whose originals have yet to be fetched."""
+        self._fetch: Callable[[Sequence[str]], object] = _nowhere
         self._first_iteration = 1
         self._resting = False
         """Whether the postings were dropped, to be made again at the next search."""
+
+        self._fetch_lock = threading.Lock()
 
         self._index_lock = threading.Lock()
         self._index = Index()
@@ -122,14 +165,23 @@ class History:
         """Record items in their order, as `record` does. The caller bounds their number: 1 us each, under the lock."""
         with self._record_lock:
             for item in items:
-                if self._record.number(item.stash_id) >= 0:
-                    continue
-                self._append(item)
-                if len(self._record) > RECORDED_ITEMS:
-                    oldest = self._record.oldest()
-                    self._discard(oldest)
-                    self._record.forget(oldest)
-                    self._bounds.add("limits.recorded_items")
+                if self._record.number(item.stash_id) < 0:
+                    self._append(item)
+                    self._forget_excess()
+
+    def record_elsewhere(self, items: Iterable[HistoryItem], fetch: Callable[[Sequence[str]], object]) -> None:
+        """Record items in their order, as `record_all` does, whose originals have yet to be fetched.
+
+        `fetch` brings the originals of ids to where `read` finds them, those that are there. It may take long, and what
+        it raises ends the indexing or the search that needs it; the next one goes on from there.
+        """
+        with self._record_lock:
+            self._fetch = fetch
+            for item in items:
+                if self._record.number(item.stash_id) < 0:
+                    self._elsewhere.add(self._record.end)
+                    self._append(item)
+                    self._forget_excess()
 
     def record_again(self, stash_id: str) -> None:
         """Index an item's text again, which was stored again after it had expired, perhaps with other escapes."""
@@ -147,17 +199,22 @@ class History:
         """Index waiting items, oldest first, up to about `limit_bytes`; return the bytes done, 0 if nothing waits.
 
         For a background thread, so that no answer waits for it. After `drop_index` it does nothing until a search.
+        Originals that are fetched count as done, too.
         """
         done = 0
         while done < limit_bytes and not self._resting:
-            step = self._step()
+            step = self._next(_go_on)
             if step is None:
                 break
             done += step
         return done
 
-    def finish(self, check: Callable[[], None]) -> None:
-        """Index everything queued so far, calling `check` between steps. Finished steps are kept if it raises."""
+    def finish(self, check: Callable[[], None], enough: Callable[[], bool] = _never) -> int:
+        """Index what was queued so far; return the number that came next when it began.
+
+        `check` is called between steps; finished ones are kept if it raises. It ends before all is indexed once
+        `enough` says so, but not before the first step: so each search gets further than the one before.
+        """
         with self._record_lock:
             self._resting = False
             end = self._record.end
@@ -165,8 +222,32 @@ class History:
             check()
             with self._record_lock:
                 number = self._current if self._current >= 0 else self._queue[0] if self._queue else end
-            if number >= end or self._step() is None:
-                return
+            if number >= end or self._next(check) is None or enough():
+                return end
+
+    def unindexed(self, query: SearchQuery, end: int) -> Unindexed:
+        """The items below a number that pass the query's filters and are not indexed yet, or only in part."""
+        with self._record_lock:
+            waiting = [self._current] if self._current >= 0 else []
+            waiting += self._queue
+            allowed = self._record.allowed(query) if waiting else None
+            iterations, states = self._record.iterations(), self._states
+        found = [
+            iterations[number]
+            for number in waiting
+            if number < end and states[number] == _State.WAITING and (allowed is None or allowed[number])
+        ]
+        if not found:
+            return Unindexed()
+        return Unindexed(len(found), min(found), max(found), newest=max(found) >= max(iterations))
+
+    def fetched(self, numbers: Sequence[int], check: Callable[[], None]) -> list[int]:
+        """Those of the numbers whose originals are not elsewhere, once the first of them have been fetched."""
+        if self._elsewhere.isdisjoint(numbers):
+            return list(numbers)
+        self._fetch_some(check, [number for number in numbers if number in self._elsewhere])
+        with self._record_lock:
+            return [number for number in numbers if number not in self._elsewhere]
 
     def drop_index(self) -> None:
         """Drop all postings to free memory. They are made again at the next search."""
@@ -272,8 +353,18 @@ class History:
         self._queued_bytes += item.size
         self._recorded_bytes += item.size
 
+    def _forget_excess(self) -> None:
+        if len(self._record) > RECORDED_ITEMS:
+            self._forget(self._record.oldest())
+            self._bounds.add("limits.recorded_items")
+
+    def _forget(self, number: int) -> None:
+        self._discard(number)
+        self._record.forget(number)
+
     def _discard(self, number: int) -> None:
         """Take a number out of use. If it is still queued, it is skipped later."""
+        self._elsewhere.discard(number)
         item = self._record.item(number)
         if self._states[number] == _State.INDEXED or number == self._current:
             self._removed.append(number)
@@ -294,6 +385,57 @@ class History:
             self._states[number] = _State.WAITING
         self._queue = deque(again)
         self._queued_bytes = sum(item.size for number in again if (item := self._record.item(number)) is not None)
+
+    # What follows takes the locks that it needs.
+
+    def _next(self, check: Callable[[], None]) -> int | None:
+        """Index a step or fetch what it needs; return the bytes, None if nothing waits."""
+        done = self._step()
+        return self._fetch_some(check) if done is None else done
+
+    def _fetch_some(self, check: Callable[[], None], numbers: Sequence[int] | None = None) -> int | None:
+        """Fetch a piece of what is to be indexed next, or of `numbers`.
+
+        Return its bytes, 0 where another thread has fetched it, and None if nothing waits.
+        """
+        if not self._elsewhere:
+            return 0 if self._queue and numbers is None else None
+        while not self._fetch_lock.acquire(timeout=FETCH_WAIT):
+            check()
+        try:
+            with self._record_lock:
+                piece, size = self._piece(self._queue if numbers is None else numbers)
+                fetch, waits = self._fetch, bool(self._queue)
+            if not piece:
+                return 0 if waits else None
+            fetch(list(piece.values()))
+            with self._record_lock:
+                there = self.alive(list(piece.values()))
+                for number, stash_id in piece.items():
+                    if number in self._elsewhere and stash_id not in there:
+                        self._forget(number)  # nobody has it: if a prompt brings it, it is new
+                self._elsewhere.difference_update(piece)
+            return max(size, 1)
+        finally:
+            self._fetch_lock.release()
+
+    def _piece(self, numbers: Iterable[int]) -> tuple[dict[int, str], int]:
+        """The first of the numbers that can be fetched at once, with their ids, and their bytes. Under the record lock.
+
+        It ends where a number is not elsewhere: that one can be indexed first.
+        """
+        piece: dict[int, str] = {}
+        size = 0
+        for number in numbers:
+            item = self._record.item(number)
+            if item is None or self._states[number] != _State.WAITING:
+                continue
+            full = piece and (len(piece) == FETCHED or size + item.size > FETCHED_BYTES)
+            if full or number not in self._elsewhere:
+                break
+            piece[number] = item.stash_id
+            size += item.size
+        return piece, size
 
     # What follows runs under the index lock.
 
@@ -320,7 +462,7 @@ class History:
     def _begin(self) -> int | None:
         """Begin the next waiting item. Return its bytes if its original is gone, else None."""
         with self._record_lock:
-            if not self._queue:
+            if not self._queue or self._queue[0] in self._elsewhere:
                 return None
             number = self._queue.popleft()
             item = self._record.item(number)

@@ -113,7 +113,7 @@ def ranked(  # noqa: PLR0917 - what is searched, for what, and two that every st
     Items whose ids are `visible` come after all others, unless the query names them.
     """
     numbers, others = _named(history, query.query)
-    within = history.within(numbers, query)
+    within = history.fetched(history.within(numbers, query), check)
     ranking.total = len(within)
     behind = history.numbers(visible)
     named = _candidates(history, [(number, None) for number in within[:RANKED]], behind, ranking)

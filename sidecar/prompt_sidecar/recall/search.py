@@ -1,6 +1,7 @@
 """Search of a run's history: a query in, snippets out, best first, within bounds that no history can pass.
 
-Theory. A search has four steps. Waiting items are indexed. Items whose stash id or call id the query
+Theory. A search has four steps. Waiting items are indexed, as far as its time goes; if some are left, the answer says
+how many, and where, and never that something does not exist. Items whose stash id or call id the query
 names come first; after them items by their best passage (BM25), of equals the newest. One item after another is then
 read and cut to a snippet, until there are as many as requested, or their tokens are used up. Last, all is rendered
 and counted as a whole; an excess is cut from the last snippet.
@@ -35,7 +36,7 @@ from prompt_sidecar.recall.found import (
     SearchQuery,
     Snippet,
 )
-from prompt_sidecar.recall.history import History
+from prompt_sidecar.recall.history import History, Unindexed
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.ranking import Candidate, Ranking, ranked, weigh
 from prompt_sidecar.recall.snippets import WINDOW_BYTES_PER_TOKEN, Cut, Range, anchor, cut, neighbourhood
@@ -50,6 +51,8 @@ FAIR_TOKENS: Final = 64
 """Rather than give each less than this, a few lines of code, fewer snippets are shown."""
 MESSAGE_TOKENS: Final = 48
 """Estimated tokens of the sentence."""
+UNINDEXED_TOKENS: Final = 32
+"""Estimated tokens of a sentence on what is not indexed."""
 IN_PROMPT_SHARE: Final = 5
 """Divisor of an answer's tokens that bounds the lines of items that are in the prompt; the rest is for snippets."""
 REPEATS: Final = 1_000
@@ -172,6 +175,7 @@ def search(
     count: Callable[[str], int],
     nonce: Callable[[], str],
     check: Callable[[], None],
+    enough: Callable[[], bool] = lambda: False,
     visible: AbstractSet[str] = frozenset(),
 ) -> Found:
     """What a query finds in a run's history.
@@ -180,15 +184,18 @@ def search(
     others; those that would have been shown without that are named with their place, in addition.
     `last_iteration` is the run's newest; `count` gives the tokens of a text, `nonce` a few random letters or digits
     for the fences. `check` is called between steps and may raise, for a deadline: what was indexed stays indexed.
+    `enough` says when to stop indexing and to search what is indexed; the next search goes on from there.
 
     Raises InvalidRequest, naming the field, for an empty or too long query or a number out of its bounds.
     """
     bounds = _bounds(query, limits)
-    history.finish(check)
+    end = history.finish(check, enough)
+    left = history.unindexed(query, end)  # before anything is looked up: what is indexed meanwhile may be missed
     terms = query_terms(query.query)
     weights, left_out = weigh(history, terms, limits.query_terms)
     ranking = Ranking()
     shown = _Shown(history, weights, bounds, count)
+    shown.used += UNINDEXED_TOKENS * bool(left.items)
     least = (False, -math.inf)
     shortened = started = False
     in_prompt: Sequence[InPrompt] = ()
@@ -207,16 +214,26 @@ def search(
             break
         if added:
             least = candidate.rank
+    dropped = history.unindexed(query, end)  # by another thread, for want of memory, while this one searched
+    left = dropped if dropped.items > left.items else left
+    begins, ends = _searched(
+        max(history.first_iteration, query.first_iteration),
+        min(query.last_iteration or last_iteration, last_iteration),
+        left,
+    )
     found = Found(
         outcome=SearchOutcome.FOUND if ranking.matching else SearchOutcome.NOTHING_FOUND,
         message="",
         snippets=shown.snippets,
         in_prompt=_not_shown(in_prompt, shown.snippets),
         matching_items=ranking.matching,
-        first_iteration=max(history.first_iteration, query.first_iteration),
-        last_iteration=min(query.last_iteration or last_iteration, last_iteration),
+        first_iteration=begins,
+        last_iteration=ends,
         gone_items=shown.gone,
         terms_left_out=left_out,
+        not_indexed_items=left.items,
+        first_not_indexed_iteration=left.first_iteration,
+        last_not_indexed_iteration=left.last_iteration,
     )
     facts = _Facts(
         exact=ranking.exact,
@@ -241,6 +258,18 @@ def search(
         room = last.tokens - (tokens - bounds.total_tokens)
         shorter = [_shortened(last, weights, room, count)] if room >= LEAST_SHOWN_TOKENS else []
         found = replace(found, snippets=kept + shorter)
+
+
+def _searched(first: int, last: int, left: Unindexed) -> tuple[int, int]:
+    """The longer stretch of iterations that were searched as a whole, before or after what is not indexed.
+
+    The first is above the last where there is none.
+    """
+    if not left.items or first > last:
+        return first, last
+    before = min(last, left.first_iteration - 1)
+    after = last + 1 if left.newest else max(first, left.last_iteration + 1)
+    return (first, before) if before - first >= last - after else (after, last)
 
 
 def _in_prompt(history: History, candidates: Sequence[Candidate], most: int) -> list[InPrompt]:
@@ -334,7 +363,9 @@ def _shortened(
 def _message(found: Found, facts: _Facts) -> str:
     """A few short sentences without text of the history."""
     first, last = found.first_iteration, found.last_iteration
-    if first > last:
+    if first > last and found.not_indexed_items:
+        searched = "no iteration was searched as a whole"
+    elif first > last:
         searched = f"no such iteration is indexed, only {facts.indexed_from}-{facts.last_iteration}"
     else:
         searched = f"iterations {first}-{last}" if first < last else f"iteration {last}"
@@ -344,9 +375,12 @@ def _message(found: Found, facts: _Facts) -> str:
     if found.gone_items:
         which = "item that matches has" if found.gone_items == 1 else "items that match have"
         gone = f" {found.gone_items:,} {which} expired or been evicted, for good."
+    left = _not_indexed(found)
     if found.outcome is SearchOutcome.NOTHING_FOUND:
         if not facts.searchable:
             return "Nothing found: the query has no word that is not too common to search for."
+        if left:
+            return f"Nothing found so far; {searched}.{gone}{left}"
         narrowed = facts.filtered or first > facts.indexed_from or last < facts.last_iteration
         wider = " or wider filters" if narrowed else ""
         return f"Nothing found; {searched}.{gone} The same query will find nothing again; other words{wider} might."
@@ -357,4 +391,16 @@ def _message(found: Found, facts: _Facts) -> str:
     left_out = ""
     if found.terms_left_out:
         left_out = f" The rarest terms of the query counted; {found.terms_left_out:,} more did not."
-    return f"{shown} of {matching} shown{room}; {searched}.{gone}{left_out}"
+    so_far = " so far" if left else ""
+    return f"{shown} of {matching} shown{room}{so_far}; {searched}.{gone}{left_out}{left}"
+
+
+def _not_indexed(found: Found) -> str:
+    """A sentence on what was not searched; empty: all was."""
+    if not found.not_indexed_items:
+        return ""
+    first, last = found.first_not_indexed_iteration, found.last_not_indexed_iteration
+    items = "1 item" if found.not_indexed_items == 1 else f"{found.not_indexed_items:,} items"
+    where = f"iterations {first}-{last}" if first < last else f"iteration {last}"
+    verb, them = ("is", "it") if found.not_indexed_items == 1 else ("are", "them")
+    return f" {items} of {where} {verb} not indexed yet: search again to search {them} too."

@@ -5,7 +5,7 @@ Without an archive every method returns at its first line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,8 +24,8 @@ from prompt_sidecar.trim.revision import run_digest, unseal
 
 NOT_ASKED: Final = "the store that replicas share gave no answer in time, and this process has not seen the run"
 
-FETCH: Final = 64
-"""Originals that one read fetches for a search."""
+RECORDED_AT_ONCE: Final = 1_000
+"""Items whose facts are recorded at once: a millisecond."""
 
 Hold = Callable[[Lock], AbstractContextManager[object]]
 """Holds a lock while a call works; see `prompt_sidecar.runs.pace.Pace.holding`."""
@@ -213,30 +213,32 @@ class Archiving:
         if found is not None:
             self._table.stash.put(run.stash_key, run.name[0], stash_id, found.original, found.content_type)
 
-    def load(self, run: Run, check: Callable[[], None]) -> None:
-        """Have all that another process recorded in the history, for a search; once for a run.
+    def load(self, run: Run) -> None:
+        """Have the facts of all that another process recorded in the history, for a search; once for a run.
 
-        What is loaded stays where a call has to end in between.
+        The history fetches the originals as it comes to index them, or as a query names them; the run's lock is not
+        held.
 
         Raises:
-            StoreUnavailable: the archive cannot be asked, so the search would miss what it has.
+            StoreUnavailable: the archive cannot be asked, so the search would not even know what it misses.
         """
         place = run.archived.place
         if place is None or run.archived.restored is None or run.archived.loaded:
             return
-        stash, history = self._table.stash, run.history
-        wanted = [each for each in place.items() if history.item(each.stash_id) is None]
-        for first in range(0, len(wanted), FETCH):
-            check()
-            some = wanted[first : first + FETCH]
-            here = stash.alive(run.stash_key, [each.stash_id for each in some])
-            found = place.originals([each.stash_id for each in some if each.stash_id not in here])
+        items = [each.item for each in place.items() if each.item is not None]
+        fetch = partial(self._fetch_all, run, place)
+        for first in range(0, len(items), RECORDED_AT_ONCE):
+            run.history.record_elsewhere(items[first : first + RECORDED_AT_ONCE], fetch)
+        run.archived.loaded = True
+
+    def _fetch_all(self, run: Run, place: Place, stash_ids: Sequence[str]) -> None:
+        """Have those of the originals in the stash that are kept anywhere. Raises StoreUnavailable."""
+        stash = self._table.stash
+        here = stash.alive(run.stash_key, stash_ids)
+        found = place.originals([stash_id for stash_id in stash_ids if stash_id not in here])
+        if not run.ended:
             originals = [(each.stash_id, each.original, each.content_type) for each in found.values()]
             stash.put_all(run.stash_key, run.name[0], originals)
-            history.record_all(
-                [each.item for each in some if each.item and (each.stash_id in found or each.stash_id in here)]
-            )
-        run.archived.loaded = True
 
     def end(self, run: Run) -> None:
         """The run is ended: forget it everywhere."""

@@ -47,6 +47,7 @@ class Pace:
         check: Callable[[], None],
         lane: Lane,
         reserve: Callable[[int], AbstractContextManager[object]] = nullcontext,
+        seconds: float = inf,
     ) -> None:
         """Begin a call.
 
@@ -54,11 +55,13 @@ class Pace:
             check: raises when nobody waits for the call's answer any more.
             lane: where long calls take turns.
             reserve: holds so many bytes of memory for the call; raises TooLarge where they are not there.
+            seconds: for which its caller still waits; infinite: nobody has said.
         """
         self._check = check
         self.reserve = reserve
         self._lane = lane
         self._began = lane.clock()
+        self._ends = self._began + seconds
         self._asked = -inf
         self._turn = 0.0
         """When its turn began; 0: it has none."""
@@ -94,6 +97,15 @@ class Pace:
             yield
         finally:
             lock.release()
+
+    def spent(self, share: int, most: float) -> Callable[[], bool]:
+        """Whether the time for a part of the call is over, which begins now.
+
+        It has a `share`-th of what is left until the caller gives up, and `most` seconds at most.
+        """
+        now = self._lane.clock()
+        until = now + min(most, max(self._ends - now, 0.0) / share)
+        return lambda: self._lane.clock() >= until
 
     def _enter(self) -> None:
         lane = self._lane

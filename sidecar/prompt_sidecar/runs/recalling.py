@@ -31,6 +31,12 @@ from prompt_sidecar.runs.table import UNKNOWN_RUN, RunTable
 from prompt_sidecar.tokens import Counter
 from prompt_sidecar.tools.calling import call_tool
 
+INDEX_SECONDS: Final = 0.5
+"""Seconds that a search indexes at most before it searches what is indexed: one to three MB, so that only the first
+searches of a large run that this process has taken over, or whose index it gave up, leave something out."""
+INDEX_SHARE: Final = 4
+"""Divisor of the time that a search's caller still waits; the quotient bounds what it indexes too. The rest is for what
+goes in steps that cannot end in between: reading the facts of a run that was taken over, ranking, and its turns."""
 PAGE_ENCODING: Final = "o200k_base"
 """What answers of recall are counted with, as no model is named there."""
 
@@ -119,7 +125,14 @@ class Recalling:
     def find(self, run: Run, check: Pace, query: SearchQuery) -> Found:
         """What is found in the history of a run that was seen."""
         began = perf_counter()
-        self._archiving.load(run, check)
+        enough = check.spent(INDEX_SHARE, INDEX_SECONDS)
+        try:
+            return replace(self._found(run, check, query, enough), seconds=perf_counter() - began)
+        finally:
+            self._table.index_later(run)  # also where the call had to end
+
+    def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool]) -> Found:
+        self._archiving.load(run)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
             left = run.archived.restored  # of a run whose next prompt has yet to come to this process
@@ -132,6 +145,7 @@ class Recalling:
             count=self.count,
             nonce=self.nonce,
             check=check,
+            enough=enough,
             visible=visible,
         )
         run.journal.recalled("", found.outcome, found.rendered_tokens, run.last_seen)
@@ -139,7 +153,7 @@ class Recalling:
         with check.holding(run.lock):
             run.searches += 1
             run.searches_found += found.outcome is SearchOutcome.FOUND
-        return replace(found, seconds=perf_counter() - began)
+        return found
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 

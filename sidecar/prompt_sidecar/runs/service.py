@@ -235,12 +235,14 @@ class Runs:
             return self._recalling.retrieve(call, pace)
 
     def search(self, call: SearchCall, check: Callable[[], None]) -> Found:
-        """Search a run's history. What waits to be indexed is indexed first; `check` is called in between.
+        """Search a run's history. What waits to be indexed is indexed first, for a part of the caller's time.
+
+        `check` is called in between. The answer says what is left; it is indexed between calls.
 
         Raises:
             InvalidRequest: the query or a bound is wrong.
         """
-        with Pace(check, self._lane) as pace:
+        with Pace(check, self._lane, seconds=call.seconds) as pace:
             return self._recalling.search(call, pace)
 
     def create_tasks(self, call: CreateTasksCall, check: Callable[[], None] = _never) -> Sequence[TaskItem]:
@@ -286,7 +288,7 @@ class Runs:
 
         What the model did wrong is answered, never raised.
         """
-        with Pace(check, self._lane, reserve) as pace:
+        with Pace(check, self._lane, reserve, call.seconds) as pace:
             return self._recalling.call_tool(call, pace)
 
     def report_usage(self, call: UsageCall, check: Callable[[], None] = _never) -> UsageAnswer:
@@ -427,7 +429,10 @@ class Runs:
         self._table.shed(size)
 
     def work_off(self) -> int:
-        """A bounded slice of what answers left to be done: indexing, then compression. Bytes done; 0: nothing waits."""
+        """A bounded slice of what answers left to be done: indexing, with what it has to fetch, then compression.
+
+        Bytes done; 0: nothing waits.
+        """
         return self._table.index_some() or self.stash.compress_some(COMPRESS_SLICE)
 
     def __len__(self) -> int:

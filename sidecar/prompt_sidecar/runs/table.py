@@ -13,7 +13,7 @@ from itertools import islice
 from threading import Lock
 from typing import Final
 
-from prompt_sidecar.errors import RunUnknown
+from prompt_sidecar.errors import RunUnknown, StoreUnavailable
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.totals import Event, Totals
 from prompt_sidecar.guard.vault import Vault
@@ -194,7 +194,7 @@ class RunTable:
         for other in caches:
             other.forget_caches()
         self.stash.touch_run(run.stash_key)
-        self._wait_for_index(run)
+        self.index_later(run)
 
     def weigh(self, run: Run) -> None:
         """What a run keeps may have changed without a prompt: its index was built, for a search or in between."""
@@ -242,17 +242,30 @@ class RunTable:
         self.stash.shed(left)
 
     def index_some(self) -> int:
-        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits."""
-        while True:
-            with self._lock:
-                if not self._to_index:
-                    return 0
-                run, _ = self._to_index.popitem(last=False)
-            done = 0 if run.ended else run.history.index_some(INDEX_SLICE)
-            if done:
-                self._wait_for_index(run)
-                self.weigh(run)
-                return done
+        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits.
+
+        Runs whose originals cannot be fetched now are passed over, and are tried again in the next slice.
+        """
+        held_up: list[Run] = []
+        try:
+            while True:
+                with self._lock:
+                    if not self._to_index:
+                        return 0
+                    run, _ = self._to_index.popitem(last=False)
+                    known = self._runs.get(run.name) is run  # of one that was forgotten nothing is fetched any more
+                try:
+                    done = run.history.index_some(INDEX_SLICE) if known and not run.ended else 0
+                except StoreUnavailable:
+                    held_up.append(run)
+                    continue
+                if done:
+                    self.index_later(run)
+                    self.weigh(run)
+                    return done
+        finally:
+            for run in held_up:
+                self.index_later(run)
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
@@ -315,7 +328,8 @@ class RunTable:
         self.stash.forget(run.stash_key)
         self.vault.forget(run.stash_key)
 
-    def _wait_for_index(self, run: Run) -> None:
+    def index_later(self, run: Run) -> None:
+        """What of a run waits to be indexed is indexed between calls, after that of the runs that wait already."""
         if run.history.waiting_bytes and not run.ended:
             with self._lock:
                 self._to_index[run] = None

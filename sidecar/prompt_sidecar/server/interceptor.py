@@ -46,6 +46,11 @@ def check(context: grpc.ServicerContext) -> None:
         raise CallCancelled("the caller has cancelled the call; what was done so far is kept and not done again")
 
 
+def seconds_left() -> float:
+    """Seconds until the deadline of the call at hand passes; a year or more where it has none."""
+    return ENDS.get() - monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class Receptions:
     """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others.

@@ -7,6 +7,7 @@ bytes that are no request get an INVALID_ARGUMENT like any other bad input. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import grpc
@@ -23,7 +24,7 @@ from prompt_sidecar.server.conversion.tasks import create_tasks_call, task_items
 from prompt_sidecar.server.conversion.tools import tool_call, tool_response, tools_asked, tools_response
 from prompt_sidecar.server.conversion.trim import trim_call
 from prompt_sidecar.server.conversion.usage import usage_call, usage_response
-from prompt_sidecar.server.interceptor import check
+from prompt_sidecar.server.interceptor import check, seconds_left
 from prompt_sidecar.serving.checks import check_message, checked_run_id
 from prompt_sidecar.serving.use_cases import UseCases
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
@@ -94,7 +95,7 @@ class Servicer:
 
     def search_history(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """SearchHistory."""
-        call = search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get())
+        call = replace(search_call(_parsed(search_pb2.SearchHistoryRequest, raw), CALLER.get()), seconds=seconds_left())
         return search_response(self._use_cases.search(call, lambda: check(context))).SerializeToString()
 
     def create_tasks(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
@@ -122,7 +123,7 @@ class Servicer:
 
     def call_tool(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
         """CallTool."""
-        call = tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get())
+        call = replace(tool_call(_parsed(tool_pb2.CallToolRequest, raw), CALLER.get()), seconds=seconds_left())
         return tool_response(self._use_cases.call_tool(call, lambda: check(context))).SerializeToString()
 
     def report_usage(self, raw: bytes, context: grpc.ServicerContext) -> bytes:

@@ -1,8 +1,9 @@
 """The thread that indexes and compresses new content, off the path of the answers to prompts.
 
-It sleeps until a prompt was answered, then works through the queue, a slice at a time. Before each slice it waits for
-calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait is
-limited. Nothing depends on it: a search first indexes what is still queued. The thread only keeps that short.
+It sleeps until a prompt or a search was answered, then works through the queue, a slice at a time. Before each slice it
+waits for calls in flight, since both need the interpreter; but a server that is never idle must index too, so the wait
+is limited. Originals of a run that another process began are fetched by it too, a piece at a time. A search first
+indexes what is still queued, as far as its time goes, and says what is left: the thread gets that done.
 """
 
 from __future__ import annotations

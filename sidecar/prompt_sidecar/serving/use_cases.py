@@ -98,7 +98,10 @@ class UseCases:
     def search(self, call: SearchCall, check: Check) -> Found:
         """Search a run's history."""
         began = time_ns()
-        found = self._runs.search(call, check)
+        try:
+            found = self._runs.search(call, check)
+        finally:
+            self._wake()  # it may have left something to be indexed, also where it had to end
         self.observer.searched(call.run_id, found, began)
         return found
 
@@ -121,7 +124,10 @@ class UseCases:
     def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
         """Run one of the model's tools."""
         began = time_ns()
-        answer = self._runs.call_tool(call, check, self._memory.reserve)
+        try:
+            answer = self._runs.call_tool(call, check, self._memory.reserve)
+        finally:
+            self._wake()
         self.observer.tool_called(call, answer, began)
         return answer
 

@@ -198,6 +198,7 @@ class Spans:
             "prompt_sidecar.search.matching_items": found.matching_items,
             "prompt_sidecar.search.tokens": found.rendered_tokens,
             "prompt_sidecar.search.gone_items": found.gone_items,
+            "prompt_sidecar.search.not_indexed_items": found.not_indexed_items,
             "prompt_sidecar.stash.ids": tuple(snippet.item.stash_id for snippet in found.snippets),
         }
         if self._genai:

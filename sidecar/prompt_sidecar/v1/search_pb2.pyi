@@ -32,7 +32,9 @@ class _SearchOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchO
     SEARCH_OUTCOME_FOUND: _SearchOutcome.ValueType  # 1
     """There are snippets."""
     SEARCH_OUTCOME_NOTHING_FOUND: _SearchOutcome.ValueType  # 2
-    """Nothing in the searched part of the history matches; asking the same again will not help."""
+    """Nothing in the searched part of the history matches; asking the same again will not help, unless
+    `not_indexed_items` is more than 0.
+    """
     SEARCH_OUTCOME_RUN_UNKNOWN: _SearchOutcome.ValueType  # 3
     """This process has not seen the run; send its prompt again, then ask again."""
 
@@ -44,7 +46,9 @@ SEARCH_OUTCOME_UNSPECIFIED: SearchOutcome.ValueType  # 0
 SEARCH_OUTCOME_FOUND: SearchOutcome.ValueType  # 1
 """There are snippets."""
 SEARCH_OUTCOME_NOTHING_FOUND: SearchOutcome.ValueType  # 2
-"""Nothing in the searched part of the history matches; asking the same again will not help."""
+"""Nothing in the searched part of the history matches; asking the same again will not help, unless
+`not_indexed_items` is more than 0.
+"""
 SEARCH_OUTCOME_RUN_UNKNOWN: SearchOutcome.ValueType  # 3
 """This process has not seen the run; send its prompt again, then ask again."""
 Global___SearchOutcome: _TypeAlias = SearchOutcome  # noqa: Y015
@@ -136,6 +140,9 @@ class SearchHistoryResponse(_message.Message):
     TERMS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     RENDERED_TOKENS_FIELD_NUMBER: _builtins.int
     IN_PROMPT_FIELD_NUMBER: _builtins.int
+    NOT_INDEXED_ITEMS_FIELD_NUMBER: _builtins.int
+    FIRST_NOT_INDEXED_ITERATION_FIELD_NUMBER: _builtins.int
+    LAST_NOT_INDEXED_ITERATION_FIELD_NUMBER: _builtins.int
     outcome: Global___SearchOutcome.ValueType
     """Outcome of the search."""
     message: _builtins.str
@@ -145,15 +152,24 @@ class SearchHistoryResponse(_message.Message):
     matching_items: _builtins.int
     """Items that match, shown or not. Items whose content expired or was evicted are not among them."""
     first_iteration: _builtins.int
-    """First iteration that was searched."""
+    """First iteration that was searched. Of what is not indexed yet see `not_indexed_items`."""
     last_iteration: _builtins.int
-    """Last iteration that was searched."""
+    """Last iteration that was searched as a whole; less than `first_iteration`: none was."""
     gone_items: _builtins.int
     """Items that would have been shown, but have expired or were evicted."""
     terms_left_out: _builtins.int
     """Terms of the query that were left out, as it has more than count."""
     rendered_tokens: _builtins.int
     """Tokens of `rendered`."""
+    not_indexed_items: _builtins.int
+    """Items within the filters that were not searched, or only in part, as they are not indexed yet: a search indexes for a
+    quarter of the time until its deadline, half a second at most, and the rest is indexed between calls. Search again to
+    have them searched, too; an exact id finds its item at once. 0: all was searched.
+    """
+    first_not_indexed_iteration: _builtins.int
+    """First iteration that has one of them."""
+    last_not_indexed_iteration: _builtins.int
+    """Last iteration that has one of them."""
     @_builtins.property
     def snippets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Snippet]:
         """The snippets, best first; of equals the newest first. Items that stand whole in the prompt that TrimPrompt returned
@@ -180,10 +196,13 @@ class SearchHistoryResponse(_message.Message):
         terms_left_out: _builtins.int = ...,
         rendered_tokens: _builtins.int = ...,
         in_prompt: _abc.Iterable[Global___InPrompt] | None = ...,
+        not_indexed_items: _builtins.int = ...,
+        first_not_indexed_iteration: _builtins.int = ...,
+        last_not_indexed_iteration: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "gone_items", b"gone_items", "in_prompt", b"in_prompt", "last_iteration", b"last_iteration", "matching_items", b"matching_items", "message", b"message", "outcome", b"outcome", "rendered", b"rendered", "rendered_tokens", b"rendered_tokens", "snippets", b"snippets", "terms_left_out", b"terms_left_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_iteration", b"first_iteration", "first_not_indexed_iteration", b"first_not_indexed_iteration", "gone_items", b"gone_items", "in_prompt", b"in_prompt", "last_iteration", b"last_iteration", "last_not_indexed_iteration", b"last_not_indexed_iteration", "matching_items", b"matching_items", "message", b"message", "not_indexed_items", b"not_indexed_items", "outcome", b"outcome", "rendered", b"rendered", "rendered_tokens", b"rendered_tokens", "snippets", b"snippets", "terms_left_out", b"terms_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -43,7 +43,8 @@ def _search(served: Serving, run_id: str, texts: Sequence[str]) -> Search:
 
     def search(query: str) -> Sequence[int]:
         asked = search_pb2.SearchHistoryRequest(run_id=run_id, query=query, roles=[ROLE_TOOL], max_snippets=SHOWN)
-        answer = served.stub.SearchHistory(asked, timeout=_DEADLINE)
+        while (answer := served.stub.SearchHistory(asked, timeout=_DEADLINE)).not_indexed_items:
+            pass
         return [numbers[snippet.call_id] for snippet in answer.snippets]
 
     return search

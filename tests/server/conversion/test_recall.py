@@ -33,7 +33,20 @@ SNIPPET = Snippet(
 )
 IN_PROMPT = InPrompt(ITEM, 12, 40)
 FOUND = Found(
-    SearchOutcome.FOUND, "1 item matches.", (SNIPPET,), "rendered", 12, 9, 1, 37, 2, 5, in_prompt=(IN_PROMPT,)
+    SearchOutcome.FOUND,
+    "1 item matches.",
+    (SNIPPET,),
+    "rendered",
+    12,
+    9,
+    1,
+    37,
+    2,
+    5,
+    6,
+    38,
+    40,
+    in_prompt=(IN_PROMPT,),
 )
 FOUND_MESSAGE = search_pb2.SearchHistoryResponse(
     outcome=search_pb2.SEARCH_OUTCOME_FOUND,
@@ -65,6 +78,9 @@ FOUND_MESSAGE = search_pb2.SearchHistoryResponse(
     last_iteration=37,
     gone_items=2,
     terms_left_out=5,
+    not_indexed_items=6,
+    first_not_indexed_iteration=38,
+    last_not_indexed_iteration=40,
     rendered_tokens=12,
     in_prompt=[
         search_pb2.InPrompt(

@@ -121,6 +121,9 @@ def search_response(found: Found) -> search_pb2.SearchHistoryResponse:
         last_iteration=found.last_iteration,
         gone_items=found.gone_items,
         terms_left_out=found.terms_left_out,
+        not_indexed_items=found.not_indexed_items,
+        first_not_indexed_iteration=found.first_not_indexed_iteration,
+        last_not_indexed_iteration=found.last_not_indexed_iteration,
         rendered_tokens=found.rendered_tokens,
         in_prompt=[_in_prompt(one) for one in found.in_prompt],
     )
