@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -270,3 +271,25 @@ def test_dropped_and_full_while_it_is_elsewhere(monkeypatch: pytest.MonkeyPatch)
     assert ITEMS == run.history.figures().items
     assert sorted(elsewhere.kept) == sorted(elsewhere.fetched)
     assert (["id30"], []) == (run.found("w30x11"), run.found("w1x3"))
+
+
+def test_many_at_once_share_the_work() -> None:
+    """Searches and the background in threads of their own: each original is fetched once, and all is found."""
+    run, elsewhere = taken_over()
+    failures: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            while ask(run, WORDS).not_indexed_items:
+                ask(run, "call_33")
+        except BaseException as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for work in (look, look, look, run.finish)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [] == failures
+    assert sorted(elsewhere.kept) == sorted(elsewhere.fetched)
+    assert comparable(ask(here(), WORDS, never)) == comparable(ask(run, WORDS))

@@ -348,7 +348,7 @@ class HistoryFigures(_message.Message):
     index_bytes: _builtins.int
     """Bytes of the index, estimated."""
     waiting_bytes: _builtins.int
-    """Bytes of originals that wait to be indexed; a search indexes them first."""
+    """Bytes of originals that wait to be indexed; a search indexes them first, for half a second at most."""
     first_iteration: _builtins.int
     """First iteration that search covers; more than 1 where the index had no room for older ones."""
     searches: _builtins.int
