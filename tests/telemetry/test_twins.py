@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -250,6 +252,46 @@ def test_values_are_counted_before_they_are_many() -> None:
         found.record(catalog.QUEUE_WAIT, 0.001)
         assert found.noted < MOST_NOTED
     assert 3 * MOST_NOTED + 1 == found.read(catalog.QUEUE_WAIT)[()].count
+
+
+histogram_values = st.tuples(
+    st.sampled_from(HISTOGRAMS[:3] + [metric for metric in HISTOGRAMS if metric.labels][:3]),
+    st.integers(0, 2),
+    st.sampled_from((0, 0.001, 0.5, 1, 700, 700.5)),
+)
+"""A histogram, which of its series, and a value: of few, so that several are in one bucket."""
+
+
+@given(st.lists(st.lists(histogram_values, max_size=8), max_size=12))
+def test_values_recorded_together_are_as_each_by_itself(calls: list[list[tuple[Metric, int, float]]]) -> None:
+    """Each of them, and the exemplars, of which every second call has one; only the time of these may differ."""
+    single, together = (Distributions(CATALOG, exponential=True) for _ in range(2))
+    for number, call in enumerate(calls):
+        trace = (number + 1, 7) if number % 2 else None
+        for metric, which, value in call:
+            single.record(metric, value, _series(metric, which), trace)
+            single.read(metric)  # so that it is counted by itself
+        together.record_all([(metric, value, _series(metric, which)) for metric, which, value in call], trace)
+
+    for metric in HISTOGRAMS:
+        one, other = ({of: _timeless(each) for of, each in found.read(metric).items()} for found in (single, together))
+        assert one == other
+        for found in other.values():
+            assert all(bisect_left(metric.boundaries, each.value) == at for at, each in found.exemplars.items())
+
+
+def _timeless(found: Distribution) -> Distribution:
+    found.exemplars = {bucket: replace(exemplar, time=0) for bucket, exemplar in found.exemplars.items()}
+    return found
+
+
+def test_values_recorded_together_are_counted_when_they_are_many() -> None:
+    """So that a prompt with ten thousand results leaves nothing behind."""
+    found = Distributions(CATALOG)
+    found.record_all([(catalog.QUEUE_WAIT, 0.001, ())] * (MOST_NOTED + 1))
+
+    assert 0 == found.noted
+    assert MOST_NOTED + 1 == found.read(catalog.QUEUE_WAIT)[()].count
 
 
 def test_the_newest_exemplar_of_a_bucket_is_kept() -> None:

@@ -64,8 +64,9 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         ]
         for kind, size in answer.size.by_kind.items():
             if size.tokens_sent or size.tokens_returned:
-                changes.append((catalog.HISTORY_TOKENS, ("before", kind.value), size.tokens_sent))
-                changes.append((catalog.HISTORY_TOKENS, ("after", kind.value), size.tokens_returned))
+                of_kind = kind.value  # a property, and a slow one
+                changes.append((catalog.HISTORY_TOKENS, ("before", of_kind), size.tokens_sent))
+                changes.append((catalog.HISTORY_TOKENS, ("after", of_kind), size.tokens_returned))
     if answer.compared is not None:
         changes += _comparison(answer.compared)
     changes += [

@@ -103,6 +103,15 @@ class Distributions:
             if len(self._noted) >= MOST_NOTED:
                 self._count()
 
+    def record_all(self, noted: Iterable[tuple[Metric, float, Values]], trace: Ids | None = None) -> None:
+        """Count several values of one moment: as `record` of each, but with one lock and one look at the clock."""
+        exemplar = trace and (*trace, time_ns())
+        values = [(*each, exemplar) for each in noted]
+        with self._lock:
+            self._noted += values
+            if len(self._noted) >= MOST_NOTED:
+                self._count()
+
     def read(self, metric: Metric) -> dict[Values, Distribution]:
         """Every series of a histogram that has a value."""
         with self._lock:
@@ -111,6 +120,7 @@ class Distributions:
 
     def _count(self) -> None:
         noted, self._noted = self._noted, []
+        newest: dict[tuple[str, Values, int], tuple[Distribution, float, tuple[int, int, int]]] = {}
         for metric, value, values, exemplar in noted:
             if not 0 <= value < math.inf:
                 continue
@@ -124,10 +134,11 @@ class Distributions:
             found.least = min(found.least, value)
             found.most = max(found.most, value)
             if exemplar is not None:
-                trace_id, span_id, time = exemplar
-                found.exemplars[bucket] = Exemplar(value, time, trace_id, span_id)
+                newest[metric.name, values, bucket] = found, value, exemplar
             if self._exponential and value:
                 index = math.ceil(math.log2(value) * _TO_BUCKETS) - 1
                 found.exponential[index] = found.exponential.get(index, 0) + 1
             elif self._exponential:
                 found.zeros += 1
+        for (_, _, bucket), (found, value, (trace_id, span_id, time)) in newest.items():
+            found.exemplars[bucket] = Exemplar(value, time, trace_id, span_id)

@@ -45,6 +45,8 @@ class Instruments:
         self._cpu: Callable[[], ProcessCpu] | None = None
         self.record = distributions.record
         """Record a value of a histogram."""
+        self.record_all = distributions.record_all
+        """Record several values of histograms."""
 
     def watch(
         self,

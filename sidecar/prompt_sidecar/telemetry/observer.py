@@ -241,19 +241,19 @@ class Telemetry(Observer):
             self._events.trimmed(call, answer, model)
         if changes.aside(call):
             return
-        # The clock that spans need can be set back.
-        self._record(catalog.TRIM_DURATION, max(0.0, (time_ns() - began) / 1e9))
-        tokens = answer.tokens
-        self._record(catalog.PROMPT_SIZE, tokens.before, ("before",))
-        self._record(catalog.PROMPT_SIZE, tokens.after, ("after",))
-        news = answer.news
-        label = self._agent_tools.label
+        tokens, news, label = answer.tokens, answer.news, self._agent_tools.label
         tools = {tool: label(tool, each.brought, declared=tool in news.declared) for tool, each in news.tools.items()}
         self._tallies.add(changes.tools((tools[tool], each) for tool, each in news.tools.items()))
-        for tool, size in news.result_sizes:
-            self._record(catalog.TOOL_RESULT_SIZE, size, (tools.get(tool, OTHER),))
+        values: list[tuple[Metric, float, Values]] = [
+            # The clock that spans need can be set back.
+            (catalog.TRIM_DURATION, max(0.0, (time_ns() - began) / 1e9), ()),
+            (catalog.PROMPT_SIZE, tokens.before, ("before",)),
+            (catalog.PROMPT_SIZE, tokens.after, ("after",)),
+        ]
+        values += [(catalog.TOOL_RESULT_SIZE, size, (tools.get(tool, OTHER),)) for tool, size in news.result_sizes]
         if answer.size is not None:
-            self._record(catalog.WINDOW_SHARE, answer.size.share_of_limit)
+            values.append((catalog.WINDOW_SHARE, answer.size.share_of_limit, ()))
+        self._instruments.record_all(values, self._spans.exported)
         if answer.crossed:
             _log.info(
                 "run %s: its prompts have reached %d %% of their limit of %s tokens",
