@@ -17,8 +17,8 @@ from tests.store.test_killed import Replica, shared
 
 ITERATIONS = 150
 QUERY = "value_3 module_140 unused"
-LONG = 1_500
-"""Iterations of a run of 4 MB, of which no machine indexes all in the half second that a search has for it."""
+LONG = 3_000
+"""Iterations of a run of 8 MB, of which no machine indexes all in the half second that a search has for it."""
 
 
 def grown(valkey: Valkey) -> Engine:
@@ -106,12 +106,12 @@ def test_a_run_that_was_forgotten_is_not_fetched(valkey: Valkey) -> None:
 
 
 def test_real_servers(valkey: Valkey, tmp_path: Path) -> None:
-    """A server dies with a run of 4 MB: the next one's first search says what it left out, and a later one finds it."""
+    """A server dies with a run of 8 MB: the next one's first search says what it left out, and a later one finds it."""
     with ExitStack() as stack:
         first = Replica(stack, tmp_path / "first", **shared(valkey))
         second = Replica(stack, tmp_path / "second", **shared(valkey))
         raw = body(OPENAI_CHAT, history(OPENAI_CHAT, LONG))
-        assert len(raw) > 4_000_000
+        assert len(raw) > 8_000_000
         prompt = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=raw)
         first.stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id="r", json=prompt, context_window=200_000))
         first.kill()

@@ -574,7 +574,7 @@ class _Turn:
     def _is_unfinished(self) -> bool:
         """Whether the prompt ends in what the model says or calls, or between the results of its calls.
 
-        Nothing may stand between a call and its result, nor after a message that the model is to continue. A result
+        Nothing may be placed between a call and its result, nor after a message that the model is to continue. A result
         that names no call is not counted, as services that take it would never have a note.
         """
         ledger = self._ledger
