@@ -239,11 +239,14 @@ class _Turn:
         """Rows of the messages that are the same bytes as in the last prompt and mean the same ones.
 
         Trimmed messages can look alike, so where one was dropped the same bytes may mean the next one; but not in
-        a prompt that has all of the last one and goes on from there.
+        a prompt that has all of the last one and goes on from there. It may spell the end of it otherwise: agents move
+        the provider's cache marks to their newest messages at each call.
         """
         same, records = self._body.same, self._ledger.records
-        if same == len(before.rows):
-            return before.rows
+        rest = before.reads[same:]
+        again = self._reads[same : same + len(rest)]
+        if len(again) == len(rest) and all(old.identity == new.identity for old, new in zip(rest, again, strict=True)):
+            return before.rows[:same]
         dropped = (at for at, row in enumerate(before.rows[:same]) if row.place >= 0 and records[row.place].dropped)
         return before.rows[: next(dropped, same)]
 
