@@ -453,3 +453,32 @@ def test_a_name_in_endless_pieces_is_not_pieced_together(choice: int) -> None:
 
     assert whole == stream.feed(whole) + stream.feed(b"", last=True)
     assert ["".join(names[:4])] == asked
+
+
+@pytest.mark.parametrize("choice", [0, 1])
+@pytest.mark.parametrize("begun", [[], ['{"token": "']])
+def test_what_waits_of_a_last_piece_goes_behind_the_piece(choice: int, begun: Sequence[str]) -> None:
+    """Some servers send the reason to finish with the last piece of a call; here it was cut off within a mask."""
+    texts = [*begun, ('{"token": "' if not begun else "") + "a " + MASK[:-4]]
+    reasons = [*(None for _ in begun), "length"]
+    whole = b"".join(
+        _chunk(
+            {
+                "index": choice,
+                "delta": {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "deploy", "arguments": text}}]},
+                "finish_reason": reason,
+            }
+        )
+        for text, reason in zip(texts, reasons, strict=True)
+    )
+
+    calls = [
+        call
+        for line in _fed("chat/completions", whole, len(whole)).splitlines()
+        if line.startswith(b"data: {")
+        for each in json.loads(line[6:])["choices"]
+        for call in each["delta"].get("tool_calls") or []
+    ]
+
+    assert calls[0]["id"] == "c1"
+    assert "".join(texts) == "".join(call["function"]["arguments"] for call in calls)

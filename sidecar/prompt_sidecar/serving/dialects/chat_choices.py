@@ -34,7 +34,7 @@ class OtherChoices:
 
         Returns:
             What has waited in choices that end with this chunk, as chunks that go before it, and whether this one was
-            changed.
+            changed. Where it has pieces of such a choice's calls, what has waited is put behind them.
         """
         choices = objects(chunk.get("choices"))
         if all(_number(each) == 0 for each in choices):
@@ -50,7 +50,11 @@ class OtherChoices:
                 continue
             changed = self._restored(number, choice.get("delta"), restore) or changed
             if choice.get("finish_reason"):  # some servers write "" until the end
-                before += self._rest(number)
+                if pieces := objects(member(choice, "delta", "tool_calls")):  # what waited follows them
+                    rests = self._rests(number)
+                    choice["delta"]["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
+                else:
+                    before += self._rest(number)
         return before, changed
 
     def rest(self) -> bytes:
@@ -102,9 +106,13 @@ class OtherChoices:
         rest = "" if arguments is None else arguments.rest()
         return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
+    def _rests(self, choice: int) -> list[dict[str, Any]]:
+        """Return what waits in a choice, as pieces."""
+        return [rest for call in list(self._waiting.get(choice, {})) if (rest := self._released(choice, call))]
+
     def _rest(self, choice: int) -> bytes:
         """Return what waits in a choice, as a chunk."""
-        calls = [rest for call in list(self._waiting.get(choice, {})) if (rest := self._released(choice, call))]
+        calls = self._rests(choice)
         if not calls:
             return b""
         head = {name: value for name, value in self._newest.items() if name != "usage"}

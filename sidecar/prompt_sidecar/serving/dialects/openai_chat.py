@@ -199,7 +199,12 @@ class _Chunks(Filter):
             return b""
         if self._hidden:
             self._held.clear()
-        rest = self._rest(chunk) if finish else b""
+        rest = b""
+        if finish and (pieces := objects(delta.get("tool_calls"))):  # what waited follows them
+            rests = self._rests()
+            delta["tool_calls"], changed = [*pieces, *rests], changed or bool(rests)
+        elif finish:
+            rest = self._rest(chunk)
         return self._flushed() + rest + self._told(chunk, event, changed=changed)
 
     def _unread(self, event: Event) -> bytes:
@@ -311,9 +316,13 @@ class _Chunks(Filter):
         rest = self._release(call)
         return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
+    def _rests(self) -> list[dict[str, Any]]:
+        """What was kept back of arguments, as pieces."""
+        return [rest for call in list(self._waiting) if (rest := self._rest_of(call)) is not None]
+
     def _rest(self, chunk: dict[str, Any]) -> bytes:
         """What was kept back of arguments, as a chunk."""
-        rests = [rest for call in list(self._waiting) if (rest := self._rest_of(call)) is not None]
+        rests = self._rests()
         if not rests:
             return b""
         head = {name: value for name, value in chunk.items() if name != "usage"}
