@@ -9,6 +9,7 @@ the escape again, so that the halves reach the agent in their order.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, Final, NoReturn
 
@@ -40,13 +41,21 @@ def _read_halves(raw: bytes) -> Any:
     if _HALF_ESCAPED.search(raw) is None:
         return None
     try:
-        return json.loads(raw.decode(), parse_constant=_refuse)
+        return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
 
 
 def _refuse(name: str) -> NoReturn:
     raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    """Read a number; one that is too large would be written as `Infinity`, which is no JSON."""
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(text)
+    return found
 
 
 def _can_be_written(value: Any) -> bool:
