@@ -96,6 +96,17 @@ def test_bytes_that_are_no_message_end_the_stream() -> None:
     assert [EnvoyOutcome.FAILED] == asked.observer.outcomes
 
 
+def test_bytes_that_are_no_message_behind_a_prompt_count_no_second_time() -> None:
+    """What became of the request is known by then."""
+    sent = [headers().SerializeToString(), body(PROMPT).SerializeToString(), b"\xff\xff\xff"]
+    with door() as asked:
+        call: Any = asked.channel.stream_stream(f"/{SERVICE}/Process", request_serializer=bytes)
+        answers = list(call(iter(sent)))
+
+    assert 2 == len(answers)
+    assert [EnvoyOutcome.ANSWERED] == asked.observer.outcomes
+
+
 def test_a_body_that_trailers_follow_is_trimmed() -> None:
     """It is whole where Envoy says that it buffers, though it is not the end of the request."""
     request = wire.ProcessingRequest(request_body=wire.HttpBody(body=PROMPT))

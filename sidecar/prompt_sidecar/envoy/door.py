@@ -187,7 +187,8 @@ class EnvoyDoor:
                         return
         except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
             _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
-            self._observer.envoy_request(EnvoyOutcome.FAILED)
+            if not exchange.is_counted:
+                self._observer.envoy_request(EnvoyOutcome.FAILED)
         finally:
             self._streams -= 1
             self._report(exchange)
@@ -210,7 +211,7 @@ class EnvoyDoor:
         try:
             message = await self._parsed(raw)
         except DecodeError:
-            yield Answer(None, last=True, outcome=EnvoyOutcome.FAILED)
+            yield Answer(None, last=True, outcome=None if exchange.is_counted else EnvoyOutcome.FAILED)
             return
         step = exchange.take(message)
         if isinstance(step, Answer):

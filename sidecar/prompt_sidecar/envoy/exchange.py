@@ -111,6 +111,11 @@ class Exchange:
         return self._reader is not None
 
     @property
+    def is_counted(self) -> bool:
+        """Whether it is known what became of the request: it counts once, whatever its response is."""
+        return self._processed is not None
+
+    @property
     def stay(self) -> MasksStay | None:
         """Why masks stay in the response; None: they do not, or there are none."""
         return self._stay or (self._stream.stay if self._stream is not None else None)
@@ -127,7 +132,7 @@ class Exchange:
 
     def _left(self) -> Answer:
         """End the stream: the rest of the exchange goes on without the sidecar."""
-        return Answer(None, last=True, outcome=None if self._processed is not None else EnvoyOutcome.UNREADABLE)
+        return Answer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.UNREADABLE)
 
     def _follows(self, kind: str) -> bool:
         """Whether a message of a kind may come now."""
