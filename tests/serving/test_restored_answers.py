@@ -198,6 +198,21 @@ def test_what_is_no_array_passes(body: bytes) -> None:
     assert MasksStay.UNREADABLE is stream.stay
 
 
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_masks_before_the_end_of_what_is_an_array_are_restored(size: int) -> None:
+    """However the stream is cut: what follows goes on as it came."""
+    part = {"functionCall": {"name": "deploy", "args": {"token": MASK}}}
+    element = json.dumps({"candidates": [{"content": {"parts": [part]}}]}).encode()
+    whole = b"[" + element + b"]] and more"
+    stream = RestoredStream(DIALECTS["gemini_contents"], _restore, MOST, array=True)
+    made = b"".join([*(stream.feed(whole[at : at + size]) for at in range(0, len(whole), size))])
+    made += stream.feed(b"", last=True)
+
+    assert VALUE.encode() in made
+    assert made.endswith(b"]] and more")
+    assert MasksStay.UNREADABLE is stream.stay
+
+
 def _chunk(*choices: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps({"id": "c", "model": "m", "choices": choices}).encode() + b"\n\n"
 

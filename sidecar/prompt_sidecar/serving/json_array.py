@@ -34,13 +34,31 @@ class ArraySplitter:
         self._in_string = False
         self._skips = False
         """Whether the next byte is escaped."""
+        self._broken = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """Return the elements that `chunk` completes; only it is searched. Raises BrokenStream."""
+        """Return the elements that `chunk` completes; only it is searched.
+
+        Raises:
+            BrokenStream: there is none before what is no array, or before an element that is too long.
+        """
+        if self._broken:
+            raise BrokenStream
+        events: list[Event] = []
+        try:
+            self._split(chunk, events)
+        except BrokenStream:
+            self._broken = True
+            if not events:
+                raise
+        return events
+
+    def _split(self, chunk: bytes, events: list[Event]) -> None:
+        """Add the elements that `chunk` completes. Raises BrokenStream."""
         at = len(self._rest)
         self._rest += chunk
         text = self._rest
-        events, cut = [], 0
+        cut = 0
         if self._skips and chunk:
             at, self._skips = at + 1, False
         while (found := (_INSIDE if self._in_string else _OUTSIDE).search(text, at)) is not None:
@@ -60,7 +78,6 @@ class ArraySplitter:
             events += self.last()
         if len(self._rest) > self._most:
             raise BrokenStream
-        return events
 
     def _nests(self, sign: int, at: int) -> bool:
         """Take a bracket; return whether it ends an element. Raises BrokenStream."""
