@@ -152,4 +152,4 @@ def test_exit_codes_and_errors_are_as_before() -> None:
     """Said once, with the code of a wrong setting."""
     ended = run("serve", "--listen", "nowhere")
     assert 2 == ended.returncode
-    assert 1 == ended.stderr.count("server.listen")
+    assert 1 == ended.stderr.count("--listen")

@@ -77,13 +77,13 @@ class Sidecar:
 def _model(body: Any) -> Says:
     """Calls the agent's tool, and every third time the sidecar's first."""
     entries = body["messages"]
-    # By the newest number: how many calls a trimmed prompt still holds depends on its limit, which reports teach.
-    calls = max(map(int, re.findall(r"call-(\d+)", str(entries))), default=0)
+    # By the newest number, which a search repeats: of a trimmed prompt in so small a window only the newest call stays.
+    calls = max(map(int, re.findall(r"(?:call|own)-(\d+)", str(entries))), default=0)
     last = str(entries[-1]) + str(entries[-2:])
     if calls >= CALLS:
         return Says("Done.")
     if calls % 3 == 2 and "own-" not in last:
-        return Says("I search.", [(f"own-{len(entries)}", "search_conversation_history", {"query": "build"})])
+        return Says("I search.", [(f"own-{calls}-{len(entries)}", "search_conversation_history", {"query": "build"})])
     return Says("Reading the next log.", [(f"call-{calls + 1}", TOOL, {})])
 
 

@@ -23,4 +23,4 @@ def test_estimates_agree_with_what_providers_counted(name: str, price: float) ->
     assert found.tokens == pytest.approx(1.0, abs=0.01)
     assert found.off < 0.02
     assert found.price == pytest.approx(1.0, abs=price)
-    assert found.share_estimated == pytest.approx(found.share_reported, abs=0.02)
+    assert found.share_estimated == pytest.approx(found.share_reported, abs=0.05)
