@@ -17,6 +17,7 @@ from tests.oracle import shapes
 from tests.oracle.respell import SPELLINGS
 from tests.prompt.bodies import chance, few, spelled, values
 from tests.prompt.reading import fault
+from tests.steps import steps
 
 
 @pytest.mark.parametrize("name", sorted(SPELLINGS))
@@ -105,3 +106,15 @@ def test_a_long_string_is_refused_from_the_same_depth_on(opening: str) -> None:
             else:
                 with pytest.raises(InvalidJson):
                     identity(value)
+
+
+def test_an_identity_costs_the_same_however_deep_a_long_string_is() -> None:
+    """Each part is looked at a few times, and not once for each level that it is in."""
+
+    def identify(depth: int) -> None:
+        value: Any = [*range(2_000), "x" * (PIECE_CHARACTERS + 1)]
+        for _ in range(depth):
+            value = [value]
+        identity(value)
+
+    assert steps(lambda: identify(80), "prompt") < 1.2 * steps(lambda: identify(20), "prompt")

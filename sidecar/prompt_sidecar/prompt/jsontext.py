@@ -8,7 +8,7 @@ text with more of those than its decoded value has keys contains a duplicate. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -107,8 +107,9 @@ def identity(value: Any) -> bytes:
             return digest(canonical(value))
         _keys(value)  # for the depth
         hashed = sha256()
-        for piece in _canonical_pieces(value):
-            hashed.update(piece)
+        long: set[int] = set()
+        _find_long(value, long)
+        _write_canonical(value, long, hashed.update)
     except RecursionError:
         raise too_deep("json.body") from None
     return hashed.digest()[:DIGEST_BYTES]
@@ -124,26 +125,38 @@ def _is_long(value: Any) -> bool:
     return kind is list and any(map(_is_long, value))
 
 
-def _canonical_pieces(value: Any) -> Iterator[bytes]:
-    """The canonical text of a value, long strings in pieces."""
+def _find_long(value: Any, found: set[int]) -> bool:
+    """As `_is_long`; notes the `id` of each part that is, in one walk over all of them."""
     kind = type(value)
-    if not _is_long(value):
-        yield canonical(value)
-    elif kind is str:
-        yield b'"'
-        for at in range(0, len(value), PIECE_CHARACTERS):
-            yield orjson.dumps(value[at : at + PIECE_CHARACTERS])[1:-1]
-        yield b'"'
+    if kind is str:
+        is_long = len(value) > PIECE_CHARACTERS
     else:
-        keys = sorted(value) if kind is dict else range(len(value))
+        parts = value.values() if kind is dict else value if kind is list else ()
+        is_long = sum(_find_long(part, found) for part in parts) > 0
+    if is_long:
+        found.add(id(value))
+    return is_long
+
+
+def _write_canonical(value: Any, long: Collection[int], write: Callable[[bytes], object]) -> None:
+    """Write the canonical text of a value, long strings in pieces; `long` has the `id` of each part that holds one."""
+    kind = type(value)
+    if id(value) not in long:
+        write(canonical(value))
+    elif kind is str:
+        write(b'"')
+        for at in range(0, len(value), PIECE_CHARACTERS):
+            write(orjson.dumps(value[at : at + PIECE_CHARACTERS])[1:-1])
+        write(b'"')
+    else:
         between, end = (b"{", b"}") if kind is dict else (b"[", b"]")
-        for key in keys:
-            yield between
+        for key in sorted(value) if kind is dict else range(len(value)):
+            write(between)
             if kind is dict:
-                yield orjson.dumps(key) + b":"
-            yield from _canonical_pieces(value[key])
+                write(orjson.dumps(key) + b":")
+            _write_canonical(value[key], long, write)
             between = b","
-        yield end
+        write(end)
 
 
 def value_at(raw: bytes, path: Path) -> bytes:
