@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
 
-from prompt_sidecar.facts.trim_calls import OwnTextPlace, TrimAnswer
+from prompt_sidecar.facts.trim_calls import Edit, OwnTextPlace, TrimAnswer
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import Role
@@ -28,6 +28,29 @@ LIMITS = (300, 2_000, 6_000, 12_000, 40_000)
 _RANKS = {Action.ELIDED: 1, Action.CLIPPED: 2, Action.COLLAPSED: 2, Action.DROPPED: 3}
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def edited(raw: bytes, edits: Iterable[Edit]) -> Any:
+    """What was sent, with edits applied one after the other.
+
+    Raises:
+        LookupError: one has no place.
+        TypeError: one has its place in something that has no members.
+    """
+    value: Any = json.loads(raw)
+    for edit in edits:
+        *way, last = edit.pointer.split("/")[1:]
+        target = value
+        for step in way:
+            target = target[int(step)] if isinstance(target, list) else target[step]
+        place: Any = int(last) if isinstance(target, list) else last
+        if edit.operation == "remove":
+            del target[place]
+        elif edit.operation == "insert" and isinstance(target, list):
+            target.insert(place, json.loads(edit.value))
+        else:
+            target[place] = json.loads(edit.value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.trim.entries import Action, Reason
 from tests.programs.conformance.case import Case
 from tests.programs.conformance.table import CASES
-from tests.promises.played import WAYS, complaints, instability, plays, resent
+from tests.promises.played import WAYS, complaints, edited, instability, plays, resent
 
 formats = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 EXAMPLES = settings(max_examples=25)
@@ -119,18 +118,5 @@ def test_edits_make_the_same_prompt(case: Case, data: st.DataObject) -> None:
     play = data.draw(plays(case))
     raw = play.raw(play.messages)
     whole = play.trim(play.engine(), raw)
-    edited = play.trim(play.engine(), raw, edits=True)
-    value: Any = json.loads(raw)
-    for edit in edited.edits:
-        *way, last = edit.pointer.split("/")[1:]
-        target = value
-        for step in way:
-            target = target[int(step)] if isinstance(target, list) else target[step]
-        place: Any = int(last) if isinstance(target, list) else last
-        if edit.operation == "remove":
-            del target[place]
-        elif edit.operation == "insert" and isinstance(target, list):
-            target.insert(place, json.loads(edit.value))
-        else:
-            target[place] = json.loads(edit.value)
-    assert json.loads(whole.body or b"") == value
+    answer = play.trim(play.engine(), raw, edits=True)
+    assert json.loads(whole.body or b"") == edited(raw, answer.edits)

@@ -93,6 +93,10 @@ class Fold:
         text = self.messages[entry.message].items[entry.item][1].encode()
         return text, text
 
+    def has(self, entry: Entry) -> bool:
+        """Whether the prompt holds an item: it holds all of the history."""
+        return entry.message < len(self.messages)
+
     def shown(self, entry: Entry) -> str:
         """What is left of a text; no labels."""
         text = self.messages[entry.message].items[entry.item][1].encode()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.trim import names, own_text
 from prompt_sidecar.trim.elide import Kept
-from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.entries import Action, Entry, Reason
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.names import names_in, names_used
 from prompt_sidecar.trim.revision import apply_state, pack_state
@@ -190,6 +190,21 @@ def test_a_rewind_forgets_names_of_what_is_gone() -> None:
     names.list_names(fold.ledger, fold)
     fold.ledger.rewind(3)
     assert ["old_name"] == listed(fold.ledger)
+
+
+class Unread:
+    """A history of which nothing is to be read."""
+
+    def shown(self, entry: Entry) -> str:
+        """Not asked for."""
+        raise AssertionError(entry)
+
+
+def test_nothing_is_read_where_no_name_was_used() -> None:
+    """A choice reads all that is shown, tens of thousands of messages: not where there is nothing to choose from."""
+    fold = told(said("plain words"), said("and more"))
+    names.list_names(fold.ledger, Unread())
+    assert ([], len(fold.ledger)) == (fold.ledger.names, fold.ledger.named)
 
 
 def test_a_choice_waits_for_growth() -> None:

@@ -365,6 +365,28 @@ def test_a_turn_that_goes_on_again_has_its_thinking() -> None:
     assert all(thinking_of(message) for message in going_on)
 
 
+def test_reasoning_that_the_agent_has_no_more_is_not_counted() -> None:
+    """An agent that goes on from trimmed prompts goes back to a turn whose thinking was removed: it stays removed."""
+    engine, messages = Engine(limit=LIMIT), history(30, words_at=(8, 16))
+    removed = False
+    for length in prompts(messages):
+        answer, sent = trim(engine, messages[:length], model=UNBOUND)
+        removed = any(trim.reason is Reason.REASONING for trim in answer.trims)
+        if removed:
+            break
+    assert removed
+    compared = 0
+    for back in range(3, len(sent["messages"]), 2):
+        held = sent["messages"][:back]
+        engine = Engine(limit=LIMIT)
+        trim(engine, messages[:length], model=UNBOUND)
+        answer, again = trim(engine, held, model=UNBOUND)
+        if again["messages"] == held:
+            assert answer.tokens.before + answer.tokens.own_text == answer.tokens.after
+            compared += 1
+    assert compared
+
+
 def test_originals_and_search() -> None:
     """A block comes back as JSON with its signature; its text is found by search; neither id is shown to the model."""
     engine, messages = Engine(limit=LIMIT), history(25)
@@ -468,3 +490,23 @@ def test_retries_and_branches(iterations: int, limit: int, retries: list[tuple[i
             number -= back[turn]
             del messages[1 + 2 * number :]
         turn += 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words_at=st.sets(st.integers(2, 26), min_size=1, max_size=8),
+    moves=st.lists(st.integers(-6, 8), min_size=4, max_size=14),
+    limit=st.sampled_from([3_000, LIMIT, 14_000]),
+)
+def test_a_new_process_removes_the_same_reasoning(words_at: set[int], moves: list[int], limit: int) -> None:
+    """With the revision, wherever the history went forth and back: also what was passed over stays passed over."""
+    messages = history(28, words_at=tuple(words_at))
+    lengths, engine, at, revision = prompts(messages), Engine(limit=limit), 0, b""
+    for move in moves:
+        at = min(max(at + move, 0), len(lengths) - 1)
+        prompt = messages[: lengths[at]]
+        other, _ = trim(Engine(limit=limit), prompt, model=UNBOUND, revision=revision)
+        answer, _ = trim(engine, prompt, model=UNBOUND, revision=revision)
+        # A revision of a longer history is not applied, so what was decided about the rest is not known then.
+        assert other.body == answer.body or other.revision_use is RevisionUse.MISMATCHED
+        revision = answer.revision

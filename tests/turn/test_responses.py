@@ -10,7 +10,8 @@ import pytest
 
 from prompt_sidecar.errors import InvalidJson, RevisionUnknown
 from prompt_sidecar.facts.trim_calls import OwnTextKind, OwnTextPlace, TrimAnswer
-from prompt_sidecar.trim.entries import Action
+from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.trim.entries import Action, Reason
 from tests.runs.making import LIMIT, ROOM, Engine, result_text
 
 RESPONSES = "openai_responses"
@@ -168,6 +169,45 @@ def test_only_what_follows_a_revision() -> None:
     revision = plain.trim(RESPONSES, body("Find the bug.")).revision
     with pytest.raises(RevisionUnknown):
         plain.trim(RESPONSES, body(items(1)[1:]), base_revision=revision)
+
+
+@pytest.mark.parametrize("by_revision", [False, True])
+def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool) -> None:
+    """A rewind brings back an iteration that was dropped, but none of its reasoning that was removed before.
+
+    Nothing could stand in its place: a reasoning item is nothing but reasoning, and all items are objects.
+    """
+    sent: list[Any] = [{"role": "user", "content": "Find the bug."}]
+    for number in range(8):
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+        sent += [
+            {"type": "reasoning", "summary": [], "encrypted_content": f"gAAA{number}" * 40},
+            call,
+            {"type": "function_call_output", "call_id": f"c{number}", "output": result_text(number)},
+            {"type": "reasoning", "summary": [], "encrypted_content": f"gBBB{number}" * 40},
+            {"role": "assistant", "content": f"It is not in module {number}."},
+            {"role": "user", "content": f"Go on with the next, {number}."},
+        ]
+    reached = 0
+    for length in range(2, len(sent), 3):
+        engine = Engine(limit=900)
+        answer = engine.trim(RESPONSES, body(sent, **UNSTORED))
+        reasons = {(trim.action, trim.kind) for trim in answer.trims}
+        assert (Action.DROPPED, ItemKind.REASONING) in reasons
+        if by_revision:
+            engine = Engine(limit=900)
+            engine.trim(RESPONSES, body(sent, **UNSTORED), revision=answer.revision)
+        rewound = [*sent[:length], {"role": "user", "content": "Look elsewhere."}]
+        again = engine.trim(RESPONSES, body(rewound, **UNSTORED))
+        shown = [item for item in returned(again)["input"] if item not in rewound]
+        assert [] == [item for item in returned(again)["input"] if not isinstance(item, dict)]
+        assert [] == [item for item in shown if item.get("type") == "reasoning"]
+        # What stays away is listed, and what is listed is in the stash.
+        gone = [trim for trim in again.trims if trim.reason is Reason.REASONING]
+        reached += len(gone)
+        assert [] == [trim.stash_id for trim in again.trims if engine.original(trim.stash_id) is None]
+        assert engine.trim(RESPONSES, body(rewound, **UNSTORED)).body == again.body
+    assert reached > 0
 
 
 @pytest.mark.parametrize(

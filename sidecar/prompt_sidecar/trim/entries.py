@@ -174,6 +174,13 @@ class Record:
         """Whether it holds nothing but reasoning."""
         return bool(self.entries) and all(entry.kind is ItemKind.REASONING for entry in self.entries)
 
+    @property
+    def removed(self) -> bool:
+        """Whether it held nothing but reasoning and was removed with it: no label replaces it, so it has no text."""
+        return self.only_reasoning and all(
+            entry.action is Action.CLIPPED and not entry.tokens for entry in self.entries
+        )
+
 
 @dataclass(slots=True)
 class Group:

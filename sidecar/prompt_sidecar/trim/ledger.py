@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
@@ -100,6 +101,8 @@ class Ledger:
         """Tokens of encrypted text in the untrimmed history."""
         self.reasoning: deque[Entry] = deque()
         """Reasoning that has not been removed, oldest first, including that of dropped messages."""
+        self.reasoning_from = 0
+        """First message whose reasoning has yet to be looked at for removal."""
         self.reasons = 0
         """Items of reasoning in the untrimmed history."""
         self.closings: list[int] = []
@@ -337,13 +340,16 @@ class Ledger:
         if drop and not record.dropped:
             self.drop_record(entry.message, self.iteration, Reason.REASONING)
 
-    def restore_reasoning(self) -> None:
-        """Undo the removal of reasoning after the user's last text, oldest first in `reasoning` again."""
-        restored = []
+    def restore_reasoning(self, has: Callable[[Entry], bool]) -> None:
+        """Undo the removal of reasoning after the user's last text, oldest first in `reasoning` again.
+
+        `has`: whether the prompt at hand holds an item. What it does not hold takes no tokens, and stays removed.
+        """
+        restored = False
         for index in range(self.closed, len(self.records)):
             record = self.records[index]
             for entry in record.entries:
-                if entry.kind is not ItemKind.REASONING or entry.action is not Action.CLIPPED:
+                if entry.kind is not ItemKind.REASONING or entry.action is not Action.CLIPPED or not has(entry):
                     continue
                 if record.dropped and record.dropped_for is Reason.REASONING:
                     record.dropped = False
@@ -357,8 +363,19 @@ class Ledger:
                 entry.action, entry.reason, entry.tokens = None, None, entry.full_tokens
                 entry.decided, entry.first, entry.earlier = 0, 0, ()
                 self.mark(index)
-                restored.append(entry)
-        self.reasoning.extendleft(reversed(restored))
+                restored = True
+        if restored:
+            self.queue_reasoning()
+
+    def queue_reasoning(self, first: int = 0) -> None:
+        """Have `reasoning` hold all that is not removed, from message `first` on, oldest first."""
+        self.reasoning_from = first
+        self.reasoning = deque(
+            entry
+            for record in islice(self.records, first, None)
+            for entry in record.entries
+            if entry.kind is ItemKind.REASONING and entry.action is None
+        )
 
     def weight(self, opaque_factor: float) -> int:
         """Current tokens of all records. `opaque_factor`: factor of encrypted text over that of other text."""
@@ -522,8 +539,7 @@ class Ledger:
             while queue.entries and queue.entries[-1].message >= length:
                 queue.entries.pop()
             queue.done = min(queue.done, len(queue.entries))
-        while self.reasoning and self.reasoning[-1].message >= length:
-            self.reasoning.pop()
+        self.queue_reasoning()
         while self.closings and self.closings[-1] >= length:
             self.closings.pop()
             self.reopened = True
@@ -704,8 +720,16 @@ class Ledger:
         for group in range(max(first, 0), len(self.groups)):
             for index in self.members(group):
                 record = self.records[index]
-                if record.dropped and record.dropped_for is not Reason.REASONING and (sent is None or index in sent):
+                if (
+                    not record.dropped
+                    or record.dropped_for is Reason.REASONING
+                    or (sent is not None and index not in sent)
+                ):
+                    continue
+                if record.removed:  # it went with its iteration later, or before: it stays away by itself
+                    record.dropped_for, record.dropped_in = Reason.REASONING, record.entries[0].decided
+                else:
                     record.dropped = False
-                    self.mark(index)
+                self.mark(index)
         self.drop_done = min(self.drop_done, max(first, 0))
         self.words_done = min(self.words_done, max(first, 0))

@@ -193,6 +193,8 @@ def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
 
     A place is a message's index in the history, and the name's among the names of that message.
     """
+    if not any(record.names for record in ledger.records):
+        return []
     shown = _shown(ledger, texts)
     covered: set[str] = set()
     found: list[tuple[int, int]] = []

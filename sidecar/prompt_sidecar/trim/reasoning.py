@@ -85,15 +85,17 @@ class Reasoning:
                 if not (record.dropped or record.pinned or entry.fixed) and entry.holdable and message >= first:
                     self._remove(entry)
                     self.changed = True
+            ledger.reasoning_from = message + 1
 
-    def restore_open(self) -> None:
+    def restore_open(self, has: Callable[[Entry], bool]) -> None:
         """Restore the reasoning of a turn that a rewind has reopened: the provider requires that of an unfinished turn.
 
+        An agent that goes on from trimmed prompts does not have it any more; `has` says what the prompt at hand holds.
         Not where reasoning is bound to its prompt: it was removed because it was no longer valid.
         """
         self._ledger.reopened = False
         if self._inputs.reasoning is ReasoningRule.CLOSED_TURNS:
-            self._ledger.restore_reasoning()
+            self._ledger.restore_reasoning(has)
 
     def remove_from(self, first: int) -> bool:
         """Remove all reasoning from message `first` on; return whether there was any.

@@ -15,7 +15,6 @@ The state is a list of JSON numbers, deflated: a run with 500 trimmed items take
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
@@ -89,6 +88,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     names: list[tuple[int, int]]
     """Names listed under the registry, as places: a message, and which of its names."""
     named: int
+    reasoning_from: int = 0
+    """First message whose reasoning has yet to be looked at for removal."""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -121,6 +122,11 @@ class Revision(msgspec.Struct, frozen=True, array_like=True):
     """Message, item and id of what was trimmed before its message was masked."""
     used: tuple[int, float, int] = (0, 0.0, 0)
     """What the run has used: input tokens, cost, model calls."""
+
+
+# Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
+_revision: Final = msgspec.msgpack.Decoder(Revision)
+_state: Final = msgspec.msgpack.Decoder(State)
 
 
 def run_digest(of_run: bytes) -> bytes:
@@ -183,6 +189,7 @@ def pack_state(ledger: Ledger) -> bytes:
         ledger.words_done,
         ledger.names,
         ledger.named,
+        ledger.reasoning_from,
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
@@ -198,7 +205,7 @@ def unseal(key: bytes, sealed: bytes) -> Revision | None:
     tag, content = sealed[:_TAG], sealed[_TAG:]
     if len(tag) < _TAG or not compare_digest(sign(key, content), tag) or content[:1] != bytes([VERSION]):
         return None
-    return msgspec.msgpack.decode(content[1:], type=Revision)
+    return _revision.decode(content[1:])
 
 
 def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept | None] | None = None) -> bool:
@@ -210,7 +217,7 @@ def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept
     plain = inflater.decompress(packed, MAX_STATE_BYTES)
     if inflater.unconsumed_tail:
         return False
-    state = msgspec.msgpack.decode(plain, type=State)
+    state = _state.decode(plain)
     for message, item, mark in state.marks:
         ledger.annotate(ledger.records[message].entries[item], _MARKS[mark])
     for index in state.pins:
@@ -248,7 +255,7 @@ def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept
         ledger.carrier.counts = ()  # the next evaluation counts
     ledger.listed = state.listed
     ledger.mid_block = state.mid_block
-    ledger.reasoning = deque(entry for entry in ledger.reasoning if entry.action is None)
+    ledger.queue_reasoning(state.reasoning_from)
     ledger.count_dropped_groups()
     ledger.batch_end = state.batch_end
     ledger.batch_group = state.batch_group

@@ -104,6 +104,10 @@ class Texts(Protocol):
         """
         ...
 
+    def has(self, entry: Entry) -> bool:
+        """Whether the prompt at hand holds the item, whole or trimmed."""
+        ...
+
     def shown(self, entry: Entry) -> str:
         """The text as it is decided now; empty if nothing is left of it."""
         ...
@@ -161,7 +165,7 @@ class Evaluation:
         ledger.changed_from = self._light_from = len(ledger)
         self._most_kept = self._largest_keep
         if ledger.reopened:
-            self._reasoning.restore_open()
+            self._reasoning.restore_open(self._texts.has)
         bound = self._inputs.reasoning is ReasoningRule.BOUND
         places = self._reasoning.own_places() if bound else (0, 0, 0)
         if bound:

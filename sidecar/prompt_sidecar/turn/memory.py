@@ -41,6 +41,7 @@ class Answered:
     done: what it decided stays, as if its prompt had ended there."""
     batches: int = 0
     listings: int = 0
+    reasoning_from: int = 0
     recall: bool = True
     """Whether the prompt's model could recall."""
 
@@ -86,9 +87,9 @@ class Memory:
     members: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     """Members of the body that take tokens, as last seen, with their tokens."""
     room_for: tuple[tuple[str, int, Policy, bool], Room] | None = None
+    """The room for our own text, with what it follows from."""
     system_read: tuple[bytes, bytes] | None = None
     """The body's system member as it was last sent, and a digest that is the same for all values that say the same."""
-    """The room for our own text, with what it follows from."""
     listed: Listed = field(default_factory=Listed)
     trims_by_record: dict[int, list[Trim]] = field(default_factory=dict)
     """For each record that is or was trimmed, its part of the listed trims."""
@@ -137,7 +138,7 @@ class Memory:
                     self.whole.add(entry.stash_id)
                 else:
                     self.whole.discard(entry.stash_id)
-        self.answered = Answered(len(ledger), ledger.batches, ledger.listings, recall)
+        self.answered = Answered(len(ledger), ledger.batches, ledger.listings, ledger.reasoning_from, recall)
         self.brought = None
         ledger.dirty = set()
         ledger.returned()

@@ -21,7 +21,7 @@ from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.turn.received import Read
 
 KEPT_BYTES: Final = 1_048_576
-"""A message of so many bytes is large."""
+"""Least bytes of a message that stays decoded from its recording until the call ends; see `Sources.keep`."""
 
 
 @dataclass(slots=True)
@@ -177,6 +177,16 @@ class Sources:
         item = _items_of(self._ledger.records[entry.message], message)[entry.item]
         assert item is not None, "only reasoning is ever absent"
         return item, item.text.encode()
+
+    def has(self, entry: Entry) -> bool:
+        """Whether the prompt in hand holds an item, whole or trimmed; reasoning may be absent from its message."""
+        sent = self._sent(entry.message)
+        if sent is None:
+            return False
+        raw, message, _ = self.source(entry.message)
+        if raw != sent[0]:  # an earlier form than the one that was returned last
+            message = self._format.read(sent[0], "history", identify=False)
+        return _items_of(self._ledger.records[entry.message], message)[entry.item] is not None
 
     def shown(self, entry: Entry) -> str:
         """What the prompt shows of an item, as it is decided now."""

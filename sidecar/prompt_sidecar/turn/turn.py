@@ -129,6 +129,8 @@ class _Turn:
         if memory.brought is None:
             memory.brought = Brought(Gathered(0 if self._last.records else work.since))
         self._brought = memory.brought
+        self._long = False
+        """Whether it brings many messages: then the call may end until it is rendered."""
         self._rows: list[Row] = []
         self._sent = Sent(opened.body, opened.reads, memory.sent_at)
         if work.revision is not None:
@@ -149,12 +151,13 @@ class _Turn:
         changed_from = agents_first = min(changed_from, known)
         dirty = ledger.dirty
         relist = ledger.listings != last.listings or last.recall != inputs.recall
+        passed = ledger.reasoning_from != last.reasoning_from
         self._put_originals()
         drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
         rewritten, cut = changed_from < known, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
-        if dirty or relist or changed_from < known or not memory.own.chosen or applied is True:
+        if dirty or relist or passed or changed_from < known or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and ledger.batches == memory.sealed_batches
             # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
@@ -275,6 +278,7 @@ class _Turn:
         memory, work, reads = self._memory, self._work, self._reads
         evaluation = Evaluation(self._ledger, work.inputs, self._sources, self._count, work.count_many)
         first_new, last = len(self._rows), len(reads)
+        self._long = last - first_new > TOGETHER  # a prompt that brings a few messages is taken whole or not at all
         forget_texts(reads, self._body.same, first_new)
         applied = None
         try:
@@ -288,8 +292,7 @@ class _Turn:
                 for start in range(first_new, last, TOGETHER):
                     work.check()
                     self._fold(evaluation, self._append(start, min(start + TOGETHER, last)))
-                if last - first_new > TOGETHER:  # a prompt that brings a few messages is taken whole or not at all
-                    work.check()
+                self._look()
         finally:
             memory.received = Received.of(self._body, self._opened.sent, reads, self._rows)
         evaluation.run()
@@ -299,7 +302,13 @@ class _Turn:
                 break
             if row.place == SYSTEM:
                 memory.system.append(self._body.message(index))
+        self._look()
         return applied
+
+    def _look(self) -> None:
+        """End the call here, if nobody waits for it any more and it is a long one."""
+        if self._long:
+            self._work.check()
 
     def _append(self, first: int, last: int) -> list[Record]:
         """Make records of messages that are new, and rows for them; their items go into the run's history."""
@@ -512,6 +521,7 @@ class _Turn:
             for entry, item, original in self._sources.originals(ledger.records[index]):
                 store.put(entry.stash_id, original, item.content_type)
                 entry.stored = True
+            self._look()
 
     def _render(self) -> None:
         rendered, ledger = self._rendered, self._ledger
