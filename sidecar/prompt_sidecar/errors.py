@@ -59,7 +59,7 @@ class InvalidJson(InvalidRequest):
 
 
 class AmbiguousJson(InvalidJson):
-    """JSON that two parsers may read differently: a lone surrogate or a duplicate key. It is not trimmed."""
+    """JSON that two parsers may read differently: lone surrogate, duplicate key, large number. It is not trimmed."""
 
 
 class WrongFormat(InvalidRequest):

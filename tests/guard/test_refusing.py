@@ -41,6 +41,7 @@ def refused(engine: Engine, format: str, body: bytes) -> str:
     [
         b'{"role":"user","content":"%s","content":"b"}' % KEY.encode(),
         b'{"role":"user","content":"\\ud83d"}',
+        b'{"role":"user","content":"%s","of":1e400}' % KEY.encode(),
     ],
 )
 def test_a_message_that_can_be_read_in_two_ways(message: bytes) -> None:

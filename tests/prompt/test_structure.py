@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt import structure
-from prompt_sidecar.prompt.body import MAX_NAME, split
+from prompt_sidecar.prompt.body import MAX_MEMBERS, MAX_NAME, split
 from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.structure import FREE_BYTES, Shape, check_decoding, check_slices, shape
 from tests.steps import growth
@@ -202,3 +202,15 @@ def test_steps_grow_with_the_text() -> None:
     """Four times the text takes four times the steps."""
     assert growth(lambda size: load(b'{ "a" : "%s" }' % (b'\\"\\\\' * size), "x"), 200_000) <= 5
     check_decoding(b"", "x")
+
+
+def test_members_are_bounded() -> None:
+    """Each takes time before the deadline is looked at: a body of hundreds of thousands is refused."""
+
+    def of(number: int) -> bytes:
+        return b'{"messages":[1],' + b",".join(b'"m%d":1' % each for each in range(number - 1)) + b"}"
+
+    assert MAX_MEMBERS - 1 == len(split(of(MAX_MEMBERS)).fields)
+    with pytest.raises(TooLarge) as refused:
+        split(of(MAX_MEMBERS + 1))
+    assert ("json.members", "json.body") == (refused.value.bound, refused.value.field)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -144,6 +145,44 @@ def test_every_place(format: str) -> None:
         with pytest.raises(CallCancelled):
             trim(engine, format, raw, Late(at, CallCancelled))
         assert expected == returned(trim(engine, format, raw, never))
+
+
+def test_a_long_call_can_end_while_originals_are_stored() -> None:
+    """Where all has been read and decided, what is left of a long call may still take long: it can end there, too."""
+    raw = longer(OPENAI_CHAT, 16)
+    expected = returned(trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, never))
+    there: list[int] = []
+
+    class Where(Late):
+        """Notes which looks come while originals are stored."""
+
+        def __call__(self) -> None:
+            """Look."""
+            super().__call__()
+            if any(frame.function == "_put_originals" for frame in inspect.stack(0)):
+                there.append(self.looks)
+
+    trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, Where(1 << 30))
+    assert len(there) > 3
+    for at in there:
+        engine = Engine(limit=LIMIT)
+        with pytest.raises(DeadlinePassed):
+            trim(engine, OPENAI_CHAT, raw, Late(at))
+        assert expected == returned(trim(engine, OPENAI_CHAT, raw, never))
+
+
+def test_a_message_of_many_texts_can_end_between_them() -> None:
+    """The rules look at some texts at a time, and a retry does not look at them again."""
+    parts = [{"type": "text", "text": f"number {number}"} for number in range(3 * masking.TOGETHER_TEXTS)]
+    raw = body(OPENAI_CHAT, [{"role": "user", "content": parts}])
+    looks = Late(1 << 30)
+    trim(Engine(limit=LIMIT), OPENAI_CHAT, raw, looks)
+    assert looks.looks >= 3
+    engine, whole = Engine(limit=LIMIT), Engine(limit=LIMIT)
+    with pytest.raises(DeadlinePassed):
+        trim(engine, OPENAI_CHAT, raw, Late(3))
+    rest = steps(lambda: trim(engine, OPENAI_CHAT, raw, never), "guard")
+    assert rest < 0.7 * steps(lambda: trim(whole, OPENAI_CHAT, raw, never), "guard")
 
 
 def test_retries_come_to_an_end() -> None:

@@ -22,12 +22,14 @@ HALF = "\ud83d"
 
 
 def ambiguous(message: Any, how: str) -> Any:
-    """A message with half a character in its first longer text, or with a key twice."""
+    """A message with half a character in its first longer text, with a key twice, or with a number too large."""
     if how == "twice":
         name = next(iter(message))
         return Raw(
             json.dumps(message).replace("{", "{" + json.dumps(name) + ": " + json.dumps(message[name]) + ", ", 1)
         )
+    if how == "large":
+        return Raw(json.dumps(message).replace("{", '{"from_a_tool": [-1E+400, "1e400"], ', 1))
     return Raw(json.dumps(_cut(message)[0]))
 
 
@@ -79,7 +81,7 @@ def spoiled(format: str, how: str, seed: int) -> tuple[dict[str, Any], list[Any]
 
 
 @formats
-@pytest.mark.parametrize("how", ["half", "twice"])
+@pytest.mark.parametrize("how", ["half", "twice", "large"])
 @pytest.mark.parametrize("seed", range(3))
 def test_it_passes_and_the_rest_is_served(format: str, how: str, seed: int) -> None:
     """At every turn byte for byte, with no new defect, whatever is trimmed around it; and the prompt fits if it can."""

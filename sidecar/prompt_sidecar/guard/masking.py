@@ -51,6 +51,8 @@ TOGETHER_BYTES: Final = 1_048_576
 """Characters of texts that are scanned at once: some milliseconds, after which a call may end."""
 TOGETHER: Final = 256
 """Messages that are scanned at once, likewise: in short ones it is finding their strings that takes the time."""
+TOGETHER_TEXTS: Final = 1_000
+"""Texts that are scanned at once, likewise: a message may have tens of thousands of short ones."""
 ROUNDS: Final = 6
 """How often what is left of a text is searched again; two rounds find nothing in all but made-up texts."""
 _HOLDS_TEXT: Final = frozenset({b'"', b"[", b"{"})
@@ -119,11 +121,13 @@ class Progress:
     """So many messages and members were scanned."""
     characters: int = 0
     """Of texts that were scanned."""
+    texts: int = 0
+    """So many were scanned."""
 
     @property
     def worth_keeping(self) -> bool:
         """Whether it holds more than is scanned in some milliseconds."""
-        return self.messages >= TOGETHER or self.characters >= TOGETHER_BYTES
+        return self.messages >= TOGETHER or self.characters >= TOGETHER_BYTES or self.texts >= TOGETHER_TEXTS
 
     @property
     def bytes(self) -> int:
@@ -308,11 +312,7 @@ class Masker:
                 leaves = format_.strings.leaves(raw, where)
             except AmbiguousJson as error:
                 if self.masks:
-                    raise GuardRefused(
-                        f"{where} can be read in two ways (an unpaired surrogate, or the same key twice), so what must "
-                        "not leave cannot be told from the rest; send it as strict JSON",
-                        field=where,
-                    ) from error
+                    raise _two_ways(where) from error
                 leaves = ambiguous_leaves(raw)
             except InvalidRequest:
                 continue  # reading it says what is wrong
@@ -324,11 +324,7 @@ class Masker:
             return leaves_of(raw, where, observed=observed)
         except AmbiguousJson as error:
             if self.masks and not observed:
-                raise GuardRefused(
-                    f"{where} can be read in two ways (an unpaired surrogate, or the same key twice), so what must not "
-                    "leave cannot be told from the rest; send it as strict JSON",
-                    field=where,
-                ) from error
+                raise _two_ways(where) from error
             return ambiguous_leaves(raw)
         except InvalidRequest:
             return ()
@@ -348,6 +344,7 @@ class Masker:
                 progress.parts[part.message, part.member] = part
             progress.messages += len(begun)
             progress.characters += size
+            progress.texts += len(waiting)
             begun.clear()
             waiting.clear()
             size = 0
@@ -365,7 +362,7 @@ class Masker:
                 for each in text.all():
                     waiting.append(each)
                     size += len(each.text)
-                if size >= TOGETHER_BYTES:
+                if size >= TOGETHER_BYTES or len(waiting) >= TOGETHER_TEXTS:
                     look()
                     begun.append(part)
                     check()
@@ -611,3 +608,11 @@ def _again(masked: Masked, was: Split, sent: Split, before: Before | None) -> Ma
         return replace(masked, split=sent)
     known = before.masked if before is not None else None
     return replace(masked, split=replace(masked.split, same=same_at_start(masked.split, known)))
+
+
+def _two_ways(where: str) -> GuardRefused:
+    return GuardRefused(
+        f"{where} can be read in two ways (an unpaired surrogate, the same key twice, or a number too large for a "
+        "double), so what must not leave cannot be told from the rest; send it as strict JSON",
+        field=where,
+    )

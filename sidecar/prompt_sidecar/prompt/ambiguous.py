@@ -1,12 +1,14 @@
-r"""JSON that two parsers may read differently: with a lone surrogate, or with the same key twice.
+r"""JSON that two parsers may read differently: with a lone surrogate, the same key twice, or a number too large.
 
 JavaScript writes `\ud83d` where it has cut an emoji in two, and RFC 8259 leaves the behaviour of readers undefined
-(section 8.2), as it does for duplicate keys (section 4). Providers accept both. If the sidecar rejected such a message,
-it would reject every later prompt of the run. So it is read as well as possible, with U+FFFD for a lone surrogate and
-the last of two members, to count its tokens and find its calls and results. It is returned unchanged: never edited,
-never dropped, and recognised by its raw bytes.
+(section 8.2), as it does for duplicate keys (section 4) and for numbers that no double holds (section 6). Providers
+accept them. If the sidecar rejected such a message, it would reject every later prompt of the run. So it is read as
+well as possible, with U+FFFD for a lone surrogate, null for a number that is too large and the last of two members, to
+count its tokens and find its calls and results. It is returned unchanged: never edited, never dropped, and recognised
+by its raw bytes.
 
-The escape of a lone surrogate has six bytes and so has its replacement, so offsets are the same in both texts.
+The escape of a lone surrogate has six bytes and so has its replacement, and null is filled up with spaces, so offsets
+are the same in both texts.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from prompt_sidecar.errors import AmbiguousJson
 from prompt_sidecar.prompt.format import Format, Reader, SystemMember
 from prompt_sidecar.prompt.items import ItemKind, Message
 from prompt_sidecar.prompt.jsontext import digest, load, too_deep
+from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.surrogates import STAND_IN, lone_surrogates, without_lone_surrogates
 
 _NONE: Final = 0xFFFD
@@ -43,7 +46,7 @@ def load_any(raw: bytes, field: str) -> Any:
     try:
         return load(raw, field)
     except AmbiguousJson:
-        return orjson.loads(without_lone_surrogates(raw))
+        return orjson.loads(readable(raw))
 
 
 def _tolerant_reader(read: Reader) -> Reader:
@@ -54,7 +57,7 @@ def _tolerant_reader(read: Reader) -> Reader:
             return read(raw, field, identify)
         except (AmbiguousJson, orjson.JSONDecodeError):
             pass
-        plain = _without_doubles(without_lone_surrogates(raw), field)
+        plain = _without_doubles(readable(raw), field)
         message = read(plain, field, identify)
         # The original of an item is its text, as its raw JSON cannot always be decoded.
         items = tuple(

@@ -39,6 +39,9 @@ MAX_NAME: Final = 4_096
 """Most bytes of a member's name, with the white space around its colon; providers' names have some tens. Python's
 regular expressions keep some hundred bytes for each match of a repeated group, so the length of names must be
 limited."""
+MAX_MEMBERS: Final = 10_000
+"""Most members of a body in addition to its messages; providers' bodies have some tens. Each takes ten microseconds,
+before the call's deadline is looked at."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _CHECKED_AT_ONCE: Final = 65_536
@@ -264,6 +267,10 @@ def _scan_object(
         raise _malformed(error, raw) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
+    if len(members) > MAX_MEMBERS:
+        raise TooLarge(
+            f"{FIELD} has {len(members):,} members; it may have {MAX_MEMBERS:,}", field=FIELD, bound="json.members"
+        )
     at = _skip_space(raw, 0) + 1
     fields: dict[str, Span] = {}
     messages: list[tuple[int, int]] | None = None

@@ -31,8 +31,8 @@ WRITTEN_BYTES: Final = 1_048_576
 PIECE_CHARACTERS: Final = 262_144
 """Characters of a string that are brought into canonical form at once."""
 
-_HALF: Final = "surrogate in string"
-"""End of orjson's message for a lone surrogate, which tells it from invalid UTF-8."""
+_AMBIGUOUS: Final = ("surrogate in string", "infinity when parsed as double")
+"""Ends of orjson's messages for a lone surrogate, which tells it from invalid UTF-8, and for a number too large."""
 _STYLE_BYTES: Final = 64
 """Bytes of a text that are searched for spaces after colons, as Python's json writes them."""
 _UNUSUAL: Final = (b'\\\\":', b" :", b"\t:", b"\r:", b"\n:")
@@ -46,7 +46,7 @@ def load(raw: bytes, field: str) -> Any:
 
     Raises:
         InvalidJson: not JSON, a NaN, broken UTF-8, or nested too deeply; names `field`.
-        AmbiguousJson: a lone surrogate or a duplicate key; names `field`.
+        AmbiguousJson: a lone surrogate, a duplicate key, or a number that no double holds; names `field`.
         TooLarge: decoding it would take too much memory for its size; names `field`.
     """
     check_decoding(raw, field)
@@ -54,7 +54,7 @@ def load(raw: bytes, field: str) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise_if_out_of_memory(error)
-        kind = AmbiguousJson if error.msg.endswith(_HALF) else InvalidJson
+        kind = AmbiguousJson if error.msg.endswith(_AMBIGUOUS) else InvalidJson
         raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
     # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding. The keys
     # of a long text are counted, as writing it would take twice its bytes.

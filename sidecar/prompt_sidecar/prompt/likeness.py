@@ -16,8 +16,8 @@ import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge, WrongFormat
+from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.structure import check_decoding
-from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 CHAT: Final = "openai_chat"
 RESPONSES: Final = "openai_responses"
@@ -66,7 +66,7 @@ def check_message(raw: bytes, named: str, field: str) -> None:
     without_parts = named == GEMINI and b'"parts"' not in raw
     if not without_parts and not _holds(raw, foreign):
         return
-    value = orjson.loads(without_lone_surrogates(raw))
+    value = orjson.loads(readable(raw))
     if type(value) is not dict or _IS[named](value):
         return
     looks = message_format(value)
@@ -102,7 +102,7 @@ def likely_format(body: bytes, named: str) -> str:
         return ""
     try:
         check_decoding(body, "json.body")
-        looks = _of_body(without_lone_surrogates(body).strip())
+        looks = _of_body(readable(body).strip())
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, orjson.JSONDecodeError, TooLarge):
         return ""
     return "" if looks == named else looks

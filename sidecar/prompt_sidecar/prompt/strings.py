@@ -28,7 +28,7 @@ from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Path
 from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed
-from prompt_sidecar.prompt.surrogates import without_lone_surrogates
+from prompt_sidecar.prompt.readable import readable
 
 MAX_NESTED: Final = 4
 """Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
@@ -279,7 +279,7 @@ def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
 def ambiguous_leaves(raw: bytes) -> Sequence[Leaf]:
     """The strings of JSON that two parsers may read differently, as one of them reads it; none may be changed."""
     try:
-        value = orjson.loads(without_lone_surrogates(raw))
+        value = orjson.loads(readable(raw))
     except orjson.JSONDecodeError:
         return ()
     walk = _Walk()

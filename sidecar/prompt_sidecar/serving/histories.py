@@ -6,6 +6,7 @@ format and are not needed for that.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -158,8 +159,11 @@ def _arguments(value: Any) -> str:
     """A digest of a call's arguments, the same for `1` and `1.0`: some of Google's libraries know no integers."""
     try:
         text = orjson.dumps(value or {}, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:  # nested too deep
-        return ""
+    except orjson.JSONEncodeError:  # an integer beyond 64 bits, unless it is nested too deep
+        try:
+            text = orjson.dumps(orjson.loads(json.dumps(value)), option=orjson.OPT_SORT_KEYS)
+        except (orjson.JSONEncodeError, ValueError, RecursionError):  # nested too deep
+            return ""
     return blake2b(_INTEGRAL.sub(b"", text), digest_size=16).hexdigest()
 
 

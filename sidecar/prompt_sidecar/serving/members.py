@@ -14,6 +14,7 @@ import orjson
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.prompt.body import elements_of, members_of
+from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -85,7 +86,7 @@ def loads(raw: bytes) -> Any:
     except orjson.JSONDecodeError:
         pass
     try:
-        return orjson.loads(without_lone_surrogates(raw))
+        return orjson.loads(readable(raw))
     except orjson.JSONDecodeError:
         return None
 

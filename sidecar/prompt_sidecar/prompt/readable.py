@@ -1,0 +1,44 @@
+r"""JSON text made readable for strict parsers, at unchanged offsets: what they refuse is replaced by what they take.
+
+Lone surrogates become U+FFFD (`surrogates`). A number that no double holds, such as `1e400`, is valid JSON (RFC 8259
+leaves range and precision to the reader, section 6): one reader takes it for infinity, another one refuses it. It
+becomes `null`, which JavaScript writes in its place, and spaces.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+from prompt_sidecar.prompt.surrogates import without_lone_surrogates
+
+_TOKEN: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"?'  # a string, which is passed over even if it never ends
+    rb"|(-?[0-9]++(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?)",
+    re.DOTALL,
+)
+_LARGEST: Final = 308
+"""Decimal digits after the first one of the largest double."""
+
+
+def readable(raw: bytes) -> bytes:
+    """The text with what strict parsers refuse replaced; the same object if there is none. Linear in the text."""
+    return without_large_numbers(without_lone_surrogates(raw))
+
+
+def without_large_numbers(raw: bytes) -> bytes:
+    """The text with `null` for numbers that no double holds, as long as before; the same object if there are none."""
+    written: bytearray | None = None
+    for found in _TOKEN.finditer(raw):
+        number = found[1]
+        if number is None or not _may_be_large(number) or not math.isinf(float(number)):
+            continue
+        if written is None:
+            written = bytearray(raw)
+        written[found.start() : found.end()] = b"null".ljust(len(number))
+    return raw if written is None else bytes(written)
+
+
+def _may_be_large(number: bytes) -> bool:
+    return len(number) > _LARGEST or b"e" in number or b"E" in number
