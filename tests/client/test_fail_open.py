@@ -18,6 +18,7 @@ from prompt_sidecar.client import Client, ClientError, InvalidRequest, Refused, 
 from prompt_sidecar.client.breaker import LONGEST_PAUSE
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.client.schema import make
+from prompt_sidecar.integrations.calls import restored
 from prompt_sidecar.server.options import ServerOptions
 from tests.client.histories import history
 from tests.client.serving import PATIENT, client_of, silent
@@ -196,7 +197,8 @@ def test_the_run_goes_along_as_metadata(run_id: str, header: str) -> None:
         handler.metadata = {}
         client.end_run(run_id)
         assert header == handler.metadata["x-prompt-sidecar-run"]
-        client.list_tools()
+        with pytest.raises(Refused):  # it has none
+            client.list_tools()
         assert "x-prompt-sidecar-run" not in handler.metadata
 
 
@@ -273,6 +275,47 @@ def test_an_answer_without_a_prompt() -> None:
     with flaky(0) as (_, address), Client(address, deadline=PATIENT) as client:
         made = client.trim("r", b"[]")
         assert (b"[]", False, "NO_PROMPT") == (made.prompt, made.trimmed, made.reason)
+
+
+def test_an_answer_with_a_prompt_that_cannot_be_read() -> None:
+    """The agent's own goes out, and the answer says why; the newest messages alone are none that could."""
+    answer = make("TrimPromptResponse", json_body=b"\xff")
+    with flaky(0, answer) as (_, address), Client(address, deadline=PATIENT) as client:
+        made = client.trim("r", "[]")
+        assert ("[]", False, "BAD_ANSWER") == (made.prompt, made.trimmed, made.reason)
+        assert {"BAD_ANSWER": 1} == client.untrimmed_by_reason
+        with pytest.raises(Refused) as caught:
+            client.trim("r", [], base_revision=b"1")
+        assert "BAD_ANSWER" == caught.value.reason
+
+
+@pytest.mark.parametrize("calls", [[], [{"arguments": b"{}"}], [{"arguments": b"{}"}] * 3])
+def test_an_answer_with_other_calls_than_were_asked_for(calls: list[Any]) -> None:
+    """Which value is whose would be guessed: it is an error, and where a client fails open the masks stay."""
+    asked = [("deploy", '{"a":1}'), ("deploy", '{"b":2}')]
+    with flaky(0, make("RestoreSecretsResponse", calls=calls)) as (_, address):
+        with Client(address, deadline=PATIENT) as client:
+            with pytest.raises(Refused) as caught:
+                client.restore_secrets("r", asked)
+            assert "BAD_ANSWER" == caught.value.reason
+            if len(calls) != 1:
+                assert '{"a":1}' == restored(client, "r", *asked[0])
+        with Client(address, deadline=PATIENT, fail_open=False) as client:
+            if len(calls) != 1:
+                with pytest.raises(Refused):
+                    restored(client, "r", *asked[0])
+
+
+@pytest.mark.parametrize("definitions", [b"", b"{}", b"[", b"\xff"])
+def test_an_answer_without_definitions_of_tools(definitions: bytes) -> None:
+    """An error of the client's kind, which the loop fails open for; it is not kept."""
+    answer = make("ListToolsResponse", tools_json=definitions)
+    with flaky(0, answer) as (handler, address), Client(address, deadline=PATIENT) as client:
+        for _ in range(2):
+            with pytest.raises(Refused) as caught:
+                client.list_tools()
+            assert "BAD_ANSWER" == caught.value.reason
+        assert 2 == handler.calls
 
 
 def test_a_token_that_no_header_carries() -> None:

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.client import Client, Completion
-from prompt_sidecar.client.pieces import Whole
+from prompt_sidecar.client.pieces import WithoutHalves
+from tests.client.calls_in_pieces import OURS, WAYS, check
 from tests.client.serving import PATIENT
 from tests.server.serving import Serving, serving
 from tests.serving.test_odd_answers import STREAMS, odd_events
 
-OURS: Final = "search_conversation_history"
 ASKED: Final = [{"role": "user", "content": "Which build failed?"}]
 MEMBERS: Final = {"openai_responses": "input"}
 NAMES: Final = {"openai_chat": "chat/completions", "openai_responses": "responses", "anthropic_messages": "messages"}
@@ -37,7 +37,12 @@ def chunk(delta: Any, finish: str | None = None) -> Any:
 
 def call(call_id: Any, name: Any, arguments: str, index: Any = 0) -> Any:
     """A chunk with a piece of a call."""
-    return chunk({"tool_calls": [{"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}]})
+    return chunk({"tool_calls": [piece(call_id, name, arguments, index)]})
+
+
+def piece(call_id: Any, name: Any, arguments: str, index: Any) -> Any:
+    """A piece of a call, with all members."""
+    return {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
 END: Final = chunk({}, "tool_calls")
@@ -61,45 +66,15 @@ def completed(
         return events, stream.completion, prompts
 
 
-WAYS: Final = {
-    "shared": [call("a", OURS, '{"query":"one"}'), call("b", OURS, '{"query":"two"}')],
-    "id and name in each piece": [
-        call("a", OURS, '{"query"'),
-        call("a", OURS, ':"one"}'),
-        call("b", OURS, '{"query":"t'),
-        call("b", OURS, 'wo"}'),
-    ],
-    "empty id afterwards": [
-        call("a", OURS, '{"query"'),
-        call("", None, ':"one"}'),
-        call("b", OURS, '{"query":"t'),
-        call(None, "", 'wo"}'),
-    ],
-    "a new id in each piece": [
-        call("a", OURS, ""),
-        call("x", None, '{"query":"one"}'),
-        call("b", OURS, "", 1),
-        call("y", None, '{"query":"two"}', 1),
-    ],
-    "no index": [
-        call("a", OURS, '{"query"', None),
-        call(None, None, ':"one"}', None),
-        call("b", OURS, '{"query":"two"}', None),
-    ],
-}
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_our_calls_are_told_apart(way: str, served: Serving) -> None:
-    """Each is answered by its id, with the arguments that are its own; the agent sees none."""
-    events, done, prompts = completed(served, "openai_chat", [*WAYS[way], END], DONE)
+    """The agent sees none."""
+    pieces = [chunk({"tool_calls": [piece(*each) for each in one]}) for one in WAYS[way]]
+    events, done, prompts = completed(served, "openai_chat", [*pieces, END], DONE)
 
     assert 2 == done.recalls
     assert OURS not in json.dumps(events)
-    said, *results = prompts[1]["messages"][-3:]
-    calls = [(each["id"], json.loads(each["function"]["arguments"])) for each in said["tool_calls"]]
-    assert [("a", {"query": "one"}), ("b", {"query": "two"})] == calls
-    assert ["a", "b"] == [each["tool_call_id"] for each in results]
+    check(prompts[1])
 
 
 def test_the_agents_calls_are_told_apart(served: Serving) -> None:
@@ -147,7 +122,7 @@ def test_odd_events_never_fail(format: str, served: Serving, data: st.DataObject
 @pytest.mark.parametrize("text", ['{"a":"\ud83d"}', '{"a":"\\ud83d","b":"\\ud83d\\ude00"}', '{"a":"\\\\ud83d"}', "{}"])
 def test_lone_surrogates_go_away_and_come_back(text: str) -> None:
     """As escapes; strict readers take the text without them."""
-    whole = Whole.of(text)
+    whole = WithoutHalves.of(text)
     whole.text.encode()
 
     assert json.loads(text) == json.loads(whole.back(whole.text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import socket
 import threading
@@ -14,8 +15,9 @@ import pytest
 
 from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.door import SERVICE
-from prompt_sidecar.envoy.exchange import Exchange
+from prompt_sidecar.envoy.exchange import Answer, Exchange
 from prompt_sidecar.envoy.options import EnvoyOptions
+from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from tests.envoy.test_door import Asked, body, door, headers
@@ -24,6 +26,7 @@ from tests.envoy.through import PATIENCE, chat
 from tests.server.serving import WIDE
 
 PROMPT = chat(1, "a")
+MASK = "⟦github_token:aaaaaaaaaa⟧"
 TRAILERS = wire.ProcessingRequest(request_trailers=wire.HttpTrailers())
 RESPONSE_TRAILERS = wire.ProcessingRequest(response_trailers=wire.HttpTrailers())
 
@@ -258,3 +261,26 @@ class _Relay:
                     target.sendall(piece)
         except OSError:
             pass
+
+
+def test_trailers_behind_pieces_that_are_owed_an_answer() -> None:
+    """The pieces are answered first, with all that has waited, and masks in it restored."""
+    exchange = Exchange(usage=False, answer_bytes=1_000_000)
+    exchange.take(headers())
+    exchange.take(body(PROMPT))
+    exchange.trimmed(
+        Processed(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
+    )
+    exchange.take(EVENTS)
+    call = {"index": 0, "id": "c", "function": {"name": "deploy", "arguments": json.dumps([MASK], ensure_ascii=False)}}
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
+    event = b"data: " + json.dumps({"id": "1", "choices": [choice]}, ensure_ascii=False).encode()  # without its end
+
+    owed = [exchange.take(_response_body(piece)) for piece in (event[:50], event[50:-9], event[-9:])]
+    answer = exchange.take(RESPONSE_TRAILERS)
+
+    assert [Answer(None, owed=True)] * 3 == owed
+    assert isinstance(answer, Answer)
+    assert (2, True, messages.response_trailers()) == (answer.before, answer.last, answer.then)
+    reply = wire.ProcessingResponse.FromString(answer.reply or b"").response_body.response.body_mutation.body
+    assert event.replace(MASK.encode(), b"value") == reply.rstrip(b"\n")

@@ -52,8 +52,33 @@ def test_what_was_packed_is_read(name: str, data: bytes) -> None:
     encoding, pack = PACKED[name]
     packed = pack(data)
     assert data == decoded(packed, encoding, MOST)
-    for damaged in (packed[:-1], packed + packed):
-        assert decoded(damaged, encoding, MOST) is None
+    assert decoded(packed[:-1], encoding, MOST) is None
+    several = data * 2 if encoding != "deflate" else None
+    assert several == decoded(packed * 2, encoding, MOST)
+
+
+@pytest.mark.parametrize("padding", [b"\0", bytes(100_000), b"\n", b"odd" * 50_000])
+@pytest.mark.parametrize("name", PACKED)
+def test_what_follows_the_end_is_left_out_of_an_answer(name: str, padding: bytes) -> None:
+    """And makes a request one that cannot be read."""
+    encoding, pack = PACKED[name]
+    data = b"a line\n" * 1_000
+    packed = pack(data) + padding
+
+    assert data == decoded(packed, encoding, MOST, padded=True)
+    assert decoded(packed, encoding, MOST) is None
+    assert decoded(pack(data)[:-1], encoding, MOST, padded=True) is None
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+def test_many_members_are_bounded(encoding: str) -> None:
+    """Together they are read up to the bound; so many that their number alone takes long are not read."""
+    _, pack = PACKED[encoding]
+    found = decoded(pack(bytes(60_000)) * 1_000, encoding, MOST)
+
+    assert found is not None
+    assert MOST + 1 == len(found)
+    assert decoded(pack(b"") * 20_000, encoding, MOST, padded=True) is None
 
 
 @pytest.mark.parametrize("name", PACKED)

@@ -18,12 +18,13 @@ import pytest
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.http.lifecycle import HttpDoor
 from prompt_sidecar.http.prompting import Modes
+from tests.client.calls_in_pieces import OURS
 from tests.client.provider import SHAPES, Says
 from tests.http.agents import TOOL
 from tests.http.path_models import WAYS, pieces
 from tests.http.serving import KEY, Proxied, options, proxied
 from tests.http.test_passing import TOOLS, _post
-from tests.http.test_pieces_of_calls import DONE, OURS, call, chunk, ends
+from tests.http.test_pieces_of_calls import DONE, call, chunk, ends
 from tests.http.upstream import scripted
 
 STREAM: Final = b"content-type: text/event-stream\r\n"
@@ -216,3 +217,30 @@ def test_unpacked_in_pieces(encoding: str, size: int) -> None:
     assert plain * 2 == b"".join(made)
     assert max(map(len, made)) <= 65_536
     assert unpacker.whole
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+@pytest.mark.parametrize("padding", [b"\0", bytes(1_000), b"\0odd"])
+@pytest.mark.parametrize("size", [1, 7, 1_000_000])
+def test_what_follows_the_end_of_a_packed_stream_is_left_out(encoding: str, padding: bytes, size: int) -> None:
+    """The answer is whole."""
+    plain = b"a line of some length\n" * 2_000
+    packed = PACKED[encoding](plain) + padding
+    unpacker, made = Unpacker(encoding.lower()), []
+    for at in range(0, len(packed), size):
+        unpacker.take(packed[at : at + size])
+        while piece := unpacker.more():
+            made.append(piece)
+
+    assert plain == b"".join(made)
+    assert unpacker.whole
+
+
+def test_a_member_that_is_damaged_behind_another_is_no_padding() -> None:
+    """The answer is cut off, not shortened."""
+    unpacker = Unpacker("gzip")
+    unpacker.take(gzip.compress(b"one") + gzip.compress(b"two")[:12] + bytes(20))
+
+    assert b"one" == unpacker.more()
+    with pytest.raises(ValueError, match=r"^$"):
+        unpacker.more()

@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
+from tests.client.calls_in_pieces import OURS, WAYS, check
 from tests.http.agents import FORMATS, TOOL
 from tests.http.serving import Proxied, proxied
 from tests.http.test_passing import PATHS, TOOLS, _post
 from tests.http.upstream import scripted
 
-OURS: Final = "search_conversation_history"
 HEAD: Final = {"id": "1", "object": "chat.completion.chunk", "created": 0, "model": "scripted"}
 
 
@@ -27,9 +27,14 @@ def chunk(delta: Any, finish: str | None = None) -> bytes:
 
 def call(call_id: Any, name: Any, arguments: str, index: Any = 0) -> bytes:
     """A chunk with a piece of a call."""
+    return chunk({"tool_calls": [piece(call_id, name, arguments, index)]})
+
+
+def piece(call_id: Any, name: Any, arguments: str, index: Any) -> Any:
+    """A piece of a call, without the members that it does not give."""
     function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
-    piece = {"index": index, "function": function}
-    return chunk({"tool_calls": [piece if call_id is None else {**piece, "id": call_id, "type": "function"}]})
+    given = {"index": index, "function": function}
+    return given if call_id is None else {**given, "id": call_id, "type": "function"}
 
 
 def ends(finish: str = "tool_calls") -> list[bytes]:
@@ -61,68 +66,16 @@ def asked(here: Proxied, format: str, *answers: Sequence[bytes]) -> tuple[bytes,
     return answer, bodies
 
 
-WAYS: Final = {
-    "shared": [call("a", OURS, '{"query":"one"}'), call("b", OURS, '{"query":"two"}')],
-    "shared, in one chunk": [
-        chunk(
-            {
-                "tool_calls": [
-                    {"index": 0, "id": name, "function": {"name": OURS, "arguments": f'{{"query":"{query}"}}'}}
-                    for name, query in (("a", "one"), ("b", "two"))
-                ]
-            }
-        )
-    ],
-    "id in each piece": [
-        call("a", OURS, ""),
-        call("a", None, '{"query"'),
-        call("a", None, ':"one"}'),
-        call("b", OURS, '{"query":"t', 1),
-        call("b", None, 'wo"}', 1),
-    ],
-    "id and name in each piece": [
-        call("a", OURS, '{"query"'),
-        call("a", OURS, ':"one"}'),
-        call("b", OURS, '{"query":"t'),
-        call("b", OURS, 'wo"}'),
-    ],
-    "empty id afterwards": [
-        call("a", OURS, '{"query"'),
-        call("", None, ':"one"}'),
-        call("b", OURS, '{"query":"t'),
-        call("", "", 'wo"}'),
-    ],
-    "a new id in each piece": [
-        call("a", OURS, ""),
-        call("x", None, '{"query":"one"}'),
-        call("b", OURS, "", 1),
-        call("y", None, '{"query":"two"}', 1),
-    ],
-    "no index": [
-        call("a", OURS, '{"query"', None),
-        call(None, None, ':"one"}', None),
-        call("b", OURS, '{"query":"two"}', None),
-    ],
-    "indexes as strings": [
-        call("a", OURS, '{"query"', "0"),
-        call(None, None, ':"one"}', 0),
-        call("b", OURS, '{"query":"two"}', "1"),
-    ],
-}
-
-
 @pytest.mark.parametrize("way", WAYS)
 def test_our_calls_are_told_apart(way: str) -> None:
-    """Each is answered by its id, with the arguments that are its own."""
+    """The agent sees none."""
+    pieces = [chunk({"tool_calls": [piece(*each) for each in one]}) for one in WAYS[way]]
     with proxied(scripted(), window=60_000) as here:
-        answer, bodies = asked(here, "openai_chat", [*WAYS[way], *ends()], DONE)
+        answer, bodies = asked(here, "openai_chat", [*pieces, *ends()], DONE)
 
     assert b"Done." in answer
     assert OURS.encode() not in answer
-    said, *results = bodies[1]["messages"][-3:]
-    calls = [(each["id"], json.loads(each["function"]["arguments"])) for each in said["tool_calls"]]
-    assert [("a", {"query": "one"}), ("b", {"query": "two"})] == calls
-    assert ["a", "b"] == [each["tool_call_id"] for each in results]
+    check(bodies[1])
 
 
 def test_the_agents_calls_with_one_index_stay_as_they_are() -> None:

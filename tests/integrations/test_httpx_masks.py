@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.client import AsyncClient, Client
+from prompt_sidecar.client.engine import Engine
+from prompt_sidecar.client.options import Options
+from prompt_sidecar.integrations.answers import Events, Values
 from prompt_sidecar.integrations.httpx import AsyncSidecarTransport, SidecarTransport
 from tests.client.provider import SHAPES, Says
 from tests.client.serving import PATIENT, sdk
@@ -415,3 +418,79 @@ def test_odd_events_pass_byte_for_byte(format: str, client: Client, data: st.Dat
     )
 
     assert whole == got
+
+
+ODD_NUMBERS: Final = '{"a":12345678901234567890123,"b":0.12345678901234567890123,"c":1E400,"d":-0,"e":1.50e+02}'
+"""Numbers that few writers write so."""
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+def test_what_is_no_mask_stays(kind: str, client: Client) -> None:
+    """Whatever the spelling and the size of numbers, in arguments and beside them; there members may repeat."""
+    call = '{"functionCall": {"name": "deploy", "args": {"token": "MASK", "odd": ODD}}}'
+    form = f'{{"odd": ODD, "twice": [1], "twice": 2, "candidates": [{{"content": {{"parts": [{call}]}}}}]}}'
+    form = form.replace("ODD", ODD_NUMBERS.replace(":", ": ").replace(",", ", "))
+    head, end = (b"data: ", b"\n\n") if kind == "text/event-stream" else (b"", b"")
+
+    def answer(body: Any) -> Any:
+        return kind, [head + form.replace("MASK", mask_in(body)).encode() + end]
+
+    question = {"contents": [{"role": "user", "parts": [{"text": f"Deploy with {VALUE}."}]}]}
+    got, _ = through(client, "/v1beta/models/scripted:generateContent", question, answer)
+
+    assert head + form.replace("MASK", VALUE).encode() + end == got
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("empty", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_every_line_end_ends_an_event(line: bytes, empty: bytes, size: int, client: Client) -> None:
+    """A line's end and an empty line's may differ."""
+    if line + empty == b"\r\n":
+        pytest.skip("one line end")
+
+    def answer(body: Any) -> Any:
+        call = {"name": "deploy", "args": {"token": mask_in(body)}}
+        data = {"candidates": [{"content": {"parts": [{"functionCall": call}]}}]}
+        event = b"data: " + json.dumps(data, ensure_ascii=False).encode() + line + empty
+        return "text/event-stream", pieces_of(event * 2, size)
+
+    question = {"contents": [{"role": "user", "parts": [{"text": f"Deploy with {VALUE}."}]}]}
+    got, _ = through(client, "/v1beta/models/scripted:streamGenerateContent?alt=sse", question, answer)
+
+    assert 2 == got.count(VALUE.encode())
+
+
+def test_a_name_in_endless_pieces_is_not_added_up() -> None:
+    """Each piece would cost as much as all before it."""
+    events = Events("openai_chat", Values(Engine(Options("127.0.0.1:1")), "run"))
+    for number in range(100):
+        piece = {"index": 0, "function": {"name": f"{number}{'x' * 300}"}}
+        list(events.take({"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]}))
+
+    (call,) = events._calls.values()  # noqa: SLF001  # what it keeps
+    assert len(call.name) < 2_000
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_event_that_fails_is_taken_back(ends: bool) -> None:
+    """What has waited before it goes on once, and the event as it came."""
+
+    def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+        piece = {"index": 0, "function": {"name": "deploy", "arguments": text}}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [piece]}, "finish_reason": finish}]}
+
+    events = Events("openai_chat", Values(Engine(Options("127.0.0.1:1")), "run"))
+    list(events.take(first := chunk('{"token":"⟦github_token:aa')))
+    steps = events.take(chunk('aaaaaaaa⟧"}', "tool_calls" if ends else None))
+    if ends:
+        next(steps)
+        with pytest.raises(LookupError):
+            steps.throw(LookupError())
+    else:
+        list(steps)
+    events.undo()
+
+    handed = [first, *events.flushed(), chunk('aaaaaaaa⟧"}')]
+    texts = [each["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] for each in handed]
+    assert '{"token":"⟦github_token:aaaaaaaaaa⟧"}' == "".join(texts)

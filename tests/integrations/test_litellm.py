@@ -30,7 +30,7 @@ from tests.client.test_sdks import FORMATS
 from tests.http.serving import options
 from tests.http.upstream import Upstream as ScriptedUpstream
 from tests.integrations.environments import ready
-from tests.integrations.running import PATIENCE, sidecar, variables
+from tests.integrations.running import PATIENCE, run, sidecar, variables
 from tests.integrations.test_httpx import agent, keywords
 from tests.integrations.test_httpx_masks import QUESTION, arguments, calls, check
 from tests.integrations.test_masked import VALUE, masking
@@ -377,3 +377,11 @@ def test_without_the_sidecar_requests_pass(tmp_path: Path) -> None:
             )
             assert ANSWER in response.model_dump_json()
             assert [] == upstream.defects
+
+
+def test_odd_pieces_and_odd_names_of_runs(tmp_path: Path) -> None:
+    """What has waited of a stream goes on once and in order where a piece is odd; a request without a run passes."""
+    told = run(ready("litellm"), "litellm_callback", {}, tmp_path)
+
+    assert {"token": "⟦github_token:aaaaaaaaaa⟧ and %e2"} == json.loads("".join(told["arguments"]))
+    assert [None] * 6 == told["requests"]

@@ -16,6 +16,7 @@ from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.frames import frame
 from prompt_sidecar.serving.restored_answers import RestoredStream, RestoredWhole, whole_restored
+from prompt_sidecar.serving.sse import Event
 from tests.client.provider import SHAPES, Says
 from tests.http.path_models import WAYS, Way, hear, pieces
 from tests.http.streams import EVENTS
@@ -497,3 +498,63 @@ def test_what_waits_of_a_last_piece_goes_behind_the_piece(choice: int, begun: Se
 
     assert calls[0]["id"] == "c1"
     assert "".join(texts) == "".join(call["function"]["arguments"] for call in calls)
+
+
+def _event(kind: str, **members: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **members})}\n\n".encode()
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("told", ["nothing", "begun", "pieces", "all but the end"])
+def test_a_response_that_no_event_has_completed_is_restored(told: str, *, numbered: bool) -> None:
+    """What pieces were kept waiting goes on before the last event, which holds what the agent was sent."""
+    text = json.dumps({"token": f"a {MASK}"}, ensure_ascii=False)
+    call = {"type": "function_call", "id": "f", "call_id": "c", "name": "deploy"}
+    message: dict[str, Any] = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Now."}]}
+    events: list[tuple[str, dict[str, Any]]] = []
+    if told != "nothing":
+        added = {"output_index": 1, "item": {**call, "arguments": "", "status": "in_progress"}}
+        events.append(("response.output_item.added", added))
+    if told == "pieces":
+        cut = text.index("⟦") + 5
+        events += [
+            ("response.function_call_arguments.delta", {"output_index": 1, "item_id": "f", "delta": each})
+            for each in (text[:cut], text[cut:-3])
+        ]
+    if told == "all but the end":
+        delta = {"output_index": 1, "item_id": "f", "delta": text}
+        events.append(("response.function_call_arguments.delta", delta))
+    output: list[dict[str, Any]] = [message, {**call, "arguments": text, "status": "completed"}]
+    events.append(("response.completed", {"response": {"id": "r", "status": "completed", "output": output}}))
+    numbers = [{"sequence_number": number} if numbered else {} for number in range(len(events))]
+    whole = b"".join([_event(kind, **each, **number) for (kind, each), number in zip(events, numbers, strict=True)])
+
+    made = RestoredStream(DIALECTS["openai_responses"], _restore, MOST).feed(whole, last=True)
+
+    got = [json.loads(line[6:]) for line in made.splitlines() if line.startswith(b"data: ")]
+    restored = text.replace(MASK, VALUE)
+    assert [message, {**output[1], "arguments": restored}] == got[-1]["response"]["output"]
+    pieces = "".join([each["delta"] for each in got if "delta" in each])
+    assert {"pieces": text[:-3], "all but the end": restored}.get(told, "") == pieces
+    assert (list(range(len(got))) if numbered else []) == [
+        each["sequence_number"] for each in got if "sequence_number" in each
+    ]
+
+
+def test_all_chunks_of_an_answer_have_one_id() -> None:
+    """Also what has waited in a later turn's call."""
+    events = DIALECTS["openai_chat"].filter({"recall"}, None)
+    events.restore = _restore
+    made = b""
+    for number, (name, text) in enumerate([("recall", "{}"), ("deploy", '{"token":"⟦github_')]):
+        events.begin()
+        call = {"index": 0, "id": f"c{number}", "function": {"name": name, "arguments": text}}
+        deltas: list[tuple[Any, str | None]] = [({"content": "."}, None), ({"tool_calls": [call]}, None)]
+        for delta, finish in [*deltas, ({}, "tool_calls")]:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            data = json.dumps({"id": f"provider {number}", "choices": [choice]}).encode()
+            made += events.feed(Event(b"data: " + data + b"\n\n", data=data))
+
+    chunks = [json.loads(line[6:]) for line in made.splitlines() if line.startswith(b"data: ")]
+    assert {"provider 0"} == {each["id"] for each in chunks}
+    assert "⟦github_" in json.dumps(chunks, ensure_ascii=False)

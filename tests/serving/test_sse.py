@@ -41,3 +41,26 @@ def test_an_event_without_an_end_is_an_error() -> None:
     splitter.feed(b"x" * 100)
     with pytest.raises(BrokenStream):
         splitter.feed(b"x")
+
+
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("empty", [b"\n", b"\r", b"\r\n"])
+@pytest.mark.parametrize("step", [1, 1_000])
+def test_every_line_end_ends_an_event(line: bytes, empty: bytes, step: int) -> None:
+    """A line's end and an empty line's may differ; together they may be one line's."""
+    stream = (b"data: one" + line + empty) * 2 + b"data: cut"
+    splitter = Splitter(100)
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    events = [*itertools.chain.from_iterable(map(splitter.feed, pieces)), *splitter.last()]
+
+    expected = [b"one\none\ncut"] if line + empty == b"\r\n" else [b"one", b"one", b"cut"]
+    assert expected == [event.data for event in events]
+    assert stream == b"".join(event.raw for event in events)
+
+
+def test_an_end_that_is_cut_in_two_is_of_one_event() -> None:
+    """A carriage return behind a line feed waits for the byte that tells whether it is half a line end."""
+    splitter = Splitter(100)
+
+    assert [] == splitter.feed(b"data: one\r\n\r")
+    assert [b"data: one\r\n\r\n"] == [event.raw for event in splitter.feed(b"\ndata: two")]

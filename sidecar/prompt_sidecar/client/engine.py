@@ -28,6 +28,7 @@ from prompt_sidecar.client.arguments import (
     selected,
 )
 from prompt_sidecar.client.errors import (
+    BAD_ANSWER,
     BAD_EDITS,
     CIRCUIT_OPEN,
     NO_PROMPT,
@@ -54,7 +55,7 @@ from prompt_sidecar.client.facts import (
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
-from prompt_sidecar.client.pieces import Whole, sound
+from prompt_sidecar.client.pieces import WithoutHalves, sound
 from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
 from prompt_sidecar.client.shapes import SHAPES
@@ -206,6 +207,8 @@ class Engine:
         known = self._tools.get(format)
         if known is None:
             known = yield from _asked(Tools, "ListTools", format=format or None)
+            if not _is_array(known.tools_json):
+                raise Refused("the answer's definitions are no JSON array", code="INTERNAL", reason=BAD_ANSWER)
             self._tools[format] = known
         return known
 
@@ -219,12 +222,15 @@ class Engine:
 
     def restore_secrets(self, run_id: str, calls: Iterable[tuple[str, str]]) -> Steps[tuple[Restored, ...]]:
         """Put values in place of masks in arguments of tool calls."""
-        given = [(tool, Whole.of(arguments)) for tool, arguments in calls]
+        given = [(tool, WithoutHalves.of(arguments)) for tool, arguments in calls]
         asked = [{"tool": sound(tool), "arguments": whole.text.encode()} for tool, whole in given]
         answer = yield Rpc("RestoreSecrets", make("RestoreSecretsRequest", run_id=run_id, calls=asked))
+        if len(answer.calls) != len(asked):
+            message = f"the answer holds {len(answer.calls)} calls, asked was for {len(asked)}"
+            raise Refused(message, code="INTERNAL", reason=BAD_ANSWER)
         return tuple(
             read(Restored, each, arguments=whole.back(each.arguments.decode("utf-8", "replace")))
-            for (_, whole), each in zip(given, answer.calls, strict=False)
+            for (_, whole), each in zip(given, answer.calls, strict=True)
         )
 
     def report_usage(self, run_id: str, usage: Usage) -> Steps[UsageLearned]:
@@ -339,8 +345,19 @@ def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
     body: bytes = answer.json_body
     if not body:
         raise Refused("the answer holds no prompt", code="INTERNAL", reason=NO_PROMPT)
-    made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
+    try:
+        made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
+    except (ValueError, RecursionError) as error:
+        message = f"the answer's prompt cannot be read ({type(error).__name__})"
+        raise Refused(message, code="INTERNAL", reason=BAD_ANSWER) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)
+
+
+def _is_array(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), list)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:

@@ -35,6 +35,8 @@ NO_PROMPT: Final = "NO_PROMPT"
 """The reason where an answer holds no prompt, as that of something else than a sidecar may."""
 BAD_EDITS: Final = "EDITS_DO_NOT_APPLY"
 """The reason where an answer's edits do not fit the prompt that was sent."""
+BAD_ANSWER: Final = "BAD_ANSWER"
+"""The reason where an answer is none to what was asked, as that of something else than a sidecar may be."""
 
 
 class ClientError(Exception):

@@ -72,14 +72,14 @@ def _character(pair: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WithoutHalves:
     """JSON text without lone surrogates, and how to put them back."""
 
     text: str
     changed: bool
 
     @classmethod
-    def of(cls, text: str) -> Whole:
+    def of(cls, text: str) -> WithoutHalves:
         """Take the lone surrogates out of JSON text, which strict readers would refuse."""
         if _HALF.search(text) is None and "\\ud" not in text.lower():
             return cls(text, changed=False)

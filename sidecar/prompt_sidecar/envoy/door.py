@@ -183,6 +183,8 @@ class EnvoyDoor:
                         yield messages.EMPTIED
                     if answer.reply is not None:
                         yield answer.reply
+                    if answer.then is not None:
+                        yield answer.then
                     if answer.last:
                         return
         except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
@@ -230,8 +232,8 @@ class EnvoyDoor:
         check = until(monotonic() + self._options.patience, stopped.is_set)
         self._waiting_bytes += len(step.body)
         self._shared.in_flight.add()
-        work: Future[Processed] = self._shared.workers.submit(
-            self._processor.trim, step.path, exchange.headers, step.body, peer, check
+        work: Future[Processed] = self._shared.workers.submit_for(
+            peer, len(step.body), self._processor.trim, step.path, exchange.headers, step.body, peer, check
         )
         work.add_done_callback(lambda _: self._shared.in_flight.remove())
         try:

@@ -56,6 +56,8 @@ class Answer:
     """Pieces of the response before this one that are owed an answer: each is emptied, as `reply` has their text."""
     owed: bool = False
     """Whether the answer comes with a later piece."""
+    then: bytes | None = None
+    """What is sent behind `reply`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Exchange:
             return self._response_headers(message)
         if kind == "response_body":
             return self._response_body(message)
-        return Answer(messages.response_trailers(), last=True)
+        return self._response_trailers()
 
     def trimmed(self, processed: Processed) -> Answer:
         """Answer with what became of the body."""
@@ -265,6 +267,16 @@ class Exchange:
         if stream.stay is not None:
             self._stay, self._stream = stream.stay, None
         return self._passed(None if made == piece and not before else made, ends=ends, before=before)
+
+    def _response_trailers(self) -> Answer:
+        """Let trailers go on, behind what has waited of a stream: no further piece comes."""
+        stream, before = self._stream, self._owed
+        if stream is None or not before:
+            return Answer(messages.response_trailers(), last=True)
+        body = bytes(self._made) + stream.feed(b"", last=True)
+        self._stay, self._owed = stream.stay, 0
+        self._made.clear()
+        return Answer(messages.response_body(body), last=True, before=before - 1, then=messages.response_trailers())
 
     def _passed(self, body: bytes | None, *, ends: bool, before: int = 0) -> Answer:
         over = ends or not (self._changing or (self._reader is not None and self._reader.reads))

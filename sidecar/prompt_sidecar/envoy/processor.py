@@ -33,7 +33,7 @@ from prompt_sidecar.serving.provider_paths import ProviderPath
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.restoring import Restore
-from prompt_sidecar.serving.use_cases import UseCases
+from prompt_sidecar.serving.use_cases import Check, UseCases
 
 _RECALL: Final = frozenset({"mcp", "tools"})
 _WINDOW_DIGITS: Final = 8
@@ -72,7 +72,7 @@ class Processor:
         """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
         found: list[Identity] = []
 
-        def read() -> TrimCall:
+        def read(_: Check) -> TrimCall:
             found.append(self._identities.of(path.format, headers, body, peer))
             return TrimCall(
                 caller=found[0].caller,

@@ -28,13 +28,14 @@ from prompt_sidecar.http.routes import Route
 from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
-from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.provider_errors import error_body, http_status
 from prompt_sidecar.serving.provider_usage import UsageReader, too_long
 from prompt_sidecar.serving.restoring import Restore, restored
+from prompt_sidecar.serving.rewriting import rewritten
 
 MOST_HIDDEN: Final = 6
 """Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
@@ -208,7 +209,8 @@ class Exchange:
 
     async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         body = await self._whole_body(prompt, answer)
-        found = read(await self._plain(answer, body))
+        plain = await self._plain(answer, body)
+        found = read(plain)
         turn = self._turn_in(found, prompt)
         if turn is None:
             return await self._sent(prompt, answer, body)
@@ -216,7 +218,7 @@ class Exchange:
             self._dialect.show(self._shown, turn)
             return await self._next(prompt, turn)
         try:
-            made = await self._for_the_agent(prompt, turn, found)
+            made = await self._for_the_agent(prompt, turn, plain, found)
             return await self._sent(prompt, answer, made or body, plain=bool(made))
         finally:  # the agent may close the connection as soon as it has all
             self._work.soon(self._prompter.report, prompt, turn.usage)
@@ -229,7 +231,8 @@ class Exchange:
         except asyncio.CancelledError:
             await read_on(Source(answer), read_so_far.extend)
             usage = UsageReader(self._dialect.format, answer.status, answer.content_type)
-            usage.feed(decoded(bytes(read_so_far), _encoding(answer), self._most_bytes) or bytes(read_so_far))
+            plain = decoded(bytes(read_so_far), _encoding(answer), self._most_bytes, padded=True)
+            usage.feed(plain or bytes(read_so_far))
             self._work.soon(self._prompter.report, prompt, usage.end())
             raise
 
@@ -237,7 +240,7 @@ class Exchange:
         """Return a body without its encoding, if that is known. Raises TooLongAnswer."""
         if not (encoding := _encoding(answer)):
             return body
-        plain = await self._work.run(decoded, body, encoding, self._most_bytes)
+        plain = await self._work.run(partial(decoded, padded=True), body, encoding, self._most_bytes)
         if plain is not None and len(plain) > self._most_bytes:
             raise TooLongAnswer
         return body if plain is None else plain
@@ -252,17 +255,20 @@ class Exchange:
             _log.error("an answer passes as it came: %s", frames(error))
             return None
 
-    async def _for_the_agent(self, prompt: Prompt, turn: Turn, found: dict[str, Any]) -> bytes:
-        """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered."""
+    async def _for_the_agent(self, prompt: Prompt, turn: Turn, plain: bytes, found: dict[str, Any]) -> bytes:
+        """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered.
+
+        `found` is what was read of `plain`.
+        """
         self._count(turn)
         body = b""
         visible: Sequence[Any] = ()
         try:
             if prompt.added or turn.own:
                 visible = self._dialect.written(found, self._shown, prompt.own)
-                body = write(found)
+                body = await self._work.run(rewritten, plain, found)
             if (restore := self._prompter.restore(prompt)) is not None:
-                body = await self._work.run(self._restored, found, restore) or body
+                body = await self._work.run(self._restored, body or plain, found, restore) or body
             if prompt.added or turn.own or turn.id:
                 await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
         except SidecarError:
@@ -291,10 +297,10 @@ class Exchange:
         await response.write_eof()
         return response
 
-    def _restored(self, answer: dict[str, Any], restore: Restore) -> bytes:
-        """Return the answer with values in place of masks; empty: there are none."""
+    def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
+        """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
         done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
-        return write(answer) if any(done) else b""
+        return rewritten(body, answer) if any(done) else b""
 
     # -- a stream --------------------------------------------------------------------------------------------------
 

@@ -16,13 +16,15 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.arguments import Format
 from prompt_sidecar.client.dialects import has_masks
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
-from prompt_sidecar.client.pieces import another, ordinal, paired
+from prompt_sidecar.client.pieces import LONGEST_NAME, another, ordinal, paired
+from prompt_sidecar.integrations import exact_json
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_BYTES: Final = 67_108_864
@@ -38,8 +40,9 @@ _IN_PROMPT: Final = re.compile(rb"(?:\xe2\x9f\xa6|\\+u27e6)[a-z0-9_]{1,64}:[a-z0
 _BEGUN: Final = re.compile(r"⟦|\\+u27e6|%e2%9f%a6|\\+342\\+237\\+246", re.IGNORECASE)
 _CUT: Final = re.compile(r"(?:[\ud800-\udbff]|%[e29fa%]{0,8}|\\[\\u27e346]{0,64})\Z", re.IGNORECASE)
 """What may be the first part of a mask's beginning, or the first surrogate of a pair."""
-_HALVES: Final = re.compile("[\ud800-\udfff]")
-_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
+"""Of an event: a line's end and an empty line, each with any of the three line ends (WHATWG HTML, section 9.2.5). A
+carriage return behind a line feed may be the first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
 
 Place: TypeAlias = tuple[dict[str, Any], str, str]
@@ -122,7 +125,7 @@ class Values:
             value = holder.get(member)
             if not isinstance(value, str | dict):
                 continue
-            text = value if isinstance(value, str) else _json(value)
+            text = value if isinstance(value, str) else exact_json.dumps(value, marked=True)
             if has_masks(text):
                 masked.append((place, (name, text)))
         yield from self._ask(dict.fromkeys(call for _, call in masked))
@@ -130,7 +133,7 @@ class Values:
         for (holder, member, _), call in masked:
             made = self._known.get(call, call[1])
             if made != call[1]:
-                holder[member] = made if isinstance(holder[member], str) else json.loads(made)
+                holder[member] = made if isinstance(holder[member], str) else exact_json.loads(made)
                 changed = True
         return changed
 
@@ -154,12 +157,6 @@ class Values:
         self._known.update((call, each.arguments) for call, each in zip(new, restored, strict=True))
 
 
-def _json(value: Any) -> str:
-    """Write JSON; lone surrogates, which have no UTF-8, as escapes."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if _HALVES.search(text) is None else json.dumps(value)
-
-
 def _is_json(text: str) -> bool:
     """Whether it is JSON: a call that was cut off is none, and the sidecar would refuse it."""
     try:
@@ -169,7 +166,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-class Whole:
+class WholeAnswer:
     """An answer that is one JSON text, or an array of them as Gemini streams it without events."""
 
     def __init__(self, format: Format, values: Values) -> None:
@@ -188,13 +185,13 @@ class Whole:
         """Return the rest."""
         raw = self._all()
         try:
-            answer = json.loads(raw)
+            answer = exact_json.loads(raw)
         except (ValueError, RecursionError):
             return raw
         found = [place for each in (answer if isinstance(answer, list) else [answer]) for place in self._places(each)]
         try:
             changed = yield from self._values.put(found)
-            return _json(answer).encode() if changed else raw
+            return exact_json.dumps(answer).encode() if changed else raw
         except ClientError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
@@ -241,6 +238,17 @@ class _Call:
             self.waits, self.kept = [self.kept], ""
         self.sent.append(text[:end])
         return text[:end]
+
+    def undo(self) -> Callable[[], None]:
+        """Return what takes back the pieces that are fed from now on."""
+        kept, waited, sent = self.kept, None if self.waits is None else len(self.waits), len(self.sent)
+
+        def undo() -> None:
+            self.kept = kept
+            self.waits = None if self.waits is None or waited is None else self.waits[:waited]
+            del self.sent[sent:]
+
+        return undo
 
     def rest(self) -> str:
         """Return what was not sent, as it came."""
@@ -368,6 +376,8 @@ class Events:
         self._more = 0
         """Events that were added: OpenAI's responses are numbered."""
         self._size = 0
+        self._undo: list[Callable[[], object]] = []
+        """What takes back the last event, in order."""
 
     @property
     def too_much(self) -> bool:
@@ -376,6 +386,7 @@ class Events:
 
     def take(self, data: dict[str, Any]) -> Steps[tuple[list[dict[str, Any]], bool]]:
         """Take an event, which is changed in place; return events to send before it, and whether it has changed."""
+        self._undo = [partial(setattr, self, "_more", self._more)]
         read = self._read(data, self._calls)
         changed = yield from self._values.put(read.whole)
         before: list[dict[str, Any]] = []
@@ -388,6 +399,7 @@ class Events:
                 call = None
             if call is None:
                 call = self._calls[piece.key] = _Call(piece.choice, piece.index)
+                self._undo.append(partial(self._calls.pop, piece.key, None))
                 self._count += 1
             changed = self._taken(piece, call, data) or changed
             here[piece.key] = piece
@@ -409,7 +421,7 @@ class Events:
     def _taken(self, piece: _Piece, call: _Call, data: dict[str, Any]) -> bool:
         """Take a piece; return whether it has changed."""
         call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
-        if isinstance(piece.name, str) and not call.begun and piece.name != call.name:
+        if isinstance(piece.name, str) and not call.begun and piece.name != call.name and len(call.name) < LONGEST_NAME:
             call.name += piece.name
         text = piece.holder.get(piece.member)
         if not isinstance(text, str):
@@ -417,6 +429,7 @@ class Events:
         self._size += len(text)
         call.begun = call.begun or bool(text)
         call.like = {name: value for name, value in data.items() if name != "usage"}
+        self._undo.append(call.undo())
         made = call.feed(text)
         piece.holder[piece.member] = made
         return made != text
@@ -424,6 +437,7 @@ class Events:
     def _end(self, key: _Key, last: _Piece | None, before: list[dict[str, Any]], data: dict[str, Any]) -> Steps[bool]:
         """End a call; what has waited goes behind its last piece, or before the event; return whether that changed."""
         call = self._calls.pop(key)
+        self._undo.append(partial(self._calls.__setitem__, key, call))
         rest = yield from call.end(self._values)
         if not rest:
             return False
@@ -432,6 +446,11 @@ class Events:
             return True
         before.append(self._added(call, rest, data))
         return False
+
+    def undo(self) -> None:
+        """Take back the last event, which goes on as it came: `flushed` is then what has waited before it."""
+        while self._undo:
+            self._undo.pop()()
 
     def flushed(self) -> list[dict[str, Any]]:
         """Return what has waited, as it came: a call that has not ended cannot be run."""
@@ -479,9 +498,12 @@ class Stream:
         return b"".join(out)
 
     def end(self) -> Steps[bytes]:
-        """Return what has waited, as it came."""
-        yield from ()
-        return self._flushed()
+        """Return what has waited, as it came; an event whose end is known now is the last."""
+        out = b""
+        if self._rest.endswith(b"\n\r"):
+            raw, self._rest = bytes(self._rest), bytearray()
+            out = yield from self._event(raw)
+        return out + self._flushed()
 
     def _flushed(self) -> bytes:
         out = b"".join(map(_written, self._events.flushed()))
@@ -493,7 +515,7 @@ class Stream:
             return raw
         lines = raw.splitlines()
         try:
-            data = json.loads(b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or b"null")
+            data = exact_json.loads(b"\n".join(line[5:] for line in lines if line.startswith(b"data:")) or b"null")
         except (ValueError, RecursionError):
             return raw
         if not isinstance(data, dict):
@@ -504,6 +526,7 @@ class Stream:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
             self._gave_up = True
+            self._events.undo()
             _log.error(FAILED, type(error).__name__)
             return b"".join(map(_written, self._events.flushed())) + raw
         kept = [line for line in lines if line and not line.startswith(b"data:")]
@@ -514,10 +537,10 @@ def _written(data: Mapping[str, Any], lines: Sequence[bytes] | None = None) -> b
     """Write an event, with these lines before its data, else with the name that its type is."""
     if lines is None:
         lines = [f"event: {data['type']}".encode()] if isinstance(data.get("type"), str) else []
-    return b"\n".join([*lines, b"data: " + _json(data).encode()]) + b"\n\n"
+    return b"\n".join([*lines, b"data: " + exact_json.dumps(data).encode()]) + b"\n\n"
 
 
-def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> Whole | Stream | None:
+def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str, str]) -> WholeAnswer | Stream | None:
     """Return what restores masks in an answer with these headers; None: it passes as it comes."""
     if headers.get("content-encoding", "identity") != "identity":
         return None
@@ -525,4 +548,4 @@ def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str,
     values = Values(engine, run_id)
     if kind == "text/event-stream" and format in _READ:
         return Stream(format, values)
-    return Whole(format, values) if kind == "application/json" else None
+    return WholeAnswer(format, values) if kind == "application/json" else None

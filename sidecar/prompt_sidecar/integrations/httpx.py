@@ -21,7 +21,7 @@ from typing import Any, Final, Self, Unpack
 from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
-from prompt_sidecar.integrations.answers import Stream, Whole, prompt_has_masks, restoring
+from prompt_sidecar.integrations.answers import Stream, WholeAnswer, prompt_has_masks, restoring
 from prompt_sidecar.integrations.calls import of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
 from prompt_sidecar.integrations.wire import Api, api_of, usage_in
@@ -86,7 +86,7 @@ def _outgoing(request: Any, body: bytes) -> Any:
     return type(request)(request.method, request.url, headers=headers, content=body, extensions=request.extensions)
 
 
-def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> Whole | Stream | None:
+def _restoring(engine: Any, sending: Sending, prompt: Any, response: Any) -> WholeAnswer | Stream | None:
     """Return what restores masks in the answer to a prompt, whose length is not known any more then."""
     if not prompt_has_masks(prompt):
         return None
@@ -267,7 +267,9 @@ def _watching(library: Any) -> Any:
         class Watching(library.SyncByteStream):  # type: ignore[misc]
             """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(self, stream: Any, kept: _Kept, ended: Any, masks: Whole | Stream | None, drive: Any) -> None:
+            def __init__(
+                self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+            ) -> None:
                 self._stream, self._kept, self._ended = stream, kept, ended
                 self._masks, self._drive = masks, drive
 
@@ -295,7 +297,9 @@ def _awatching(library: Any) -> Any:
         class Watching(library.AsyncByteStream):  # type: ignore[misc]
             """Hands chunks on at once, with values in place of masks, and keeps them as they came."""
 
-            def __init__(self, stream: Any, kept: _Kept, ended: Any, masks: Whole | Stream | None, drive: Any) -> None:
+            def __init__(
+                self, stream: Any, kept: _Kept, ended: Any, masks: WholeAnswer | Stream | None, drive: Any
+            ) -> None:
                 self._stream, self._kept, self._ended = stream, kept, ended
                 self._masks, self._drive = masks, drive
 

@@ -163,23 +163,25 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
                 events = events or Events(format, values)
                 try:
                     data = piece.model_dump(mode="json")
-                    classes[data.get("type")] = type(piece)
                     before, changed = await adrive(self._client, events.take(data))
                     pieces = [classes[each.get("type")](**each) for each in before]
                     pieces.append(type(piece)(**data) if changed else piece)
-                    if passes := events.too_much:
-                        _log.warning(TOO_MUCH)
+                    classes[data.get("type")] = type(piece)
                 except ClientError:
                     raise
                 except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
-                    passes, pieces = True, [piece]
+                    passes = True
+                    events.undo()
+                    pieces = [*_waiting(events, classes), piece]
                     _log.error(FAILED, type(error).__name__)
-                if passes:
-                    pieces += [classes[each.get("type")](**each) for each in events.flushed()]
+                if not passes and events.too_much:
+                    passes = True
+                    pieces += _waiting(events, classes)
+                    _log.warning(TOO_MUCH)
                 for handed in pieces:
                     yield handed
-        for each in events.flushed() if events is not None else ():
-            yield classes[each.get("type")](**each)
+        for handed in _waiting(events, classes) if events is not None else ():
+            yield handed
         if rest := await adrive(self._client, stream.end()):
             yield rest
 
@@ -201,10 +203,21 @@ class SidecarCallback(CustomLogger):  # type: ignore[misc]  # typed where it is 
         )
         run_id = str(named or chosen(self._run, data) or session or "")
         made = f"{holder(key)}:{run_id}" if run_id else ""
-        if len(made.encode()) > MOST_RUN_BYTES or not made.isprintable():
+        if not made.isprintable() or len(made.encode()) > MOST_RUN_BYTES:  # a lone surrogate is not printable
             _log.warning("a request passes untrimmed: its run's id is too long, or cannot be printed")
             return ""
         return made
+
+
+def _waiting(events: Events, classes: Mapping[Any, Any]) -> list[Any]:
+    """What has waited of a stream, as the objects that LiteLLM gives; what cannot be made into one is left out."""
+    found = []
+    for each in events.flushed():
+        try:
+            found.append(classes[each.get("type")](**each))
+        except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets the rest of its answer
+            _log.error(FAILED, type(error).__name__)
+    return found
 
 
 def holder(authenticated: Any) -> str:

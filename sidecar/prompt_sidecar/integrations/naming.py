@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
+_log = logging.getLogger("prompt_sidecar.client")
 RUN_HEADER: Final = "x-prompt-sidecar-run"
 """The header that names a run, in each of the sidecar's doors."""
 RunChoice: TypeAlias = str | Callable[[Any], str | None] | None
@@ -33,8 +35,19 @@ def current_run() -> str:
 def chosen(run: RunChoice, given: Any) -> str:
     """Return the run: the one around the call, else the configured one; empty: none.
 
+    A function that fails, or returns something else than a text, has named none: whatever it does, the agent goes on.
+
     Args:
         run: as configured.
         given: what a function is given to choose by.
     """
-    return current_run() or (run(given) if callable(run) else run) or ""
+    try:
+        found: Any = current_run() or (run(given) if callable(run) else run) or ""
+        if isinstance(found, str):
+            found.encode()  # a lone surrogate cannot be sent
+            return found
+        why = type(found).__name__
+    except Exception as error:  # noqa: BLE001 - it is the agent's own code
+        why = type(error).__name__
+    _log.warning("a function names no run: it must return a text, or None; this was %s", why)
+    return ""

@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from typing import Any, Final, NoReturn
 
 import orjson
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_HALF_ESCAPED: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+"""What may be an integer beyond 64 bits."""
 _MANY: Final = 100
 """Opening brackets from which on a text may be nested too deep to be written again."""
 _ROOM: Final = 16
@@ -26,22 +28,27 @@ REPLACEMENT: Final = "\ufffd"
 
 
 def read(raw: bytes) -> Any:
-    """Return JSON text as its types; None: it cannot be read, or could not be written again."""
-    try:
-        found = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        found = _read_halves(raw)
+    """Return JSON text as its types; None: it cannot be read, or could not be written again.
+
+    Integers keep all their digits. Of other numbers the nearest that has 64 bits is returned: `rewriting.rewritten`
+    keeps their spelling.
+    """
+    if _LONG_NUMBER.search(raw) is not None:
+        found = _read_exactly(raw)
+    else:
+        try:
+            found = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            found = _read_exactly(raw)
     if raw.count(b"{") + raw.count(b"[") > _MANY and not _can_be_written(found):
         return None
     return found
 
 
-def _read_halves(raw: bytes) -> Any:
-    """Read what is JSON but for lone surrogates."""
-    if _HALF_ESCAPED.search(raw) is None:
-        return None
+def _read_exactly(raw: bytes) -> Any:
+    """Read what the library refuses, lone surrogates and numbers that are too large, and what it rounds: integers."""
     try:
-        return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite)
+        return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite, parse_int=_integer)
     except (ValueError, RecursionError):
         return None
 
@@ -51,11 +58,14 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _finite(text: str) -> float:
-    """Read a number; one that is too large would be written as `Infinity`, which is no JSON."""
+    """Read a number; one that is too large is the largest, as infinity would be written as `Infinity`, no JSON."""
     found = float(text)
-    if math.isinf(found):
-        raise ValueError(text)
-    return found
+    return math.copysign(sys.float_info.max, found) if math.isinf(found) else found
+
+
+def _integer(text: str) -> int | float:
+    """Read an integer; one that no number of 64 bits comes near is the largest that there is."""
+    return int(text) if len(text) <= sys.float_info.max_10_exp else _finite(text)
 
 
 def _can_be_written(value: Any) -> bool:

@@ -8,10 +8,11 @@ none of Amazon's libraries, and those that read frames come with a whole client.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from prompt_sidecar.serving.answer_json import write
+from prompt_sidecar.serving.rewriting import rewritten
 from prompt_sidecar.serving.sse import BrokenStream, Event
 
 FRAMES: Final = "application/vnd.amazon.eventstream"
@@ -107,20 +108,34 @@ def _headers(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += length
 
 
+def reframed(event: Event, data: Any) -> bytes:
+    """Write an event with other data, which was made of what `Event.json` returned; its headers stay."""
+    if event.data is None:
+        return frame(data, event.name)
+    headers = event.raw[_PRELUDE : _PRELUDE + int.from_bytes(event.raw[4:8], "big")]
+    return _framed(headers, rewritten(event.data, data))
+
+
 def frame(data: Any, name: str) -> bytes:
     """Write an event with JSON data."""
-    return _framed({":event-type": name, ":content-type": "application/json", ":message-type": "event"}, data)
+    headers = {":event-type": name, ":content-type": "application/json", ":message-type": "event"}
+    return _framed(_told(headers), write(data))
 
 
 def exception(data: Any, name: str) -> bytes:
     """Write a frame that reports an exception."""
-    return _framed({":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}, data)
+    headers = {":exception-type": name, ":content-type": "application/json", ":message-type": "exception"}
+    return _framed(_told(headers), write(data))
 
 
-def _framed(headers: dict[str, str], data: Any) -> bytes:
-    told, payload = b"", write(data)
+def _told(headers: Mapping[str, str]) -> bytes:
+    told = b""
     for name, value in headers.items():
         told += bytes([len(name)]) + name.encode() + bytes([_STRING]) + len(value).to_bytes(2, "big") + value.encode()
+    return told
+
+
+def _framed(told: bytes, payload: bytes) -> bytes:
     total = _PRELUDE + len(told) + len(payload) + _CHECKSUM
     prelude = total.to_bytes(4, "big") + len(told).to_bytes(4, "big")
     made = prelude + zlib.crc32(prelude).to_bytes(4, "big") + told + payload

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.facts.envoy_calls import MasksStay
-from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued, Why
 from prompt_sidecar.serving.dialects.base import Dialect, Filter
 from prompt_sidecar.serving.json_array import ArraySplitter
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.restoring import Restore, restored, safe
+from prompt_sidecar.serving.rewriting import rewritten
 from prompt_sidecar.serving.sse import Event
 
 JSON: Final = "application/json"
@@ -47,7 +48,7 @@ def whole_restored(dialect: Dialect, answer: bytes, restore: Restore) -> Restore
         if not isinstance(found, dict):
             return RestoredWhole(None, MasksStay.UNREADABLE)
         done = [restored(*each, restore) for each in dialect.arguments(found)]
-        return RestoredWhole(write(found) if any(done) else None)
+        return RestoredWhole(rewritten(answer, found) if any(done) else None)
     except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
         _log.error("masks were not restored in an answer: %s", frames(error))
         return RestoredWhole(None, MasksStay.FAILED)
@@ -131,9 +132,9 @@ class _Elements:
         """Restore an element; what stands before it goes on as it came."""
         found = event.json()
         done = [restored(*each, self._restore) for each in self._dialect.arguments(found)] if found is not None else ()
-        if not any(done):
+        if not any(done) or event.data is None:
             return event.raw
-        return event.raw[: -len(event.data or b"")] + write(found)
+        return event.raw[: -len(event.data)] + rewritten(event.data, found)
 
     def rest(self) -> bytes:
         """Nothing waits."""

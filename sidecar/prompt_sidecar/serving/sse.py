@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.rewriting import rewritten
 
-_END: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r|\r\n\n|\n\r\n")
+_END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
+"""A line's end and an empty line, each with any of the three line ends. A carriage return behind a line feed may be the
+first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
 _LINES: Final = re.compile(rb"\r\n|\n|\r")
+_LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
+_ENDED: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
 DONE: Final = b"[DONE]"
 """The data of OpenAI's last event, which is no JSON."""
 
@@ -43,6 +48,26 @@ class Event:
             return None
         found = read(self.data)
         return found if isinstance(found, dict) else None
+
+    def changed(self, data: Any) -> Event:
+        """Return the event with other data, which was made of what `json` returned; its other bytes stay."""
+        if self.data is None:
+            return Event(written(data, self.name), self.name, write(data))
+        made = rewritten(self.data, data)
+        out = bytearray()
+        is_written = False
+        for line in _LINE.findall(self.raw):
+            if not line.startswith(b"data:"):
+                out += line
+            elif not is_written:
+                is_written = True
+                end = line[len(line.rstrip(b"\r\n")) :] or b"\n"
+                out += b"".join([b"data: " + each + end for each in made.split(b"\n")])
+        if not is_written:
+            return Event(written(data, self.name), self.name, made)
+        if _ENDED.search(out) is None:
+            out += b"\n\n"
+        return Event(bytes(out), self.name, made)
 
 
 class Splitter:

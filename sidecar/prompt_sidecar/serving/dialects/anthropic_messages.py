@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 
 from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
@@ -115,19 +116,13 @@ def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: 
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
-    """A content block, as it is pieced together."""
+class _Block(Block):
+    """See `Block`."""
 
-    content: dict[str, Any]
     texts: dict[str, list[str]] = field(default_factory=dict)
     """Pieces of its members that are texts."""
     input: list[str] | None = None
     """Pieces of a call's arguments; None: there were none."""
-    place: Any = None
-    """The index that the agent sees."""
-    shown: bool = False
-    arguments: Arguments | None = None
-    """Of a call of the agent's, where masks are restored."""
 
     def gather(self, delta: Any) -> None:
         """Take a piece."""
@@ -157,27 +152,16 @@ class _Block:
         return self.content
 
 
-class _Blocks(Filter):
-    """Filters events of blocks, which it numbers anew where some are the sidecar's."""
+class _Blocks(BlockFilter[_Block]):
+    """Filters a stream's events. Where an event has no index, it is of the newest block."""
 
-    def __init__(self, own: Collection[str]) -> None:
-        super().__init__(own)
-        self._next = 0
-        """The index of the agent's next block, where one was left out."""
-        self._visible: list[_Block] = []
+    index: ClassVar[str] = "index"
 
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
-        self._blocks: list[_Block] = []
-        self._current: dict[int | None, _Block] = {}
-        """By the provider's index; by none the newest."""
-        self._held: list[tuple[Event, dict[str, Any], _Block | None]] = []
-        """Events of thinking and what came behind them, until the turn shows something."""
         self._usage: dict[str, Any] = {}
         self._model: Any = None
-        self._stop: Any = None
-        self._hidden = False
 
     def feed(self, event: Event) -> bytes:
         """Take an event."""
@@ -200,15 +184,6 @@ class _Blocks(Filter):
     def _counted(self, usage: Any) -> None:
         if isinstance(usage, dict):
             self._usage |= {name: value for name, value in usage.items() if value is not None}
-
-    def _other(self, event: Event) -> bytes:
-        """Send an event that says nothing of blocks, behind those that wait."""
-        if self._hidden:
-            return b""
-        if self._held:
-            self._held.append((event, {}, None))
-            return b""
-        return event.raw
 
     def _block(self, event: Event, data: dict[str, Any]) -> bytes:
         key, before = ordinal(data.get("index")), b""
@@ -245,41 +220,15 @@ class _Blocks(Filter):
             if kept != text:
                 self._placed(block, data.get("index"))
                 delta = {"type": "input_json_delta", "partial_json": kept}
-                return written({**data, "index": block.place, "delta": delta}, event.name)
+                return event.changed({**data, "index": block.place, "delta": delta}).raw
         return self._sent(event, data, block)
 
-    def rest(self) -> bytes:
-        """Return what has waited, where the message was cut off."""
-        if self._hidden:
-            return b""
-        return self._flushed() + b"".join(map(self._more, list(self._waiting)))
+    def _changed(self, event: Event, data: dict[str, Any]) -> bytes:
+        return event.changed(data).raw
 
-    def _more(self, block: _Block | None) -> bytes:
-        """Return what has waited of a call's arguments, as an event."""
-        rest = self._release(block)
-        if block is None or not rest:
-            return b""
-        delta = {"type": "input_json_delta", "partial_json": rest}
-        return written({"type": "content_block_delta", "index": block.place, "delta": delta}, "content_block_delta")
-
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        return b"".join([event.raw if block is None else self._sent(event, data, block) for event, data, block in held])
-
-    def _placed(self, block: _Block, index: Any) -> None:
-        """Give a block its index in the answer."""
-        if not block.shown:
-            block.shown = True
-            block.place = self._next if self.renumbers else index
-            self._next = max(self._next, (ordinal(block.place) or 0) + 1)
-            self._visible.append(block)
-
-    def _sent(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
-        self._placed(block, data.get("index"))
-        if block.place == data.get("index") or not self.renumbers:
-            return event.raw
-        data["index"] = block.place
-        return written(data, event.name)
+    def _continued(self, place: Any, text: str) -> bytes:
+        delta = {"type": "input_json_delta", "partial_json": text}
+        return written({"type": "content_block_delta", "index": place, "delta": delta}, "content_block_delta")
 
     def _end(self, event: Event, data: dict[str, Any]) -> bytes:
         """Take an event about the whole message."""
@@ -302,7 +251,7 @@ class _Blocks(Filter):
             # message_start told the first turn's input; the agent's counts are those of the last one.
             usage |= {name: self._usage[name] for name in _INPUTS if name in self._usage}
             add_output(usage, "output_tokens", self.output_before)
-        return written(data, event.name)
+        return event.changed(data).raw
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
@@ -313,7 +262,3 @@ class _Blocks(Filter):
         """Return the turn."""
         blocks = [block.joined() for block in self._blocks]
         return _turn(blocks, self._stop, self.own, self.counted())
-
-    def visible(self) -> Sequence[Any]:
-        """Return the message that the agent holds."""
-        return [{"role": "assistant", "content": [block.joined() for block in self._visible]}]

@@ -181,6 +181,8 @@ class Dialect(History):
 
     streamed: ClassVar[str] = EVENTS
     """The content type of its streams."""
+    calls_may_come_first: ClassVar[bool] = True
+    """Whether the provider takes a history that begins with calls of the model."""
 
     # -- requests --------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from prompt_sidecar.serving.dialects.base import (
     add_output,
     error_text,
 )
-from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame
+from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
+from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame, reframed
 from prompt_sidecar.serving.histories import ConverseHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
@@ -167,17 +168,11 @@ def _turn(blocks: list[dict[str, Any]], stop: Any, own: Collection[str], usage: 
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
-    """A content block, as it is pieced together."""
+class _Block(Block):
+    """See `Block`."""
 
-    content: dict[str, Any] = field(default_factory=dict)
     pieces: dict[str, list[str]] = field(default_factory=dict)
     """Of texts and arguments, by kind."""
-    place: Any = None
-    """The index that the agent sees."""
-    shown: bool = False
-    arguments: Arguments | None = None
-    """Of a call of the agent's, where masks are restored."""
 
     def gather(self, delta: Any) -> None:
         """Take a piece."""
@@ -210,26 +205,15 @@ class _Block:
         return block
 
 
-class _Blocks(Filter):
-    """Filters events of blocks, which it numbers anew where some are the sidecar's."""
+class _Blocks(BlockFilter[_Block]):
+    """Filters a stream's events. An index is a block's until it has ended."""
 
-    def __init__(self, own: Collection[str]) -> None:
-        super().__init__(own)
-        self._next = 0
-        """The index of the agent's next block."""
-        self._visible: list[_Block] = []
+    index: ClassVar[str] = "contentBlockIndex"
 
     def begin(self) -> None:
         """A turn begins."""
         super().begin()
-        self._blocks: list[_Block] = []
-        self._current: dict[int | None, _Block] = {}
-        """By the provider's index, until a block has ended."""
-        self._held: list[tuple[Event, dict[str, Any], _Block | None]] = []
-        """Events of reasoning and what came behind them, until the turn shows something."""
         self._usage: ProviderUsage | None = None
-        self._stop: Any = None
-        self._hidden = False
 
     def feed(self, event: Event) -> bytes:
         """Take an event."""
@@ -252,21 +236,6 @@ class _Blocks(Filter):
             self._usage = read_usage(BedrockConverse.format, data)
             return b"" if self._hidden else self._counted(event, data)
         return self._other(event)
-
-    def _other(self, event: Event) -> bytes:
-        """Send an event that says nothing of blocks, behind those that wait."""
-        if self._hidden:
-            return b""
-        if self._held:
-            self._held.append((event, {}, None))
-            return b""
-        return event.raw
-
-    def rest(self) -> bytes:
-        """Return what has waited."""
-        if self._hidden:
-            return b""
-        return self._flushed() + b"".join(map(self._more, list(self._waiting)))
 
     def _block(self, event: Event, data: dict[str, Any]) -> bytes:
         key, before = ordinal(data.get("contentBlockIndex")), b""
@@ -304,34 +273,14 @@ class _Blocks(Filter):
             if kept != text:
                 self._placed(block, data.get("contentBlockIndex"))
                 data |= {"contentBlockIndex": block.place, "delta": {"toolUse": {"input": kept}}}
-                return frame(data, event.name)
+                return reframed(event, data)
         return self._sent(event, data, block)
 
-    def _more(self, block: _Block | None) -> bytes:
-        """Return what has waited of a call's arguments, as an event."""
-        rest = self._release(block)
-        if block is None or not rest:
-            return b""
-        return frame({"contentBlockIndex": block.place, "delta": {"toolUse": {"input": rest}}}, "contentBlockDelta")
+    def _changed(self, event: Event, data: dict[str, Any]) -> bytes:
+        return reframed(event, data)
 
-    def _flushed(self) -> bytes:
-        held, self._held = self._held, []
-        return b"".join([event.raw if block is None else self._sent(event, data, block) for event, data, block in held])
-
-    def _placed(self, block: _Block, index: Any) -> None:
-        """Give a block its index in the answer."""
-        if not block.shown:
-            block.shown = True
-            block.place = self._next if self.renumbers else index
-            self._next = max(self._next, (ordinal(block.place) or 0) + 1)
-            self._visible.append(block)
-
-    def _sent(self, event: Event, data: dict[str, Any], block: _Block) -> bytes:
-        self._placed(block, data.get("contentBlockIndex"))
-        if block.place == data.get("contentBlockIndex") or not self.renumbers:
-            return event.raw
-        data["contentBlockIndex"] = block.place
-        return frame(data, event.name)
+    def _continued(self, place: Any, text: str) -> bytes:
+        return frame({"contentBlockIndex": place, "delta": {"toolUse": {"input": text}}}, "contentBlockDelta")
 
     def _stopped(self, event: Event, data: dict[str, Any]) -> bytes:
         """Send the end of the message, which is no call if the agent sees none."""
@@ -340,18 +289,18 @@ class _Blocks(Filter):
             return event.raw
         if not self._visible:
             place, block = self._next, {"text": NO_ANSWER}
-            self._visible.append(_Block({"text": ""}, {"text": [NO_ANSWER]}))
+            self._visible.append(_Block({"text": ""}, pieces={"text": [NO_ANSWER]}))
             before = frame({"contentBlockIndex": place, "delta": block}, "contentBlockDelta")
             before += frame({"contentBlockIndex": place}, "contentBlockStop")
         if self._stop != "tool_use":
             return before + event.raw
-        return before + frame({**data, "stopReason": "end_turn"}, event.name)
+        return before + reframed(event, {**data, "stopReason": "end_turn"})
 
     def _counted(self, event: Event, data: dict[str, Any]) -> bytes:
         if not self.output_before:
             return event.raw
         add_output(data.get("usage"), "outputTokens", self.output_before, "totalTokens")
-        return frame(data, event.name)
+        return reframed(event, data)
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
@@ -361,7 +310,3 @@ class _Blocks(Filter):
         """Return the turn."""
         blocks = [made for block in self._blocks if (made := block.joined())]
         return _turn(blocks, self._stop, self.own, self._usage)
-
-    def visible(self) -> Sequence[Any]:
-        """Return the message that the agent holds."""
-        return [{"role": "assistant", "content": [block.joined() for block in self._visible]}]

@@ -17,7 +17,7 @@ ai.google.dev/api/generate-content and /gemini-api/docs/thought-signatures.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -45,6 +45,8 @@ _NOTHING: Final = {"text": ""}
 
 class GeminiContents(GeminiHistory, Dialect):
     """See the module."""
+
+    calls_may_come_first: ClassVar[bool] = False
 
     def free(self, members: Members) -> bool:
         """Whether the model may choose among the functions, gives one answer, and each call whole."""
@@ -368,7 +370,7 @@ class _Pieces(Filter):
             return event.raw
         if candidate is not None and parts:
             candidate["content"] = {**candidate["content"], "parts": parts}
-        return written(data, event.name)
+        return event.changed(data).raw
 
     def rest(self) -> bytes:
         """Return what has waited."""

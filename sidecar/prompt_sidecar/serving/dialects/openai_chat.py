@@ -158,7 +158,7 @@ class _Chunks(Filter):
         if chunk is None or self.restore is None:
             return self._taken(event, chunk)
         before, changed = self._others.take(chunk, self.restore)
-        made = self._taken(Event(written(chunk, event.name), event.name) if changed else event, chunk)
+        made = self._taken(event.changed(chunk) if changed else event, chunk)
         return made if self._hidden else before + made
 
     def _taken(self, event: Event, chunk: dict[str, Any] | None) -> bytes:
@@ -326,6 +326,8 @@ class _Chunks(Filter):
         if not rests:
             return b""
         head = {name: value for name, value in chunk.items() if name != "usage"}
+        if self.turns > 1:
+            head["id"] = self._id
         choice = {"index": 0, "delta": {"tool_calls": rests}, "finish_reason": None}
         return written({**head, "choices": [choice]})
 
@@ -340,7 +342,7 @@ class _Chunks(Filter):
             chunk["id"] = self._id
             add_output(chunk.get("usage"), "completion_tokens", self.output_before)
             changed = True
-        return written(chunk, event.name) if changed else event.raw
+        return event.changed(chunk).raw if changed else event.raw
 
     def waits(self) -> bool:
         """Whether a part of a call's arguments waits, in any choice."""

@@ -109,6 +109,12 @@ def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
     return item.get("type") == "function_call" and within(item.get("name"), own)
 
 
+def _name(content: Mapping[str, Any], member: str) -> str:
+    """An item's name of a kind; empty: it has none."""
+    found = content.get(member)
+    return found if isinstance(found, str) else ""
+
+
 def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
     ours = [item for item in items if _is_own(item, own)]
     theirs = any(
@@ -139,6 +145,8 @@ class _Item:
     """What the agent holds; None: nothing."""
     arguments: Arguments | None = None
     """Of a call of the agent's, where masks are restored."""
+    final: dict[str, Any] | None = None
+    """As the whole response has it, with values in place of masks; None: it does not."""
 
 
 class _Items(Filter):
@@ -277,11 +285,11 @@ class _Items(Filter):
     def _repeated(self, holder: dict[str, Any], item: _Item) -> bool:
         """Restore arguments that an event repeats; return whether they have changed."""
         given = holder.get("arguments")
-        assert item.arguments is not None
-        sent = item.arguments.whole(given) if isinstance(given, str) else None
+        sent = item.arguments.whole(given) if item.arguments is not None and isinstance(given, str) else None
         if sent is None:
             assert self.restore is not None
-            return restored(holder, "arguments", str(item.content.get("name")), self.restore)
+            name = item.content.get("name") or holder.get("name")
+            return restored(holder, "arguments", str(name), self.restore)
         holder["arguments"] = sent
         return sent != given
 
@@ -336,7 +344,7 @@ class _Items(Filter):
                 else:
                     data["sequence_number"], changed = self._sequence, True
             self._sequence += 1
-        return written(data, event.name) if changed else event.raw
+        return event.changed(data).raw if changed else event.raw
 
     def _take_response(self, data: dict[str, Any]) -> dict[str, Any]:
         """Remember what the last event says of the whole response; return that."""
@@ -352,18 +360,26 @@ class _Items(Filter):
             return self._other(event, data)
         response = self._take_response(data)
         self.ended = True
-        self._items += [_Item(each) for each in self._untold(objects(response.get("output")))]
+        items = self._finals(objects(response.get("output")))
         if self.hides():
             return b""
         before = self._flushed()
+        where = {"sequence_number": data["sequence_number"]} if "sequence_number" in data else {}
+        for item in list(self._waiting):  # of a call that no event has ended
+            where["output_index"] = item.place
+            before += self._more(item, where, "response.function_call_arguments.delta")
+        self._restore_finals(items)
         changed = self.turns > 1 or self.left_out or self._restores
         turn = self.turn()
         if changed or turn.own:
             changed = True
             unseen = [item for item in self._items if item.shown is None and not _is_own(item.content, self.own)]
-            for item in unseen:
-                item.shown = item.content
             self._visible += unseen
+            if not self.renumbers:  # the indexes are the provider's
+                order = {id(item): index for index, item in enumerate(items)}
+                self._visible.sort(key=lambda item: order.get(id(item), len(order)))
+            for item in self._visible:
+                item.shown = item.final or item.shown or item.content
             response["output"] = [item.shown for item in self._visible]
             add_output(response.get("usage"), "output_tokens", self.output_before)
             if self._id is not None and response.get("id") != self._id:
@@ -371,16 +387,28 @@ class _Items(Filter):
                 response["id"] = self._id
         return before + self._sent(event, data, changed=changed)
 
-    def _untold(self, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The items of the whole response that no event told of."""
-        calls = {name for each in self._items if isinstance(name := each.content.get("call_id"), str)}
-        return [
-            each
-            for index, each in enumerate(items)
-            if index not in self._current
-            and not within(each.get("id"), self._by_id)
-            and not within(each.get("call_id"), calls)
-        ]
+    def _finals(self, contents: Sequence[dict[str, Any]]) -> list[_Item]:
+        """Return the items of the whole response, of which no event may have told."""
+        calls = {name: each for each in self._items if isinstance(name := each.content.get("call_id"), str)}
+        found: list[_Item] = []
+        for index, content in enumerate(contents):
+            item = self._by_id.get(_name(content, "id")) or calls.get(_name(content, "call_id"))
+            item = item or self._current.get(index)
+            if item is None:
+                item = _Item(content)
+                self._items.append(item)
+            if item.final is None and item.content.get("type") in (None, content.get("type")):
+                item.final = dict(content)
+                found.append(item)
+        return found
+
+    def _restore_finals(self, items: Iterable[_Item]) -> None:
+        """Restore masks in the calls of the whole response."""
+        for item in items if self.restore is not None else ():
+            final = item.final
+            if final is None or final.get("type") != "function_call" or _is_own(final, self.own):
+                continue
+            self._restores = self._repeated(final, item) or self._restores
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted."""
