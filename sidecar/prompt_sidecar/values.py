@@ -31,6 +31,7 @@ _ARRAY = re.compile(r'\s*\[\s*(\Z|["\'\]])')
 """How an array of texts begins, whether or not the rest of it is one."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]+):(\d{1,5})")
 _LAST_PORT = 65_535
+_texts = msgspec.json.Decoder(list[str])
 
 
 def _quoted(value: object) -> str:
@@ -257,7 +258,7 @@ def texts(most: int, most_characters: int) -> Kind:
         if not isinstance(value, str):
             return value
         try:
-            return msgspec.json.decode(value, type=list[str])
+            return _texts.decode(value)
         except msgspec.ValidationError:
             if value.lstrip().startswith("["):
                 raise ValueError from None  # an array, but not of texts

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import pytest
+
+from prompt_sidecar.facts.archived import Original
+from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import SearchCall
 from prompt_sidecar.recall.found import Found, SearchQuery
+from prompt_sidecar.recall.outcome import Outcome
+from prompt_sidecar.store.shared import SharedPlace
 from prompt_sidecar.v1 import search_pb2, trim_pb2
 from tests.cli.running import PATIENCE
 from tests.promises.engine import CALLER, RUN_ID, Engine
-from tests.runs.making import OPENAI_CHAT, body, history, result_text, send
-from tests.store.sharing import Valkey, replica
+from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, body, history, result_text, send
+from tests.store.sharing import Stepped, Valkey, replica
 from tests.store.test_killed import Replica, shared
 
 ITERATIONS = 150
@@ -103,6 +111,59 @@ def test_a_run_that_was_forgotten_is_not_fetched(valkey: Valkey) -> None:
         pass
     assert before == archive.store
     assert 0 == second.runs.totals().stash.entries
+
+
+class LatePlace(SharedPlace):
+    """A run's place whose originals come after something else has happened."""
+
+    __slots__ = ()
+
+    def originals(self, stash_ids: Sequence[str]) -> Mapping[str, Original]:
+        """As they are stored."""
+        found = super().originals(stash_ids)
+        assert isinstance(self._archive, Late)
+        self._archive.meanwhile()
+        return found
+
+
+class Late(Stepped):
+    """An archive that takes its time with originals."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def find(self, run_key: bytes, caller_key: bytes) -> SharedPlace:
+        """See `Archive.find`."""
+        return LatePlace(self, super().find(run_key, caller_key).run)
+
+
+ENDS: Mapping[str, Callable[[Engine], object]] = {
+    "ended": lambda engine: engine.runs.end(CALLER, RUN_ID),
+    "forgotten": lambda engine: send(engine, OPENAI_CHAT, 1, run_id="another"),
+    "begun again": lambda engine: (engine.runs.end(CALLER, RUN_ID), send(engine, OPENAI_CHAT, 1)),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("retrieved", [False, True])
+def test_originals_that_come_too_late_are_not_kept(
+    valkey: Valkey, end: Callable[[Engine], object], *, retrieved: bool
+) -> None:
+    """Nobody would forget what is fetched for a run that is over by then, and another of its name must not have it."""
+    first = grown(valkey)
+    name = f"call_{ITERATIONS - 1}"
+    stash_id = first.search(name).snippets[0].item.stash_id
+    archive = Late(valkey.url)
+    second = Engine(limit=LIMIT, policy=ROOM, archive=archive, limits=Limits(runs=1))
+    after = Engine(limit=LIMIT, policy=ROOM, limits=Limits(runs=1))
+    send(after, OPENAI_CHAT, 1)
+    end(after)
+    archive.meanwhile = partial(end, second)
+    if retrieved:
+        assert Outcome.HIT != second.retrieve(stash_id).outcome
+    else:
+        hurried(second, name)
+    expected, found = after.runs.stash.totals(), second.runs.stash.totals()
+    assert (expected.runs, expected.entries) == (found.runs, found.entries)
 
 
 def test_real_servers(valkey: Valkey, tmp_path: Path) -> None:

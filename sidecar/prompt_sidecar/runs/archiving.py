@@ -5,7 +5,7 @@ Without an archive every method returns at its first line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -211,7 +211,7 @@ class Archiving:
                 return
             raise
         if found is not None:
-            self._table.stash.put(run.stash_key, run.name[0], stash_id, found.original, found.content_type)
+            self._store(run, (found,))
 
     def load(self, run: Run) -> None:
         """Have the facts of all that another process recorded in the history, for a search; once for a run.
@@ -236,9 +236,16 @@ class Archiving:
         stash = self._table.stash
         here = stash.alive(run.stash_key, stash_ids)
         found = place.originals([stash_id for stash_id in stash_ids if stash_id not in here])
-        if not run.ended:
-            originals = [(each.stash_id, each.original, each.content_type) for each in found.values()]
-            stash.put_all(run.stash_key, run.name[0], originals)
+        self._store(run, found.values())
+
+    def _store(self, run: Run, found: Iterable[Original]) -> None:
+        """Store originals that were fetched, unless the run was ended or forgotten while they came."""
+        if not self._table.has(run):
+            return
+        stash = self._table.stash
+        stash.put_all(run.stash_key, run.name[0], [(each.stash_id, each.original, each.content_type) for each in found])
+        if not self._table.has(run):  # it was just now, and nobody else would forget these
+            stash.forget(run.stash_key)
 
     def end(self, run: Run) -> None:
         """The run is ended: forget it everywhere."""

@@ -50,6 +50,7 @@ class Run:
         hold_bytes: int,
         stash: Stash,
         *,
+        number: int,
         other_keys: Sequence[bytes] = (),
         search: SearchLimits,
         recall: RecallLimits,
@@ -65,6 +66,7 @@ class Run:
             now: the time, by the clock that never steps.
             hold_bytes: bytes of the largest original that can be kept.
             stash: keeps its originals.
+            number: which run of this process it is; a later one of the same name has another number.
             other_keys: what `key` would be by the sidecar's other keys.
             search: bounds of a search.
             recall: bounds of recall by the model.
@@ -78,7 +80,9 @@ class Run:
         self.name = name
         self.key = key
         self.other_keys = other_keys
-        self.stash_key = key.hex()
+        self.stash_key = f"{key.hex()}.{number}"
+        """Its part of the stash and of the vault. A run that begins again under its name has another, so what is stored
+        too late, when the run has been forgotten, is not taken for that one's."""
         self._stash = stash
         self.memory = Memory(Recorder(key, hold_bytes, other_keys))
         self.history = History(

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from itertools import islice
+from itertools import count, islice
 from threading import Lock
 from typing import Final
 
@@ -64,6 +64,10 @@ class RunTable:
         self._runs: OrderedDict[tuple[str, str], Run] = OrderedDict()
         self._budget = MemoryBudget(limits.memory_bytes)
         self._to_index: OrderedDict[Run, None] = OrderedDict()
+        self._held_up: OrderedDict[Run, None] = OrderedDict()
+        """Runs that wait to be indexed and whose originals could not be fetched when it was tried last."""
+        self._begun = count()
+        """Numbers of the runs that have begun."""
         self.bounds: Counts[str] = Counts()
         """Bounds that were reached and no caller got an error."""
         self.events: Counts[Event] = Counts()
@@ -90,6 +94,14 @@ class RunTable:
             run.last_seen = self._clock()
             self._runs.move_to_end((caller, run_id))
             return run
+
+    def has(self, run: Run) -> bool:
+        """Whether a run is known still: it was neither ended nor forgotten."""
+        with self._lock:
+            return self._has(run)
+
+    def _has(self, run: Run) -> bool:
+        return self._runs.get(run.name) is run and not run.ended
 
     def run_ids(self, caller: str) -> Sequence[str]:
         """The runs of a caller that have been seen and have not ended."""
@@ -159,6 +171,7 @@ class RunTable:
                     now,
                     self._limits.original_bytes,
                     self.stash,
+                    number=next(self._begun),
                     other_keys=tuple(other for other in keys if other != own),
                     search=self._search,
                     recall=self._recall,
@@ -215,6 +228,7 @@ class RunTable:
             if self._runs.get(run.name) is run:
                 del self._runs[run.name]
             self.events.add(Event.RUN_ENDED, run.registered)
+            self._unqueue(run)
             self.vault.forget(run.stash_key)
 
     def sweep(self) -> None:
@@ -242,30 +256,35 @@ class RunTable:
         self.stash.shed(left)
 
     def index_some(self) -> int:
-        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing waits.
+        """A bounded slice of indexing, of the run that has waited longest; the bytes done, 0 if nothing can be done.
 
-        Runs whose originals cannot be fetched now are passed over, and are tried again in the next slice.
+        Runs whose originals cannot be fetched now let all others go first. Each slice tries one of them again, so that
+        it takes no longer however many there are.
         """
-        held_up: list[Run] = []
+        with self._lock:
+            run = self._held_up.popitem(last=False)[0] if self._held_up else None
+        while True:
+            done = self._index_some_of(run) if run is not None else 0
+            if done:
+                return done
+            with self._lock:
+                if not self._to_index:
+                    return 0
+                run, _ = self._to_index.popitem(last=False)
+
+    def _index_some_of(self, run: Run) -> int:
+        """A slice of one run; 0: nothing waits, or it is held up. Of one that was forgotten nothing is fetched."""
         try:
-            while True:
-                with self._lock:
-                    if not self._to_index:
-                        return 0
-                    run, _ = self._to_index.popitem(last=False)
-                    known = self._runs.get(run.name) is run  # of one that was forgotten nothing is fetched any more
-                try:
-                    done = run.history.index_some(INDEX_SLICE) if known and not run.ended else 0
-                except StoreUnavailable:
-                    held_up.append(run)
-                    continue
-                if done:
-                    self.index_later(run)
-                    self.weigh(run)
-                    return done
-        finally:
-            for run in held_up:
-                self.index_later(run)
+            done = run.history.index_some(INDEX_SLICE) if self.has(run) else 0
+        except StoreUnavailable:
+            with self._lock:
+                if self._has(run):
+                    self._held_up[run] = None
+            return 0
+        if done:
+            self.index_later(run)
+            self.weigh(run)
+        return done
 
     def totals(self) -> Totals:
         """What all runs hold, and what happened to them."""
@@ -325,11 +344,19 @@ class RunTable:
 
     def _forget(self, run: Run) -> None:
         """A run's originals and values go."""
+        self._unqueue(run)
         self.stash.forget(run.stash_key)
         self.vault.forget(run.stash_key)
 
+    def _unqueue(self, run: Run) -> None:
+        """Nothing of a run waits to be indexed any more; the lock is held."""
+        self._to_index.pop(run, None)
+        self._held_up.pop(run, None)
+
     def index_later(self, run: Run) -> None:
         """What of a run waits to be indexed is indexed between calls, after that of the runs that wait already."""
-        if run.history.waiting_bytes and not run.ended:
+        if run.history.waiting_bytes:
             with self._lock:
-                self._to_index[run] = None
+                if self._has(run):
+                    self._held_up.pop(run, None)
+                    self._to_index[run] = None

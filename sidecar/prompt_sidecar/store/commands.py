@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
+from prompt_sidecar.runs import slots
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.server import Failure
@@ -51,7 +52,8 @@ class Commands:
         try:
             if asked is None:
                 raise Failure(StoreReply.SKIPPED)  # noqa: TRY301 - counted as the others
-            reply = ask()
+            with slots.waiting():
+                reply = ask()
         except Failure as failure:
             self._count(command, failure.reply)
             if asked is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,9 +19,16 @@ from prompt_sidecar.store.place import UNKNOWN, RunPlace
 from prompt_sidecar.store.sealing import Unreadable
 from prompt_sidecar.store.server import Backend, Failure
 
+_Decoded = TypeVar("_Decoded")
+
 READ_ITEMS: Final = 64
 """Values that one command reads."""
 _FOUND: Final = (layout.BIRTH, layout.REVISION, layout.FIGURES, layout.TASKS)
+# Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
+_figures: Final = msgspec.msgpack.Decoder(RunFigures)
+_tasks: Final = msgspec.msgpack.Decoder(TaskState)
+_items: Final = msgspec.msgpack.Decoder(list[HistoryItem])
+_original: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
 class Reader:
@@ -53,17 +60,17 @@ class Reader:
         plain = {name: self._opened(run, name, value) for name, value in values.items()}
         return Restored(
             plain[layout.REVISION] or b"",
-            self._decoded(plain[layout.FIGURES], RunFigures),
-            self._decoded(plain[layout.TASKS], TaskState),
+            self._decoded(plain[layout.FIGURES], _figures),
+            self._decoded(plain[layout.TASKS], _tasks),
             seen=values[layout.FIGURES] is not None,
         )
 
-    def _decoded(self, value: bytes | None, kind: type[Any]) -> Any:
+    def _decoded(self, value: bytes | None, decoder: msgspec.msgpack.Decoder[_Decoded]) -> _Decoded | None:
         """A value; None if there is none, or another version wrote it."""
         if value is None:
             return None
         try:
-            return msgspec.msgpack.decode(value, type=kind)
+            return decoder.decode(value)
         except msgspec.MsgspecError:
             self._commands.lose(StoreLoss.UNREADABLE)
             return None
@@ -101,7 +108,7 @@ class Reader:
             some = stash_ids[first : first + READ_ITEMS]
             for stash_id, value in zip(some, self._values(run, [original_field(each) for each in some]), strict=True):
                 if value is not None:
-                    content_type, original = msgspec.msgpack.decode(value, type=tuple[str, bytes])
+                    content_type, original = _original.decode(value)
                     found[stash_id] = Original(stash_id, original, content_type, None)
         return found
 
@@ -113,7 +120,7 @@ class Reader:
         by_id: dict[str, HistoryItem] = {}
         for first in range(0, len(named), READ_ITEMS):
             for value in self._values(run, named[first : first + READ_ITEMS]):
-                for item in msgspec.msgpack.decode(value, type=list[HistoryItem]) if value is not None else ():
+                for item in _items.decode(value) if value is not None else ():
                     by_id.setdefault(item.stash_id, item)
         ordered = sorted(by_id.values(), key=lambda item: item.message)
         return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]

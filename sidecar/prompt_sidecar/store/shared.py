@@ -46,6 +46,7 @@ from prompt_sidecar.facts.archived import (
 )
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
+from prompt_sidecar.runs import slots
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.commands import Commands
@@ -249,7 +250,8 @@ class SharedArchive:
         """See `Place.restored`."""
         if run.look is not None:
             try:
-                run.look.result(self._options.timeout * 2 if wait is None else wait)
+                with slots.waiting():
+                    run.look.result(self._options.timeout * 2 if wait is None else wait)
             except NotYet:
                 return None
         return run.left

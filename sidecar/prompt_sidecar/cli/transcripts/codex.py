@@ -29,6 +29,7 @@ SOURCE: Final = "Codex session"
 _ENVELOPES: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
 _BARE: Final = frozenset({"message", "reasoning", "function_call", "function_call_output", "local_shell_call"})
 """Types of items that files without envelopes hold."""
+_head: Final = msgspec.json.Decoder(Head)
 _NOT_SENT: Final = frozenset({"ghost_snapshot", "other"})
 """Items that Codex keeps for itself."""
 
@@ -150,7 +151,7 @@ class _Session:
 
 def _of_user(raw: bytes) -> bool:
     try:
-        return msgspec.json.decode(raw, type=Head).role == "user"
+        return _head.decode(raw).role == "user"
     except msgspec.DecodeError:
         return False
 
