@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NoReturn
 
@@ -16,6 +19,7 @@ from prompt_sidecar.tokens import ENCODINGS, Counter, EncodingName, load, load_c
 from prompt_sidecar.tokens.count import CACHE_FROM_CHARS, SLICE_CHARS
 from prompt_sidecar.tokens.fast import EXPECTED, PROBES, CountSlice, load_fast
 from prompt_sidecar.tokens.loading import load_slow
+from tests.programs.bench.memory import resident
 
 toktok = pytest.importorskip("toktok", reason="the extra `fast` is not installed")
 
@@ -162,3 +166,60 @@ def test_many_short_texts_can_be_stopped(counter: Counter) -> None:
     calls: list[int] = []
     counter.count_many(["some words here"] * 20_000, "o200k_base", lambda: calls.append(1))
     assert 4 == len(calls)
+
+
+def test_threads_that_count_have_small_tables() -> None:
+    """What nine threads keep of words that they have counted is less than two of toktok's own tables."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(grown_by_threads, (9,)) < 24_000_000
+
+
+def grown_by_threads(threads: int) -> int:
+    """Bytes by which this process, which should be a fresh one, grows when so many threads begin to count."""
+    toktok.batch_count([], "o200k_base")  # loads the vocabulary, and counts nothing
+    before = resident()
+    counter = fast_of("o200k_base")
+    together = threading.Barrier(threads)
+
+    def count() -> int:
+        together.wait()
+        counted = counter("two words")
+        together.wait()
+        return counted
+
+    with ThreadPoolExecutor(threads) as pool:
+        assert [2] * threads == [future.result() for future in [pool.submit(count) for _ in range(threads)]]
+        return resident() - before
+
+
+def test_a_thread_counts_where_it_can_have_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system lets no more threads begin, so that there is no batch, counts are the same."""
+
+    def no_threads(*_: object, **__: object) -> NoReturn:
+        raise PanicException("failed to spawn thread")
+
+    monkeypatch.setattr(toktok, "batch_count", no_threads)
+    assert 2 == fast_of("o200k_base")("two words")
+
+
+def test_a_thread_takes_its_table_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many texts a thread counts, it has one batch counted, before the first of them."""
+    asked: list[str] = []
+    batch_count, truncate = toktok.batch_count, toktok.truncate
+
+    def batch(texts: Sequence[str], encoding: str, threads: int) -> list[int]:
+        asked.append("batch")
+        return batch_count(texts, encoding, threads)  # type: ignore[no-any-return]
+
+    def single(text: str, most: int, encoding: str) -> tuple[str, int]:
+        asked.append("text")
+        return truncate(text, most, encoding)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(toktok, "batch_count", batch)
+    monkeypatch.setattr(toktok, "truncate", single)
+    counter = fast_of("o200k_base")
+    with ThreadPoolExecutor(1) as pool:
+        assert [2, 2] == list(pool.map(counter, ["two words", "more words"]))
+    assert 2 == asked.count("batch")  # here and in the thread
+    assert "batch" == asked[0]
+    assert ["batch", "text", "text", "text"] == asked[-4:]
