@@ -72,6 +72,40 @@ def test_an_answer_that_looks_like_another_is_known_by_its_place() -> None:
     assert kept.restored(RUN, dialect, lambda: different) is None
 
 
+def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None:
+    """Providers refuse an item that comes twice. What belongs to another answer is put in all the same."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    reasoning = {"type": "reasoning", "id": "rs_1"}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+    hidden, answer = [reasoning, call, result], {"id": "msg_1", "type": "message", **_said("Done")}
+    gists = tuple(str(dialect.gist(each)) for each in (call, answer))
+    for place in (1, -1):
+        entries = tuple(_written(*hidden, answer))
+        kept.keep(RUN, Splice(gists[1:], entries, place=place, hidden=gists[:1], hidden_entries=len(hidden)))
+    whole = _written(_asked("a"), *hidden, answer)
+    assert whole == (kept.restored(RUN, dialect, whole.copy) or whole)
+    assert whole == kept.restored(RUN, dialect, lambda: [whole[0], whole[-1]])
+    without_reasoning = [whole[0], *whole[2:]]
+    assert without_reasoning == (kept.restored(RUN, dialect, without_reasoning.copy) or without_reasoning)
+    twice = [*whole, whole[0], whole[-1]]
+    assert [*whole, *whole] == kept.restored(RUN, dialect, twice.copy)
+
+
+def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() -> None:
+    """An agent that has left out what was before an answer keeps the answer as it was shown."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()
+    said = {"role": "model", "parts": [{"text": "Done"}]}
+    asked = {"role": "user", "parts": [{"text": "a"}]}
+    kept.keep(RUN, Splice((str(dialect.gist(said)),), (b"hidden", b"Done"), place=1))
+
+    assert kept.restored(RUN, dialect, lambda: _written(said, asked)) is None
+    before = _written({"role": "model", "parts": [{"text": "First"}]}, said, asked)
+    assert kept.restored(RUN, dialect, lambda: before) is None
+    whole = _written(asked, said, asked)
+    assert [whole[0], b"hidden", b"Done", whole[2]] == kept.restored(RUN, dialect, lambda: whole)
+
+
 def test_pieces_of_an_answer_are_one() -> None:
     """Google's SDKs keep each piece of a stream as a content."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()

@@ -89,6 +89,27 @@ def test_thinking_of_hidden_turns_is_not_shown_and_comes_back(stream: bool) -> N
     assert thoughts == [block for block in held if block["type"] == "thinking"]
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_agent_that_holds_hidden_turns_itself_gets_them_once(format: str) -> None:
+    """Such as one that reads its history from the provider, which had them in its prompt."""
+    own = Says("", [("own-1", "search_conversation_history", {"query": "x"})])
+    theirs = [Says("", [(f"call-{number}", TOOL, {})]) for number in range(2)]
+    name = "input" if format == "openai_responses" else "messages"
+    with proxied(scripted(theirs[0], own, theirs[1], Says("Done."), Says("Bye."))) as here:
+        named = {"x-prompt-sidecar-run": "run-1"}
+        agent = Agent(format, False, here.url, [{"role": "user", "content": "Go."}], headers=named)
+        for _ in theirs:
+            agent.answer(agent.ask(), lambda _: "log")
+        agent.ask()
+        before = here.upstream.bodies[3][name]
+        agent.history[:] = [*before, {"role": "user", "content": "Go on."}]
+        agent.ask()
+        after = here.upstream.bodies[4][name]
+        assert [] == here.upstream.defects
+
+    assert json.dumps(before).count("own-1") == json.dumps(after).count("own-1") > 1
+
+
 def test_other_paths_pass_in_both_directions() -> None:
     """Method, path, query, headers, status and bytes; compressed bytes stay compressed."""
     seen: dict[str, Any] = {}

@@ -36,11 +36,15 @@ class Splice:
     """Entries that answer the sidecar's calls among those of the agent's, to stand before its results."""
     place: int = -1
     """How many entries the agent held before the answer; -1: not known."""
+    hidden: tuple[str, ...] = ()
+    """Gists of what the model said in the first `hidden_entries` of the entries, which the agent was not given."""
+    hidden_entries: int = 0
 
     @property
     def size(self) -> int:
         """What it takes, estimated."""
-        return _FRAME + sum(map(len, self.visible)) + sum(map(len, self.entries)) + len(orjson.dumps(self.answers))
+        texts = (*self.visible, *self.hidden, *self.entries)
+        return _FRAME + sum(map(len, texts)) + len(orjson.dumps(self.answers))
 
 
 @dataclass(slots=True)
@@ -111,9 +115,14 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
     """Put splices into a history.
 
     One that fits where its answer was given belongs there. Where an agent has changed its history, they are looked for
-    in their order, so that of two answers with the same words each gets its own.
+    in their order, so that of two answers with the same words each gets its own. An agent may hold hidden turns itself,
+    such as one that reads its history from the provider; these are not put in again. Nor are those of an answer that
+    the history now begins with, if the provider takes no calls there.
     """
-    gists = dialect.gists([loads(entry) for entry in entries])
+    values = [loads(entry) for entry in entries]
+    gists, first = dialect.gists(values), 0
+    if not dialect.calls_may_come_first:
+        first = next((at for at, value in enumerate(values) if dialect.speaker(value) != "model"), len(values))
     placed = {
         splice.place: splice
         for splice in splices
@@ -134,11 +143,13 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
         candidates = waiting.get(gists[known] or "", []) if known < len(entries) else []
         if at in placed:
             candidates = [placed[at]]
+        if at < first:
+            candidates = []
         for splice in candidates:
             end = _matches(splice.visible, gists, known)
             if end:
                 candidates.remove(splice)
-                made += splice.entries
+                made += splice.entries[splice.hidden_entries if _held(splice.hidden, gists, at) else 0 :]
                 at, changed = end, True
                 if splice.answers:
                     made += dialect.joined(splice.answers, entries[end : end + 1])
@@ -148,6 +159,15 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
             made.append(entries[at])
             at += 1
     return made if changed else None
+
+
+def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:
+    """Whether what the model said last before an answer that begins at `at` is what was hidden of it."""
+    left = len(hidden)
+    while left and at and (not gists[at - 1] or gists[at - 1] == hidden[left - 1]):
+        at -= 1
+        left -= bool(gists[at])
+    return bool(hidden) and not left
 
 
 def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> int:

@@ -21,6 +21,7 @@ from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, Usage
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id
@@ -28,7 +29,7 @@ from prompt_sidecar.serving.conversations import Conversation, Conversations, Op
 from prompt_sidecar.serving.dialects import openai_responses
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.members import Members, NotJson, array
+from prompt_sidecar.serving.members import Members, NotJson, array, loads
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.restoring import Restore, safe
@@ -137,7 +138,7 @@ class Prompter:
                 return self._continued(asked, members)
             openai_responses.as_items(members)
         conversation = self._conversation(asked, members)
-        with conversation.lock:
+        with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
             lost = not conversation.seen or self.hidden.lost(run)
             restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
@@ -155,7 +156,7 @@ class Prompter:
     def again(self, prompt: Prompt, check: Callable[[], None], *, served: int | None = None) -> Prompt:
         """Trim a prompt again, as the provider has refused it. Errors as `prepare`."""
         assert prompt.conversation is not None
-        with prompt.conversation.lock:
+        with slots.holding(prompt.conversation.lock):
             return self._trimmed(prompt, check, served=served)
 
     def answered(self, prompt: Prompt, turn: Turn, check: Callable[[], None], *, last: bool) -> Prompt:
@@ -172,7 +173,7 @@ class Prompter:
         prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
         if prompt.answer is None:
             return prompt
-        with conversation.lock:
+        with slots.holding(conversation.lock):
             return self._trimmed(prompt, check)
 
     def _results(self, prompt: Prompt, turn: Turn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
@@ -225,7 +226,9 @@ class Prompter:
         gists = tuple(gist for entry in visible if (gist := dialect.gist(entry)))
         entries = (*prompt.added, *(write_sound(each) for each in self._sendable(prompt, turn)))
         place = sum(1 for _ in dialect.entries(Members(prompt.asked.body)))
-        self.hidden.keep(prompt.run, Splice(gists, entries, tuple(answers), place))
+        hidden = tuple(filter(None, dialect.gists([loads(entry) for entry in prompt.added])))
+        splice = Splice(gists, entries, tuple(answers), place, hidden, len(prompt.added))
+        self.hidden.keep(prompt.run, splice)
 
     def restore(self, prompt: Prompt) -> Restore | None:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
@@ -325,7 +328,7 @@ class Prompter:
             served_iterations=served,
         )
         try:
-            answer = self._use_cases.trim(body, lambda: call, check, lambda _, answer: answer)
+            answer = self._use_cases.trim(body, lambda _: call, check, lambda _, answer: answer)
         except SidecarError as error:
             if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter, thread_time, time
 
-from prompt_sidecar.app import settle_collector
+from prompt_sidecar.app import settle_interpreter
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.trim_calls import Phases, TrimAnswer, TrimCall
 from prompt_sidecar.runs.service import Runs
@@ -35,7 +35,7 @@ def runs(limits: Limits | None = None) -> Runs:
         key=sha256(KEY.encode()).digest(),  # as the settings make the key of theirs
         clock=time,
     )
-    settle_collector()
+    settle_interpreter()
     # The lengths of what our own text is chosen from are counted once in a process's life.
     core.trim(trim_call("warm", "openai_chat", b'[{"role":"user","content":"hello"}]', 100_000), never)
     return core

@@ -164,7 +164,8 @@ def _order(messages: list[Any]) -> Iterator[str]:
         if role not in _NEXT.get(before, {role}):
             yield f"messages[{index}]: unexpected role {role} after role {before}"
     last = messages[-1]
-    if len(messages) > 1 and last["role"] not in {"user", "tool"} and not last.get("prefix"):
+    asked = any(message["role"] not in {"system", "developer"} for message in messages)
+    if asked and last["role"] not in {"user", "tool"} and not last.get("prefix"):
         yield f"the last role is {last['role']}, and must be user or tool"
 
 

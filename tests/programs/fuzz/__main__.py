@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--mixed", type=int, default=None, help="run this one case of a mixed history only")
     parser.add_argument(
-        "--door", choices=PATHS, default=None, help="with --case: a case of a mixed history behind the HTTP door"
+        "--door",
+        choices=PATHS,
+        default=None,
+        help="with --case: a mixed history behind the HTTP door, after those that its door served before",
     )
     parser.add_argument("--no-sweep", action="store_true", help="chance cases only")
     asked = parser.parse_args(arguments)
@@ -45,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = Findings()
     if asked.case is not None:
         if asked.door:
-            cases_at_door(asked.door, seed, [asked.case], found)
+            # With those that the door served before it, on which it may depend.
+            cases_at_door(asked.door, seed, range(asked.case - asked.case % CASES_TOGETHER, asked.case + 1), found)
         elif asked.sweep:
             _sweep(asked.sweep, asked.case, list(sweep(asked.sweep))[asked.case], found)
         else:

@@ -23,7 +23,7 @@ from prompt_sidecar.trim.presets import PRESETS
 from tests.programs.conformance.table import CASES
 from tests.programs.fuzz.target import Findings
 from tests.promises.engine import Engine
-from tests.promises.played import Played
+from tests.promises.played import Played, edited
 
 LIMITS: Final = (1, 60, 150, 300, 450, 600, 900, 1_300, 2_000, 3_000, 4_500, 6_000, 9_000)
 """Tokens: most of them so small that whole iterations are dropped."""
@@ -274,8 +274,8 @@ class Mixing:
             first = chance.randrange(count)
             self._trim(self.play.raw(self.held[first:], self.member), base_revision=revision, **fields)
         if chance.random() < 0.1:
-            edited = self._trim(raw, **fields | {"edits": True})
-            if edited is not None and _applied(raw, edited) is None:
+            edits = self._trim(raw, **fields | {"edits": True})
+            if edits is not None and not _can_be_applied(raw, edits):
                 yield "the edits cannot be applied"
         answer = self._trim(raw, **fields)
         if answer is None:
@@ -340,25 +340,13 @@ class Mixing:
             return []
 
 
-def _applied(raw: bytes, answer: TrimAnswer) -> Any:
-    """What was sent, with the edits applied one after the other; None if one has no place."""
-    value: Any = json.loads(raw)
+def _can_be_applied(raw: bytes, answer: TrimAnswer) -> bool:
+    """Whether each edit of what was sent has a place."""
     try:
-        for edit in answer.edits:
-            *way, last = edit.pointer.split("/")[1:]
-            target = value
-            for step in way:
-                target = target[int(step)] if isinstance(target, list) else target[step]
-            place: Any = int(last) if isinstance(target, list) else last
-            if edit.operation == "remove":
-                del target[place]
-            elif edit.operation == "insert" and isinstance(target, list):
-                target.insert(place, json.loads(edit.value))
-            else:
-                target[place] = json.loads(edit.value)
-    except (KeyError, IndexError, TypeError):
-        return None
-    return value
+        edited(raw, answer.edits)
+    except (LookupError, TypeError):
+        return False
+    return True
 
 
 def _dumps(value: Any) -> bytes:
