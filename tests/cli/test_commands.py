@@ -257,3 +257,25 @@ def test_a_reader_that_goes_away(tmp_path: Path) -> None:
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
         assert 0 == process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize("module", ["c_allocator", "commands"])
+def test_ctrl_c_while_it_is_imported(module: str) -> None:
+    """An interrupt that comes before the command runs ends it as one that comes later: no traceback, and 130."""
+    program = f"""
+import sys
+
+class Interrupted:
+    def find_spec(name, path=None, target=None):
+        if name == "prompt_sidecar.cli.{module}":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted)
+from prompt_sidecar.__main__ import main
+sys.exit(main())
+"""
+    command = [sys.executable, "-c", program, "serve"]
+    ended = subprocess.run(
+        command, capture_output=True, check=False, timeout=PATIENCE, env=environment() | {"PYTHONMALLOC": "malloc"}
+    )
+    assert (130, b"", b"") == (ended.returncode, ended.stdout, ended.stderr)

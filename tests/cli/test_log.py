@@ -116,3 +116,15 @@ def test_a_wrong_name_suggests_the_right_one() -> None:
         ("workers", "server.workers"),
     ):
         assert f"did you mean {meant}?" in run("check-config", "--set", said).stderr
+
+
+def test_a_settings_file_with_a_key_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
+    """It names the file and the setting; the file's owner alone may read it."""
+    file = tmp_path / "sidecar.toml"
+    file.write_text("key = 'a key that is long enough for anybody'\n")
+    for mode, warns in ((0o640, 1), (0o600, 0)):
+        file.chmod(mode)
+        with program(*ANY_PORT, "--config", str(file)) as served:
+            served.wait_for("ready: listening on")
+            told = [line for line in served.lines if f"{file} (key) can be read by others" in line]
+            assert warns == len(told) == sum("WARNING" in line for line in told)

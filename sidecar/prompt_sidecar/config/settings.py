@@ -17,8 +17,10 @@ import difflib
 import hashlib
 import json
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -473,6 +475,18 @@ def _build(
         **{name: each for name, each in several.items() if "." not in name},  # type: ignore[arg-type]
         **plain,  # type: ignore[arg-type]
     )
+
+
+def readable_secrets(settings: Settings) -> Sequence[str]:
+    """Files that hold secrets and that others than their owner can read, each with the setting that it holds."""
+    found: list[str] = []
+    held = [(name, settings.sources.get(name, "").partition(" in ")[2]) for name in ("key", "previous_keys")]
+    held.append(("store.password_file", settings.store.password_file))
+    for name, path in held:
+        with suppress(OSError, ValueError):
+            if path and Path(path).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                found.append(f"{path} ({name})")
+    return found
 
 
 def _key(text: object) -> bytes:
