@@ -103,7 +103,7 @@ SUMMARY: Final = Row(
             Unit.SECONDS,
             (Query(SPAN.quantile(0.99, QUEUE_WAIT), "", instant=True),),
             "99 of 100 calls began to run within this time of their arrival.",
-            "All threads are taken: more sidecars help, more `server.workers` only where calls wait for the client.",
+            "More calls come than the interpreter can run: more sidecars help, more `server.workers` do not.",
             IDLE,
             width=4,
             height=4,
@@ -331,7 +331,7 @@ WAITING: Final = Row(
                 Query(PANEL.quantile(quantile, QUEUE_WAIT), name, exemplars=True)
                 for quantile, name in ((0.5, "p50"), (0.99, "p99"))
             ),
-            "How long calls waited before one of `server.workers` threads took them.",
+            "How long calls waited before they began to run.",
             "See “Calls in flight”: more sidecars help, or fewer calls at once.",
             IDLE,
             width=6,

@@ -487,7 +487,7 @@ REST: Final = Row(
                 Query(PANEL.each_minute(WINDOWS_ASSUMED, by=("format",)), "window assumed, {{format}}"),
                 Query(PANEL.each_minute(AMBIGUOUS_MESSAGES), "ambiguous message"),
             ),
-            "Prompts without a known window; messages with an unpaired surrogate or a repeated key (not trimmed).",
+            "Prompts without a known window; messages that two parsers may read differently (not trimmed).",
             "Windows: have agents send `context_window`, or name the model. Messages: an agent cuts texts inside a "
             "character, or repeats a key.",
             UNSEEN,

@@ -34,24 +34,33 @@ class Archive:
         self.table.stash.put_all(self.run.stash_key, CALLER, [(each, b"elsewhere", "text/plain") for each in stash_ids])
 
 
-def engines() -> tuple[Engine, Run, Run, Archive]:
-    """Two runs; originals of the first are elsewhere, and those of the second wait to be indexed."""
-    engine = Engine(limit=100_000, run_id="a")
-    send(engine, OPENAI_CHAT, 1)
+def another(engine: Engine, run_id: str) -> Archive:
+    """A run that is indexed so far."""
+    send(engine, OPENAI_CHAT, 1, run_id=run_id)
     while engine.runs.work_off():
         pass
     table = engine.runs._table  # noqa: SLF001
-    first = table.known(CALLER, "a")
-    assert first is not None
-    archive = Archive(table, first)
-    facts = HistoryItem("elsewhere", Role.TOOL, ItemKind.RESULT, "read", "", 1, 1, 9, "text/plain")
-    first.history.record_elsewhere([facts], archive.fetch)
-    table.index_later(first)
-    engine.run_id = "b"
+    run = table.known(CALLER, run_id)
+    assert run is not None
+    return Archive(table, run)
+
+
+def elsewhere(archive: Archive) -> None:
+    """Record an item of the run whose original is in the archive."""
+    facts = HistoryItem(f"elsewhere{archive.asked}", Role.TOOL, ItemKind.RESULT, "read", "", 1, 1, 9, "text/plain")
+    archive.run.history.record_elsewhere([facts], archive.fetch)
+    archive.table.index_later(archive.run)
+
+
+def engines() -> tuple[Engine, Run, Run, Archive]:
+    """Two runs; originals of the first are elsewhere, and those of the second wait to be indexed."""
+    engine = Engine(limit=100_000, run_id="b")
+    archive = another(engine, "a")
+    elsewhere(archive)
     send(engine, OPENAI_CHAT, 3)
-    second = table.known(CALLER, "b")
+    second = archive.table.known(CALLER, "b")
     assert second is not None
-    return engine, first, second, archive
+    return engine, archive.run, second, archive
 
 
 def test_other_runs_are_not_held_up() -> None:
@@ -65,6 +74,31 @@ def test_other_runs_are_not_held_up() -> None:
     while engine.runs.work_off():
         pass
     assert 0 == first.history.waiting_bytes
+
+
+def test_a_slice_tries_one_run_that_is_held_up() -> None:
+    """However many are: otherwise what a slice does beside its work would grow with them."""
+    engine, _, second, archive = engines()
+    while engine.runs.work_off():
+        pass
+    archives = [archive, *(another(engine, f"other-{number}") for number in range(30))]
+    for one in archives:
+        one.down = True
+        elsewhere(one)
+    assert 0 == engine.runs.work_off()
+    send(engine, OPENAI_CHAT, 60)
+    before = sum(one.asked for one in archives)
+    slices = 1  # the last one finds nothing to do
+    while engine.runs.work_off():
+        slices += 1
+    assert slices > 10
+    assert sum(one.asked for one in archives) - before <= slices
+    assert 0 == second.history.waiting_bytes
+    for one in archives:
+        one.down = False
+    while engine.runs.work_off():
+        pass
+    assert {0} == {one.run.history.waiting_bytes for one in archives}
 
 
 def test_nothing_is_fetched_for_a_run_that_was_forgotten() -> None:

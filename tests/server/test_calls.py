@@ -204,7 +204,7 @@ def test_calls_past_the_bound_are_refused_at_once() -> None:
 
 def test_cancelled_calls_free_their_threads() -> None:
     """Callers that go away leave nothing behind: later calls find threads."""
-    with serving(ServerOptions(listen="127.0.0.1:0", workers=2, max_calls=4, sweep_interval=3_600)) as served:
+    with serving(ServerOptions(listen="127.0.0.1:0", workers=4, max_calls=4, sweep_interval=3_600)) as served:
         served.gate.shut()
         calls = [served.stub.TrimPrompt.future(request(f"run-{index}")) for index in range(2)]
         for _ in calls:

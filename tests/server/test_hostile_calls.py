@@ -177,6 +177,16 @@ def test_a_slow_message_is_served_beside_slow_attackers(stack: ExitStack) -> Non
         assert slow.result(PATIENCE)
 
 
+def test_slow_messages_that_there_is_no_memory_for_give_way(stack: ExitStack) -> None:
+    """Each may become as large as any: where memory is short, fewer are waited for than the setting allows."""
+    with serving(replace(OPTIONS, slow_messages=100)) as served:
+        served.server._own.room = lambda: 3 * OPTIONS.max_message_bytes  # noqa: SLF001 - as where little is left
+        attacker = stack.enter_context(peer(served.address))
+        streams = [attacker.call(TRIM) for _ in range(12)]
+        assert b"server.slow_messages" in attacker.ended(*streams[:9])
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+
+
 def test_a_message_of_nothing_and_a_caller_that_goes() -> None:
     """A call that ends without a message is UNIMPLEMENTED, as gRPC has it; one whose connection breaks is forgotten."""
     with serving(replace(OPTIONS, max_calls=4)) as served:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import grpc
 import pytest
 
-from prompt_sidecar.v1 import run_pb2, search_pb2, task_pb2, tool_pb2, usage_pb2
+from prompt_sidecar.v1 import run_pb2, search_pb2, service_pb2_grpc, task_pb2, tool_pb2, usage_pb2
 from tests.server.serving import PATIENCE, failure, request, serving
 
 DEADLINE = 0.3
+_APART = [("grpc.use_local_subchannel_pool", 1)]
+"""For a channel with a connection of its own."""
 SOON = 20.0
 """Seconds in which all is over, on any machine; the run is held for longer."""
 TASK = json.dumps({"tasks": ["look"]})
@@ -39,3 +42,18 @@ def test_a_call_that_waits_for_its_run_ends_at_its_deadline(method: str) -> None
             assert "DEADLINE_EXCEEDED" == failure(lambda: call(WAITING[method], timeout=DEADLINE)).code
             assert served.server.stop(SOON)
         assert (1, (), False) == (run.calls, tuple(run.tasks.items), run.ended)
+
+
+def test_calls_that_wait_leave_threads_for_other_connections() -> None:
+    """However many of one connection wait for their run, another's is answered; and they go on when they can."""
+    with serving() as served, grpc.insecure_channel(served.address, options=_APART) as channel:
+        served.stub.TrimPrompt(request(), timeout=PATIENCE)
+        other = service_pb2_grpc.SidecarServiceStub(channel)
+        run = served.core._table.known("local", "run")  # noqa: SLF001 - another call, at work for as long as it likes
+        assert run is not None
+        with run.lock:
+            waiting = [served.stub.TrimPrompt.future(request(), timeout=PATIENCE) for _ in range(60)]
+            for number in range(5):
+                assert other.TrimPrompt(request(f"other-{number}"), timeout=SOON).fits
+            assert not any(each.done() for each in waiting)
+        assert all(each.result().fits for each in waiting)

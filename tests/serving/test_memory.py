@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from errno import ENOMEM
 from functools import partial
 
@@ -18,6 +18,7 @@ from prompt_sidecar.recall.holding import Held
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.server.options import ServerOptions
+from prompt_sidecar.serving.call_pool import CallPool
 from prompt_sidecar.serving.memory import (
     BASELINE_BYTES,
     CALL_BYTES,
@@ -28,12 +29,12 @@ from prompt_sidecar.serving.memory import (
     RESERVE,
     ROOMY,
     SMALL_BYTES,
+    SPARE,
     MemoryGate,
     changed,
     fitted,
     sizing,
 )
-from prompt_sidecar.serving.pool import Pool
 from prompt_sidecar.v1 import retrieve_pb2
 from tests.promises.engine import CALLER
 from tests.runs.making import LIMIT, OPENAI_CHAT, Engine, body, history, send
@@ -60,6 +61,22 @@ def test_a_prompt_is_admitted_while_its_estimate_fits() -> None:
         pass
     with pytest.raises(TooLarge):
         MemoryGate(LEAST + 4_999, taking(5_000)).admit(PLAIN).__enter__()
+
+
+def test_large_needs_leave_memory_to_small_ones() -> None:
+    """However many large prompts come, an ordinary one is admitted beside them."""
+    limit = 400_000_000
+    gate, large = MemoryGate(limit, taking(0)), b"x" * 3_000_000
+    admitted = 0
+    with ExitStack() as stack:
+        with suppress(TooLarge):
+            while True:
+                stack.enter_context(gate.admit(large))
+                admitted += 1
+        assert 0 < admitted < limit // len(large)
+        assert limit // SPARE <= gate.room()
+        stack.enter_context(gate.admit(b'{"text":"%s"},' % (b"x" * 500) * 400))
+        stack.enter_context(gate.admit(PLAIN))
 
 
 def test_the_worst_is_reserved_only_where_there_is_room_for_more() -> None:
@@ -224,8 +241,11 @@ def test_running_out_of_memory_loses_nothing(error: Exception, monkeypatch: pyte
             assert retrieve_pb2.RETRIEVE_OUTCOME_HIT == served.stub.RetrieveContent(asked, timeout=PATIENCE).outcome
 
 
+@pytest.mark.parametrize("where", ["start", "submit_for"])
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate lock")], ids=repr)
-def test_calls_that_get_no_thread_leave_no_place_taken(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_get_no_thread_leave_no_place_taken(
+    where: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many of them memory ran out for, the next call has its place, and a stop knows when all have ended."""
     with serving(ServerOptions(listen="127.0.0.1:0", max_calls=4)) as served:
         with monkeypatch.context() as patch:
@@ -233,7 +253,7 @@ def test_calls_that_get_no_thread_leave_no_place_taken(error: Exception, monkeyp
             def runs_out(*_: object, **__: object) -> None:
                 raise error
 
-            patch.setattr(Pool, "submit", runs_out)
+            patch.setattr(CallPool, where, runs_out)
             for _ in range(12):
                 assert failure(partial(served.stub.TrimPrompt, request(), timeout=PATIENCE)).code != "DEADLINE_EXCEEDED"
         assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits

@@ -33,7 +33,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.prompting import Modes
-from prompt_sidecar.http.work import Work
+from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of
@@ -108,7 +108,7 @@ class Gateways:
         self, make: Callable[[_Request], bytes], request: web.Request, caller: str, outcome: Outcome
     ) -> web.Response:
         raw = await request.read()
-        work = Work(self._shared.workers, self._shared.in_flight)
+        work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(raw))
 
         def made() -> bytes:
             try:
@@ -209,7 +209,7 @@ class Gateways:
         def written(_: TrimCall, answer: TrimAnswer) -> tuple[TrimAnswer, bytes]:
             return answer, messages if answer.body is None else Members(answer.body).raw("messages")
 
-        return self._shared.use_cases.trim(body, lambda: call, request.check, written)
+        return self._shared.use_cases.trim(body, lambda _: call, request.check, written)
 
 
 _NONE: Final = orjson.dumps({"action": "NONE"})

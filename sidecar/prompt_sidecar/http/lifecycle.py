@@ -25,7 +25,7 @@ from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
 from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
 from prompt_sidecar.http.upstream import Upstreams
-from prompt_sidecar.http.work import Work
+from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.pool import InFlight
@@ -234,7 +234,8 @@ class _Handler:
             response, outcome.status = await passed(request, found.provider, self._upstreams)
             return response
         plain, most = None, self._options.max_body_bytes
-        body, work = await _body(request, most), Work(self._shared.workers, self._shared.in_flight)
+        body = await _body(request, most)
+        work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(body))
         if encoding := request.headers.get("content-encoding"):
             plain = await work.run(decoded, body, encoding, most)
             if plain is not None and len(plain) > most:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from aiohttp import web
+
 from prompt_sidecar.errors import CallCancelled
 from prompt_sidecar.serving.pool import InFlight, Pool
 
@@ -24,6 +26,10 @@ class Work:
 
     pool: Pool
     in_flight: InFlight
+    owner: str = ""
+    """Whose turn among the threads it needs: a connection."""
+    size: int = 0
+    """Bytes of the request's body."""
     cancelled: bool = False
     _counts: bool = False
 
@@ -55,7 +61,7 @@ class Work:
                 self.in_flight.remove()
 
         try:
-            return await asyncio.wrap_future(self.pool.submit(counted))
+            return await asyncio.wrap_future(self.pool.submit_for(self.owner, self.size, counted))
         except asyncio.CancelledError:
             self.cancelled = True
             raise
@@ -63,4 +69,9 @@ class Work:
     def soon(self, function: Callable[..., object], *args: Any) -> None:
         """Run a function whose result nobody waits for, unless the threads have ended with the server."""
         with contextlib.suppress(RuntimeError):
-            self.pool.submit(function, *args)
+            self.pool.submit_for(self.owner, self.size, function, *args)
+
+
+def connection(request: web.Request) -> str:
+    """The connection that a request came on, as the owner of its work."""
+    return "" if request.transport is None else str(request.transport.get_extra_info("peername"))

@@ -4,13 +4,14 @@ Nothing in the core can be interrupted from outside. So what may take long asks 
 message was read, a block was counted, some iterations were decided, a piece was searched. Asking is cheap, as all but
 one in some milliseconds only looks at the clock.
 
-Python runs one thread at a time and gives each five milliseconds, so with eight long calls a short one would wait for
-all of them at each of its steps. Of the calls that have run for long only one goes on at a time, and the others wait: a
-short call shares the interpreter with one of them.
+Python runs one thread at a time, so with eight long calls a short one would wait for all of them at each of its steps.
+Of the calls that have run for long only one goes on at a time, and the others wait, so that short calls run meanwhile
+(`prompt_sidecar.runs.slots`): a short call shares the interpreter with one long one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import inf
@@ -18,25 +19,65 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, Self
 
+from prompt_sidecar.runs import slots
+
 ASK_EVERY: Final = 0.002
 """Seconds between two looks at the deadline; a look costs two microseconds, and a step up to some milliseconds."""
 LONG: Final = 0.05
 """Seconds from which a call is a long one: ordinary ones take a millisecond, the first of a large run twenty."""
 TURN: Final = 0.1
 """Seconds after which a long call lets the next one go on."""
-WAIT: Final = 0.02
-"""Seconds that a call waits for something without a look at its deadline."""
+WAIT: Final = 0.05
+"""Seconds that a call waits for something without a look at its deadline: each look of a waiting call takes the
+interpreter from a working one."""
 
 
 class Lane:
-    """Where long calls take turns: one at a time."""
+    """Where long calls take turns: one at a time, in the order in which they came. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock` gives seconds from any point on, as `perf_counter` does."""
         self.clock = clock
-        self.lock = Lock()
-        self.waiting = 0
-        """Calls that wait for their turn, about."""
+        self._lock = Lock()
+        self._waiting: deque[Lock] = deque()
+        """Of each call that waits a lock that is released when its turn comes."""
+        self.taken = False
+        """Whether a call has the turn."""
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for their turn."""
+        return len(self._waiting)
+
+    def enter(self, check: Callable[[], None]) -> None:
+        """Wait for the turn. Raises what `check` raises, which is called now and then; then there is no turn."""
+        with self._lock:
+            if not self.taken:
+                self.taken = True
+                return
+            mine = Lock()
+            mine.acquire()
+            self._waiting.append(mine)
+        try:
+            with slots.waiting():
+                while not mine.acquire(timeout=WAIT):
+                    check()
+        except BaseException:
+            with self._lock:
+                gone = mine in self._waiting
+                if gone:
+                    self._waiting.remove(mine)
+            if not gone:  # its turn has come meanwhile
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Let the next call have the turn."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self.taken = False
 
 
 class Pace:
@@ -90,9 +131,15 @@ class Pace:
 
     @contextmanager
     def holding(self, lock: Lock) -> Iterator[None]:
-        """Hold a lock that another call may hold for long. Raises what `check` raises, while it waits."""
-        while not lock.acquire(timeout=WAIT):
-            self._check()
+        """Hold a lock that another call may hold for long. Raises what `check` raises, while it waits.
+
+        It waits without its turn, for which the other call may be waiting.
+        """
+        if not lock.acquire(blocking=False):
+            self._leave()
+            with slots.waiting():
+                while not lock.acquire(timeout=WAIT):
+                    self._check()
         try:
             yield
         finally:
@@ -108,16 +155,11 @@ class Pace:
         return lambda: self._lane.clock() >= until
 
     def _enter(self) -> None:
-        lane = self._lane
-        lane.waiting += 1
-        try:
-            while not lane.lock.acquire(timeout=WAIT):
-                self._check()
-        finally:
-            lane.waiting -= 1
-        self._turn = self._asked = lane.clock()
+        slots.take_turns()
+        self._lane.enter(self._check)
+        self._turn = self._asked = self._lane.clock()
 
     def _leave(self) -> None:
         if self._turn:
             self._turn = 0.0
-            self._lane.lock.release()
+            self._lane.leave()

@@ -158,6 +158,10 @@ class Runs:
         """The originals of all runs."""
         return self._table.stash
 
+    def pace(self, check: Callable[[], None]) -> Pace:
+        """A call's pace, for work on it before `trim` and after; to be given to `trim` as its `check`."""
+        return Pace(check, self._lane)
+
     # -- trim --------------------------------------------------------------------------------------------------------
 
     def trim(self, call: TrimCall, check: Callable[[], None]) -> TrimAnswer:
@@ -165,7 +169,8 @@ class Runs:
 
         Args:
             call: the prompt and how to trim it.
-            check: called now and then before anything is changed; what it raises ends the call.
+            check: called now and then before anything is changed; what it raises ends the call. The call's pace, if it
+                has begun before.
 
         Raises:
             InvalidRequest: the body, the policy or another field is wrong; the run is as it was.
@@ -179,7 +184,8 @@ class Runs:
             raise InvalidRequest(f"the format is not known; it may be one of {', '.join(FORMATS)}", field="json.format")
         policy = self._policy_of(call)
         key = self._archiving.key_of(call)
-        with Pace(check, self._lane) as pace, self._table.entered(call.caller, call.run_id, pace.holding, key) as run:
+        pace = check if isinstance(check, Pace) else self.pace(check)
+        with pace, self._table.entered(call.caller, call.run_id, pace.holding, key) as run:
             self._archiving.begin(run)
             if run.torn:
                 run.memory = run.memory.fresh()  # it caches a fold: this prompt makes it again

@@ -98,6 +98,11 @@ class Handed:
                 return
         received()
 
+    def size(self) -> int:
+        """Bytes of the message that has arrived; 0: there is none."""
+        message = self._state.request
+        return len(message) if isinstance(message, bytes) else 0
+
     def serve(self) -> None:
         """Serve the call in the current thread, with the message that was requested, or with its stream."""
         read = self._read if self.behaviour.streams else self._message

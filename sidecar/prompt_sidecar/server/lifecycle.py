@@ -43,6 +43,7 @@ from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.servicer import SERVICE, Servicer
 from prompt_sidecar.server.unix_socket import check_socket, first_name, group_number, see_that_nobody_listens
 from prompt_sidecar.serving import cgroups
+from prompt_sidecar.serving.call_pool import CallPool
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.indexing import Indexer
 from prompt_sidecar.serving.logs import frames
@@ -101,7 +102,7 @@ class Server:
         self._indexer: Indexer | None = None
         if missing := unknown_grpc():
             raise StartError(f"grpcio {grpc.__version__} cannot be used, it lacks what this server needs: {missing}")
-        self._workers = Pool(settings.workers, "call", waited=self.observer.waited)
+        self._workers = CallPool(settings.workers, settings.running_calls, "call", waited=self.observer.waited)
         side = [Pool(threads, name) for threads, name in _SIDE_POOLS]
         self._pools = (self._workers, *side)
         receptions = self._receive(*side)
@@ -154,11 +155,12 @@ class Server:
     ) -> None:
         """Serve `runs`; return once the health status is SERVING.
 
-        `load` loads what calls need, and early calls wait for it themselves; then `warm` is run once in each thread
-        that serves calls.
+        `load` loads what calls need, and early calls wait for it themselves; then `warm` is run once in each of the
+        first threads that serve calls.
         """
         self._indexer = Indexer(runs.work_off, self._in_flight)
         memory = MemoryGate(runs.limits.process_bytes)
+        self._own.room = memory.room
         use_cases = UseCases(runs, memory, self.observer, self._indexer.wake)
         self._shared = Shared(use_cases, self._workers, self._in_flight, self._tokens, self._names, self._refusals)
         servicer = Servicer(use_cases, self._settings.max_message_bytes)
@@ -187,7 +189,7 @@ class Server:
         self._sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
         self._sweeper.start()
         load()
-        self._workers.warm(warm)
+        self._workers.warm(warm, self._settings.running_calls + 1)
         give_back()
         memory.settle()
         self._health.set(SERVING)
@@ -256,6 +258,7 @@ class Server:
             message_seconds=settings.message_timeout,
             answer_seconds=settings.answer_timeout,
             untaken_bytes=settings.untaken_bytes,
+            message_bytes=settings.max_message_bytes,
         )
         side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
         return Receptions(

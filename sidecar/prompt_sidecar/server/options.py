@@ -56,17 +56,27 @@ class ServerOptions:
         "Outside Kubernetes gRPC's own health service does.",
     )
     workers: int = setting(
-        8,
+        24,
         whole(1, 256, "threads"),
-        "Threads that run calls.",
-        "One prompt keeps one core busy; the other threads let short calls pass a long one.",
+        "Threads, each for a call that has begun, also while it waits. A connection begins a call only while fewer of "
+        "its own have begun than threads are free, so it has half of them at most.",
+        "So many long calls wait for their turn, and short ones still find a thread.",
+    )
+    running_calls: int = setting(
+        3,
+        whole(1, 256, "calls"),
+        "Of the calls that have begun, how many run at once; one that waits for its turn among long calls, for a lock "
+        "or for the store does not count.",
+        "Python runs one thread at a time, and short calls wait for each other one that has work at each of their "
+        "steps; a second and a third keep other cores busy where native code does the work.",
+        advanced=True,
     )
     max_calls: int = setting(
-        128,
+        1_000,
         whole(1, 100_000, "calls"),
-        "Calls running or waiting; further calls are refused.",
-        "It bounds the wait more than the memory, as bodies are read only a little ahead of the threads: 128 calls of "
-        "2 ms on one core take a quarter of a second.",
+        "Calls running or waiting; beyond it calls are refused, first those of the connection with the most.",
+        "It bounds the wait more than the memory, as bodies are read only a little ahead of the threads: 1,000 calls "
+        "of 2 ms on one core take two seconds, for which clients wait by default.",
     )
     slow_messages: int = setting(
         32,

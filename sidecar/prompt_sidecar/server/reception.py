@@ -5,12 +5,12 @@ message holds a thread, and as many of them as there are threads block all calle
 caller identified, before anything of its message is read; then gRPC's own event loop awaits the message, and a call is
 given a thread only when its whole message has arrived.
 
-A call that waits costs memory, as gRPC keeps what has arrived of its message. So only a few more messages are read than
-there are threads to take them, and at most half of these for one connection. A message that takes longer than
-`SLOW_AFTER` to arrive no longer delays those behind it, but the number of such messages and the time for each are
-limited by options. Where a call has to be refused to make room, it is the oldest one of the connection that has the
-most: a caller that sends little is not crowded out by one that sends much. Answers that their callers do not take are
-limited in the same way.
+A call that waits costs memory, as gRPC keeps what has arrived of its message. So only a few messages are read ahead of
+the threads, as many as there is memory for if all are of the largest size, and of one connection only while it has
+fewer of them than may still be read: others find room. A message that takes longer than `SLOW_AFTER` to arrive no
+longer delays those behind it, but the number of such messages and the time for each are limited by options. Where a
+call has to be refused to make room, it is the oldest one of the connection that has the most: a caller that sends
+little is not crowded out by one that sends much. Answers that their callers do not take are limited in the same way.
 
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
                               └─ too slow, or in the way: refused ──┘
@@ -21,6 +21,7 @@ It is a `concurrent.futures.Executor`, since gRPC submits every call to the exec
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -46,6 +47,8 @@ REFUSALS: Final = 256
 """Refusals that may wait for a thread; beyond it a call is ended without a status. A refusal takes 0.1 ms."""
 _AHEAD: Final = 2
 """Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
+_MOST_AHEAD: Final = 16
+"""And at most, as all of them may be large."""
 
 UNTAKEN_BOUND: Final = "server.untaken_bytes"
 _FIRST_SECONDS: Final = 1.0
@@ -100,6 +103,8 @@ class Bounds:
     answer_seconds: float
     untaken_bytes: int
     """Of answers that their callers have yet to take."""
+    message_bytes: int = 1
+    """The largest message."""
 
 
 class Reception(ThreadPoolExecutor):
@@ -127,13 +132,19 @@ class Reception(ThreadPoolExecutor):
         self._in_flight = in_flight or InFlight()
         self._reached = reached
         self._lock = threading.Lock()
-        self._ahead = _AHEAD * pool.workers
-        self._share = max(1, self._ahead // 2)
+        self._ahead = min(_AHEAD * pool.workers, _MOST_AHEAD)
         self._pace = self._looked = 0.0
         self._closing = False
         self.wake: Callable[[], None] = lambda: None
         """Called when something waits that has to be checked from time to time."""
-        self._waiting: OrderedDict[_Call, None] = OrderedDict()
+        self.room: Callable[[], int] = lambda: sys.maxsize
+        """Bytes that the process may still take: of messages that are read ahead, each may be of the largest size."""
+        self._waiting: OrderedDict[str, OrderedDict[_Call, None]] = OrderedDict()
+        """By connection, in the order in which they have a turn; a call's phase says whether it is here."""
+        self._waits = 0
+        """Calls in it."""
+        self._unread_of: dict[str, int] = {}
+        """By connection, calls that wait or whose messages are being read."""
         self._reading: OrderedDict[_Call, None] = OrderedDict()
         self._streaming: OrderedDict[_Call, None] = OrderedDict()
         """The running calls whose threads may wait for their callers."""
@@ -143,6 +154,9 @@ class Reception(ThreadPoolExecutor):
         self._slow = 0
         self._ready = 0
         self._running = 0
+        self._read: dict[str, int] = {}
+        """By connection, calls whose messages are read ahead: those that are being read and are not slow, and the ready
+        ones."""
 
     @property
     def active(self) -> int:
@@ -156,7 +170,7 @@ class Reception(ThreadPoolExecutor):
 
     @property
     def _pending(self) -> int:
-        return len(self._waiting) + len(self._reading) + self._ready + self._running
+        return self._waits + len(self._reading) + self._ready + self._running
 
     def close(self) -> None:
         """Stop waiting for slow messages, as the server stops."""
@@ -188,7 +202,9 @@ class Reception(ThreadPoolExecutor):
             if not full:
                 self._in_flight.add()
                 call.since = monotonic()
-                self._waiting[call] = None
+                self._waiting.setdefault(call.peer, OrderedDict())[call] = None
+                self._waits += 1
+                _count(self._unread_of, call.peer, 1)
                 context.add_callback(lambda: self._over(call))
         if victim is not None:
             self._refuse(victim, self._too_many())
@@ -201,13 +217,12 @@ class Reception(ThreadPoolExecutor):
         """Request as many messages as may be read now."""
         while True:
             with self._lock:
-                if not self._waiting or len(self._reading) - self._slow + self._ready >= self._ahead:
-                    break
                 call = self._next()
                 if call is None:
                     break
-                del self._waiting[call]
+                _count(self._read, call.peer, 1)
                 if call.streams:
+                    _count(self._unread_of, call.peer, -1)
                     call.phase = _Phase.READY
                     self._ready += 1
                 else:
@@ -220,18 +235,30 @@ class Reception(ThreadPoolExecutor):
         self.wake()
 
     def _next(self) -> _Call | None:
-        """Return the first waiting call of the connection of which the fewest messages are being read.
+        """Take out the call whose message is read next; None: none may be read.
 
-        None: one connection has its share, half of all messages that are read, and no other one waits.
+        Connections take turns. One is passed over while it has as many messages read ahead as may still be read, so no
+        more of them are passed over than messages are read.
         """
-        if len(self._waiting) == 1 and len(self._reading) - self._slow < self._share:
-            return next(iter(self._waiting))
-        reading: dict[str, int] = {}
-        for call in self._reading:
-            if not call.slow:
-                reading[call.peer] = reading.get(call.peer, 0) + 1
-        found = min(self._waiting, key=lambda call: reading.get(call.peer, 0))
-        return found if reading.get(found.peer, 0) < self._share else None
+        ahead = len(self._reading) - self._slow + self._ready
+        # Nobody knows how large a message will be, and no memory is reserved for it before it is there.
+        left = min(self._ahead, self.room() // self._bounds.message_bytes) - ahead if ahead else self._ahead
+        if left <= 0 or not self._waits:
+            return None
+        for peer, calls in self._waiting.items():
+            if self._read.get(peer, 0) < left:
+                call = next(iter(calls))
+                self._waiting.move_to_end(peer)
+                self._out_of_waiting(call)
+                return call
+        return None
+
+    def _out_of_waiting(self, call: _Call) -> None:
+        calls = self._waiting[call.peer]
+        del calls[call]
+        if not calls:
+            del self._waiting[call.peer]
+        self._waits -= 1
 
     def _received(self, call: _Call) -> None:
         """Continue with a call whose message has arrived, or cannot arrive any more."""
@@ -239,6 +266,7 @@ class Reception(ThreadPoolExecutor):
             if call.phase is not _Phase.READING:
                 return
             self._unread(call)
+            _count(self._read, call.peer, 1)
             call.phase = _Phase.READY
             self._ready += 1
         self._hand_over(call)
@@ -248,7 +276,8 @@ class Reception(ThreadPoolExecutor):
         with self._lock:
             call.over = True
             if call.phase is _Phase.WAITING:
-                del self._waiting[call]
+                self._out_of_waiting(call)
+                _count(self._unread_of, call.peer, -1)
             elif call.phase is _Phase.ANSWERING:
                 self._taken(call)
             elif call.phase is not _Phase.CUT:
@@ -259,22 +288,31 @@ class Reception(ThreadPoolExecutor):
 
     def _hand_over(self, call: _Call) -> None:
         try:
-            self._pool.submit(self._work, call)
-        except (
-            RuntimeError,
-            MemoryError,
-        ):  # no memory for more work; or the pool has ended with the server
-            with self._lock:
-                self._ready -= 1
-                over, call.phase = call.over, _Phase.CUT
-            if over:
-                self._in_flight.remove()
-            call.handed.cut_off()
+            self._pool.submit_for(call.peer, call.handed.size(), self._work, call).add_done_callback(
+                lambda _: self._cut_off_if_not_begun(call)
+            )
+        except (RuntimeError, MemoryError):
+            self._cut_off_if_not_begun(call)
+
+    def _cut_off_if_not_begun(self, call: _Call) -> None:
+        """Cut off a call that cannot be begun, as there is no memory for it, or the pool has ended with the server."""
+        with self._lock:
+            if call.phase is not _Phase.READY:
+                return
+            self._ready -= 1
+            _count(self._read, call.peer, -1)
+            over, call.phase = call.over, _Phase.CUT
+        if over:
+            self._in_flight.remove()
+        call.handed.cut_off()
 
     def _work(self, call: _Call) -> None:
         ARRIVAL.at, ARRIVAL.answered = call.arrived, 0
         with self._lock:
+            if call.phase is not _Phase.READY:
+                return
             self._ready -= 1
+            _count(self._read, call.peer, -1)
             self._running += 1
             call.phase, call.since = _Phase.RUNNING, monotonic()
             if call.streams or call.lasts:
@@ -334,6 +372,7 @@ class Reception(ThreadPoolExecutor):
                     break  # the others arrived later
                 call.slow = True
                 self._slow += 1
+                _count(self._read, call.peer, -1)
             for call in [each for each in self._reading if each.slow]:
                 if self._closing:
                     error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
@@ -346,7 +385,8 @@ class Reception(ThreadPoolExecutor):
                     continue
                 self._end(call)
                 ended.append((call, error))
-            while self._slow > bounds.slow:
+            slow = min(bounds.slow, max(self.room() // bounds.message_bytes, 1))
+            while self._slow > slow:
                 call = self._of_largest(OrderedDict((each, None) for each in self._reading if each.slow))
                 self._end(call)
                 ended.append((call, TooLarge(_SLOW, bound="server.slow_messages")))
@@ -361,7 +401,7 @@ class Reception(ThreadPoolExecutor):
                 call.since = inf  # once is enough
             for call in untaken:
                 self._cut(call)
-            waits = bool(self._waiting or self._reading or self._streaming or self._answering)
+            waits = bool(self._waits or self._reading or self._streaming or self._answering)
         for call, error in ended:
             self._refuse(call, error)
         for call in late:
@@ -376,11 +416,14 @@ class Reception(ThreadPoolExecutor):
 
     def _in_the_way(self, new: _Call) -> _Call | None:
         """Return the call to refuse in favour of a new one: a slow one, or one of a connection with more, or None."""
-        waiting = OrderedDict((*self._reading.items(), *self._waiting.items()))
-        if not waiting:
+        unread = self._unread_of
+        if not unread:
             return None
-        victim = self._of_largest(waiting)
-        more = sum(call.peer == victim.peer for call in waiting) > 1 + sum(call.peer == new.peer for call in waiting)
+        most = max(unread.values())
+        victim = next((call for call in self._reading if unread[call.peer] == most), None)
+        if victim is None:
+            victim = next(next(iter(calls)) for peer, calls in self._waiting.items() if unread[peer] == most)
+        more = most > 1 + unread.get(new.peer, 0)
         return victim if victim.slow or (more and victim.peer != new.peer) else None
 
     @staticmethod
@@ -396,13 +439,17 @@ class Reception(ThreadPoolExecutor):
         del self._reading[call]
         if call.slow:
             self._slow -= 1
+        else:
+            _count(self._read, call.peer, -1)
+        _count(self._unread_of, call.peer, -1)
 
     def _end(self, call: _Call) -> None:
         """Take a waiting call out; it must be refused with a reason."""
         if call.phase is _Phase.READING:
             self._unread(call)
         else:
-            del self._waiting[call]
+            self._out_of_waiting(call)
+            _count(self._unread_of, call.peer, -1)
         call.phase, call.since = _Phase.ANSWERING, monotonic()
         self._answering[call] = None
 
@@ -436,6 +483,15 @@ class Reception(ThreadPoolExecutor):
     def _too_many(self) -> SidecarError:
         bound = self._bounds.bound
         return TooLarge(f"as many calls run or wait as {bound} allows; retry a little later", bound=bound)
+
+
+def _count(counts: dict[str, int], key: str, more: int) -> None:
+    """Count; what is 0 is left out."""
+    now = counts.get(key, 0) + more
+    if now:
+        counts[key] = now
+    else:
+        counts.pop(key, None)
 
 
 _SLOW = (

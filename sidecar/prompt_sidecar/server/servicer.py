@@ -26,7 +26,7 @@ from prompt_sidecar.server.conversion.trim import trim_call
 from prompt_sidecar.server.conversion.usage import usage_call, usage_response
 from prompt_sidecar.server.interceptor import check, seconds_left
 from prompt_sidecar.serving.checks import check_message, checked_run_id
-from prompt_sidecar.serving.use_cases import UseCases
+from prompt_sidecar.serving.use_cases import Check, UseCases
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, run_pb2, search_pb2, service_pb2, task_pb2, tool_pb2, usage_pb2
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["SidecarService"].full_name
@@ -75,9 +75,9 @@ class Servicer:
         """TrimPrompt."""
         caller = CALLER.get()
 
-        def read() -> TrimCall:
+        def read(pace: Check) -> TrimCall:
             try:
-                return trim_call(raw, caller, self._most_bytes)
+                return trim_call(raw, caller, self._most_bytes, pace)
             except DecodeError:
                 raise InvalidRequest(
                     "the bytes are not a TrimPromptRequest, or a typed message is not a Message"

@@ -3,9 +3,9 @@
 Theory. A process that runs out of memory does not fail in one place: Python raises MemoryError wherever it stands, some
 native code crashes, and in a container the kernel kills it, which loses every run. So a prompt is refused before any
 work is done, by an estimate of what it may need against what is left: of the configured limit, else of the container's
-(cgroup), and of the process's address space (RLIMIT_AS). Calls in flight reserve their estimates, since
-what they are about to take is not in the kernel's figure yet. Where there is no limit, nothing is read and nobody is
-refused.
+(cgroup), and of the process's address space (RLIMIT_AS). Calls in flight reserve their estimates, since what they are
+about to take is not in the kernel's figure yet. Large needs leave some of it to small ones. Where there is no limit,
+nothing is read and nobody is refused.
 
 The estimate is of the worst kind of prompt with so many bytes, all of it new: bytes are copied as they are received,
 lifted, sliced, kept, returned and sent, and each message becomes a record. Memory within the heap that is free again
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -48,6 +49,13 @@ RESERVE: Final = 1.25
 
 ROOMY: Final = 8
 """Part of what is left that a call may reserve unseen: as many as two processors serve at once, with some waiting."""
+
+SPARE: Final = 16
+"""Part of the limit that calls with large needs leave to those with small ones: 25 MB of 400."""
+ANY: Final = sys.maxsize
+"""Room where there is no limit."""
+SMALL_NEED: Final = 8_388_608
+"""Bytes up to which a need is small: a prompt of half a megabyte, or one of 200 kB in 600 messages."""
 
 NEAR: Final = 0.9
 """Share of the process's limit from which on caches of runs, then originals, are given up. Budgets leave a fifth free,
@@ -136,6 +144,12 @@ class MemoryGate:
             over = max(over, address - int(self._address_limit * NEAR))
         return max(over, 0)
 
+    def room(self) -> int:
+        """Return how many bytes the process may take beside what it has and what is reserved; `ANY`: no limit."""
+        if not self.limit and not self._address_limit:
+            return ANY
+        return max(self._left() - self._reserved, 0)
+
     @contextmanager
     def admit(self, raw: bytes) -> Iterator[None]:
         """Reserve what a prompt of these bytes may need until it is answered.
@@ -148,10 +162,11 @@ class MemoryGate:
             return
         need = CALL_BYTES + COPIES * len(raw)
         left = self._left()
-        # The worst, which is mostly far too much, is reserved where other calls find room beside it. Else the messages
-        # are looked for: each begins with a brace.
+        # The worst, which is mostly far too much, is reserved where other calls find room beside it, and where it makes
+        # no large need of a small one. Else the messages are looked for: each begins with a brace.
         most_messages = len(raw) // LEAST_MESSAGE
-        if need + MESSAGE_BYTES * most_messages > (left - self._reserved) // ROOMY:
+        room = (left - self._reserved) // ROOMY
+        if need + MESSAGE_BYTES * most_messages > (min(room, SMALL_NEED) if need <= SMALL_NEED else room):
             most_messages = min(most_messages, raw.count(b"{"))
         need += MESSAGE_BYTES * most_messages
         with self._held(need, left):
@@ -172,6 +187,8 @@ class MemoryGate:
 
     @contextmanager
     def _held(self, need: int, left: int) -> Iterator[None]:
+        if need > SMALL_NEED:
+            left -= (self.limit or self._address_limit) // SPARE
         with self._lock:
             if need + self._reserved > left:
                 raise TooLarge(

@@ -79,19 +79,51 @@ class Pool(ThreadPoolExecutor):
         """Number of functions that run or wait."""
         return self._pending
 
-    def warm(self, function: Callable[[], None]) -> None:
-        """Start every thread and run `function` once in each."""
-        together = threading.Barrier(self.workers)
+    def warm(self, function: Callable[[], None], threads: int = 0) -> None:
+        """Start so many threads, all of them by default, and run `function` once in each."""
+        threads = min(threads, self.workers) or self.workers
+        together = threading.Barrier(threads)
 
         def run() -> None:
             function()
             together.wait()
 
-        for future in [self.submit(run) for _ in range(self.workers)]:
+        for future in [self.start(run) for _ in range(threads)]:
             future.result()
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `function` in a thread."""
+        run = self.counted(function, *args, **kwargs)
+        try:
+            future = self.start(run)
+        except BaseException:
+            self.done(None)
+            raise
+        future.add_done_callback(self.done)
+        return future
+
+    def submit_for(
+        self,
+        owner: str,  # noqa: ARG002 - see CallPool
+        size: int,  # noqa: ARG002
+        function: Callable[P, T],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Future[T]:
+        """Run `function` in a thread when it is the owner's turn; here each work has it at once.
+
+        What cannot be begun, as the pool has ended or there is no memory for it, has a RuntimeError.
+        """
+        try:
+            return self.submit(function, *args, **kwargs)
+        except (RuntimeError, MemoryError) as error:
+            failed: Future[T] = Future()
+            failed.set_exception(RuntimeError(str(error)))
+            return failed
+
+    def counted(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], T]:
+        """Count some work as waiting, and return it; `done` counts it no more."""
         arrived = perf_counter()
 
         def run() -> T:
@@ -101,14 +133,13 @@ class Pool(ThreadPoolExecutor):
 
         with self._lock:
             self._pending += 1
-        try:
-            future = super().submit(run)
-        except BaseException:
-            self._done(None)
-            raise
-        future.add_done_callback(self._done)
-        return future
+        return run
 
-    def _done(self, _: object) -> None:
+    def start(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `function` in the next thread that is free, and do not count it."""
+        return super().submit(function, *args, **kwargs)
+
+    def done(self, _: object) -> None:
+        """Count some work no more."""
         with self._lock:
             self._pending -= 1

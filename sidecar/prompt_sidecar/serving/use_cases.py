@@ -61,13 +61,17 @@ class UseCases:
         """Given the facts of each call."""
 
     def trim(
-        self, raw: bytes, read: Callable[[], TrimCall], check: Check, write: Callable[[TrimCall, TrimAnswer], Written]
+        self,
+        raw: bytes,
+        read: Callable[[Check], TrimCall],
+        check: Check,
+        write: Callable[[TrimCall, TrimAnswer], Written],
     ) -> Written:
         """Trim a prompt and return what `write` makes of the answer.
 
         Args:
             raw: what was received; memory for it is reserved until the answer is written.
-            read: makes the call of it.
+            read: makes the call of it, and calls what it is given now and then: long calls take turns in it, too.
             check: see `Check`.
             write: makes what the door sends back.
         """
@@ -75,9 +79,9 @@ class UseCases:
         call = None
         self.observer.received()
         try:
-            with self._memory.admit(raw):
-                call = read()
-                answer = self._runs.trim(call, check)
+            with self._memory.admit(raw), self._runs.pace(check) as pace:
+                call = read(pace)
+                answer = self._runs.trim(call, pace)
                 written = write(call, answer)
         except BaseException as error:
             self.observer.refused(call, error)

@@ -137,6 +137,7 @@ BOUNDS: Final = (
     "store.acknowledge_timeout",
     "json.decoded_bytes",
     "json.member_name",
+    "json.members",
     "message.parts",
     "request.annotations",
     "request.bytes",
@@ -395,7 +396,8 @@ AMBIGUOUS_MESSAGES: Final = Metric(
     "prompt_sidecar.messages.ambiguous",
     Kind.COUNTER,
     "{message}",
-    "New messages that two parsers may read differently (unpaired surrogate, repeated key): they pass untrimmed.",
+    "New messages that two parsers may read differently (unpaired surrogate, repeated key, number too large): they "
+    "pass untrimmed.",
 )
 TRIM_DURATION: Final = Metric(
     "prompt_sidecar.trim.duration",

@@ -1,6 +1,6 @@
 """Collections in slices: work of milliseconds in a thread of telemetry, next to prompts that are being answered.
 
-A thread that computes gives the interpreter to another one only every five milliseconds, unless it waits. So telemetry
+A thread that computes gives the interpreter to another one only after a millisecond, unless it waits. So telemetry
 waits a moment after each slice.
 """
 

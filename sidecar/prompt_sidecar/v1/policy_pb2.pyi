@@ -230,7 +230,10 @@ class Policy(_message.Message):
     cap_head_share: _builtins.float
     """Share of the head in the kept bytes of a capped result: 0 to 1."""
     age_keep_iterations: _builtins.int
-    """Newest iterations that are not clipped while older ones can be: 0 to 1,000."""
+    """Newest iterations that are not clipped while older ones can be: 0 to 1,000. Under pressure PRESET_CACHE_FIRST keeps
+    fewer, at least two, where they do not fit below fit_low next to what is never trimmed. This holds for the numbers of
+    single kinds of items too.
+    """
     fit_high: _builtins.float
     """High-water mark: the share of the limit above which trimming starts: 0.01 to 1."""
     fit_low: _builtins.float

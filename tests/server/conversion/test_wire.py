@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.errors import DeadlinePassed, TooLarge
 from prompt_sidecar.server.conversion.wire import length_delimited, lift_body, read_request, write_slices
 from prompt_sidecar.v1 import conversation_pb2, trim_pb2
 
@@ -121,3 +124,71 @@ def test_two_prompts_are_left_to_the_parse() -> None:
     """Protobuf merges a field that comes twice; so does the sidecar, which then takes nothing out itself."""
     raw = _request(b"[1]", "m", 1).SerializeToString() + _request(b"[2]", "m", 1).SerializeToString()
     assert (b"", raw) == lift_body(raw)
+
+
+def _many(field: int, content: bytes = b"") -> bytes:
+    """A million fields."""
+    return b"".join(length_delimited(field, content)) * 1_000_000
+
+
+ANNOTATIONS = trim_pb2.TrimPromptRequest.ANNOTATIONS_FIELD_NUMBER
+
+
+def test_fields_are_counted_without_a_call_for_each() -> None:
+    """To refuse a million annotations takes a few calls of functions: other calls wait for them."""
+    raw = _request(b"[]", "m", 1).SerializeToString() + _many(ANNOTATIONS)
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        with pytest.raises(TooLarge):
+            lift_body(raw)
+    finally:
+        sys.setprofile(None)
+    assert calls < 1_000
+
+
+def test_counting_fields_ends_with_the_call() -> None:
+    """A call that nobody waits for ends after some thousand fields."""
+    asked = 0
+
+    def passed() -> None:
+        nonlocal asked
+        asked += 1
+        raise DeadlinePassed("the deadline has passed")
+
+    with pytest.raises(DeadlinePassed):
+        lift_body(_many(ANNOTATIONS), passed)
+    assert 1 == asked
+    lift_body(_request(b"[]", "m", 1).SerializeToString(), passed)
+    assert 1 == asked
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x73\x74", b"\x79\0\0\0\0\0\0\0\0", b"\x78\x01"])
+def test_no_field_hides_a_million_others(odd: bytes) -> None:
+    """Behind a group, a number or nothing, annotations are counted; so are messages."""
+    with pytest.raises(TooLarge):
+        lift_body(odd + _many(ANNOTATIONS))
+    with pytest.raises(TooLarge):
+        read_request(odd + b"".join(length_delimited(3, _many(1))))
+
+
+def test_messages_of_all_conversations_are_counted() -> None:
+    """The parser makes one conversation of several."""
+    one = b"".join(length_delimited(3, b"".join(length_delimited(1)) * 150_000))
+    assert 150_000 == len(read_request(one)[1] or ())
+    with pytest.raises(TooLarge):
+        read_request(one * 2)
+
+
+def test_a_long_policy_is_refused_before_it_is_parsed() -> None:
+    """Its lists could have millions of elements; several policies are one."""
+    prefixes = b"".join(length_delimited(1, b"".join(length_delimited(1)) * 200_000))
+    policy = b"".join(length_delimited(trim_pb2.TrimPromptRequest.POLICY_FIELD_NUMBER, prefixes))
+    read_request(policy)
+    with pytest.raises(TooLarge, match="policy has"):
+        read_request(policy * 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.facts.history_size import HistorySize, SizeKind
@@ -26,7 +26,7 @@ from prompt_sidecar.prompt.provider_edits import ProviderEdit
 from prompt_sidecar.server.conversion.comparison import comparison_message
 from prompt_sidecar.server.conversion.enums import enum_name, enum_numbers
 from prompt_sidecar.server.conversion.guard import finding_message
-from prompt_sidecar.server.conversion.wire import lift_body, read_request
+from prompt_sidecar.server.conversion.wire import ASK_EVERY, lift_body, read_request
 from prompt_sidecar.serving.checks import check_length, check_number, checked_run_id
 from prompt_sidecar.trim.entries import Action, Reason
 from prompt_sidecar.trim.own_text import plain_name
@@ -60,20 +60,25 @@ _CEILING_ACTION = enum_numbers(guard_pb2.CeilingAction, "CEILING_ACTION_", Ceili
 _SIZE_KIND = enum_numbers(trim_pb2.SizeKind, "SIZE_KIND_", SizeKind)
 
 
-def trim_call(raw: bytes, caller: str, most_bytes: int) -> TrimCall:
+def _never() -> None:
+    """Nobody stops the call."""
+
+
+def trim_call(raw: bytes, caller: str, most_bytes: int, check: Callable[[], None] = _never) -> TrimCall:
     """Return the call that a serialised TrimPromptRequest of `caller` asks for.
 
     Args:
         raw: the request.
         caller: who sent it.
         most_bytes: the largest answer that the server sends, whatever the request accepts.
+        check: called now and then; what it raises ends the call.
 
     Raises:
         DecodeError: the bytes are not a request.
         InvalidRequest: a field's value is wrong in any state of the sidecar.
     """
-    lifted, raw = lift_body(raw)
-    request, messages = read_request(raw)
+    lifted, raw = lift_body(raw, check)
+    request, messages = read_request(raw, check)
     run_id = checked_run_id(request.run_id)
     if messages is not None:
         form, body = "conversation", b""
@@ -92,7 +97,7 @@ def trim_call(raw: bytes, caller: str, most_bytes: int) -> TrimCall:
     if request.HasField("served_iterations"):
         check_number("served_iterations", request.served_iterations, 0)
     preset, overrides = _policy(request.policy)
-    pinned, annotations = _annotations(request)
+    pinned, annotations = _annotations(request, check)
     mode = enum_name(trim_pb2.ResponseMode, request.response_mode or 1, "RESPONSE_MODE_", "response_mode")
     return TrimCall(
         caller=caller,
@@ -249,12 +254,16 @@ def _policy(policy: policy_pb2.Policy) -> tuple[str, Mapping[str, object]]:
     return preset, overrides
 
 
-def _annotations(request: trim_pb2.TrimPromptRequest) -> tuple[frozenset[int], Mapping[int, Annotation]]:
+def _annotations(
+    request: trim_pb2.TrimPromptRequest, check: Callable[[], None]
+) -> tuple[frozenset[int], Mapping[int, Annotation]]:
     """Return the indices of pinned messages, and the other annotations by index; a message may have both."""
     pinned: set[int] = set()
     others: dict[int, Annotation] = {}
     names: dict[int, str] = {}
     for index, annotation in enumerate(request.annotations):
+        if index % ASK_EVERY == 0:
+            check()
         number = annotation.kind
         kind = names.get(number, "")
         if not kind:

@@ -8,19 +8,28 @@ parsed. The twin is made from the generated descriptor, so it follows every chan
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.serving.checks import MESSAGE_BYTES
 from prompt_sidecar.v1 import conversation_pb2, trim_pb2
 
 MOST_FIELDS = 200_000
 """Fields of one message of a request: as many as two annotations for each of limits.run_messages. They are counted
 before the request is parsed, as each takes some hundred bytes then, and a microsecond in which no other thread runs."""
 FIELDS_BOUND = "request.annotations"
+
+
+ASK_EVERY = 4_000
+"""Fields between two looks at the deadline: some milliseconds."""
+
+
+def _never() -> None:
+    """Nobody stops the call."""
 
 
 class Slices(Protocol):
@@ -39,30 +48,38 @@ class WireEnum(Protocol):
         """Number of the value that has this name; ValueError if none has."""
 
 
-def read_request(raw: bytes) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes] | None]:
+def read_request(
+    raw: bytes, check: Callable[[], None] = _never
+) -> tuple[trim_pb2.TrimPromptRequest, Sequence[bytes] | None]:
     """Parse a TrimPromptRequest; return it with its typed messages as slices, None if its prompt is not typed.
 
-    The `conversation` of the request returned must not be read.
+    The `conversation` of the request returned must not be read. `check` is called now and then; what it raises ends the
+    call.
 
     Raises:
         DecodeError: the bytes are not a request.
     """
+    if len(raw) > MESSAGE_BYTES:
+        _check_policy(raw, check)
     if raw.count(_MESSAGE_TAG) > MOST_FIELDS:  # a line feed is the same byte, so most of them may be text
-        _check_messages(raw)
+        _check_messages(raw, check)
     request = cast(trim_pb2.TrimPromptRequest, _REQUEST.FromString(raw))
     if request.WhichOneof("prompt") != "conversation":
         return request, None
     return request, tuple(cast(Slices, request.conversation).messages)
 
 
-def lift_body(raw: bytes) -> tuple[bytes, bytes]:
+def lift_body(raw: bytes, check: Callable[[], None] = _never) -> tuple[bytes, bytes]:
     """Take `json.body` out of a TrimPromptRequest; return it and the encoding of the rest. Raises TooLarge.
 
     A parse copies the body twice, once into the message and once out of it; this copies it once. Where the request is
     not of the ordinary form, with one `json` that has one `body`, nothing is taken out and the parser reads it.
+    `check`: see `read_request`.
     """
-    outer = _only(raw, 0, len(raw), trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER)
-    inner = _only(raw, outer[1], outer[2], trim_pb2.JsonPrompt.BODY_FIELD_NUMBER) if outer is not None else None
+    outer = _only(raw, 0, len(raw), trim_pb2.TrimPromptRequest.JSON_FIELD_NUMBER, check)
+    inner = None
+    if outer is not None:
+        inner = _only(raw, outer[1], outer[2], trim_pb2.JsonPrompt.BODY_FIELD_NUMBER, check)
     if outer is None or inner is None:
         return b"", raw
     tag, start, end = outer
@@ -73,53 +90,84 @@ def lift_body(raw: bytes) -> tuple[bytes, bytes]:
     return raw[inner[1] : inner[2]], rest
 
 
-def _only(raw: bytes, at: int, end: int, number: int) -> tuple[int, int, int] | None:
+def _only(raw: bytes, at: int, end: int, number: int, check: Callable[[], None]) -> tuple[int, int, int] | None:
     """Where the only length-delimited field with this number stands: its tag, its content and the end of that.
 
     None if it is missing, comes twice, or anything is not as expected. Raises TooLarge as `_fields` does.
     """
-    found = [field for field in _fields(raw, at, end) if field[0] in (number, 0)]
-    return found[0][1:] if len(found) == 1 and found[0][0] == number else None
+    walked = _fields(raw, at, end, number, check)
+    return walked.found[0] if walked.plain and len(walked.found) == 1 else None
 
 
-def _fields(raw: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Walk over the fields of a message; of each that is length-delimited number, tag, content and the end of that.
+class _Walked(NamedTuple):
+    """What a walk over the fields of a message has come across."""
 
-    A group, and bytes that are no message, yield a field with the number 0, which no field has: the parser will reject
-    them.
+    found: list[tuple[int, int, int]]
+    """Of each field that was looked for its tag, its content and the end of that."""
+    plain: bool
+    """Whether there is no group among the fields, and the bytes are a message; else the parser has to tell."""
+    left: int
+    """Fields that there may be in addition to them."""
+
+
+def _fields(
+    raw: bytes, at: int, end: int, number: int, check: Callable[[], None], *, most: int = MOST_FIELDS
+) -> _Walked:
+    """Walk over the fields of a message and find those that are length-delimited and have a number, at most 15.
 
     Raises:
-        TooLarge: there are more fields than any request has.
+        TooLarge: there are more than `most` fields.
     """
-    count = 0
+    wanted = number << 3 | _LENGTH_DELIMITED
+    found: list[tuple[int, int, int]] = []
+    plain = True
+    left = most
     while at < end:
-        count += 1
-        if count > MOST_FIELDS:
+        if not left:
             raise TooLarge(
                 f"the request has over {MOST_FIELDS:,} annotations or messages", field="annotations", bound=FIELDS_BOUND
             )
-        tag_at = at
-        tag, at = _read_varint(raw, at, end)
-        kind = tag & 7
-        if kind == _VARINT:
-            _, at = _read_varint(raw, at, end)
-        elif kind == _LENGTH_DELIMITED:
-            size, at = _read_varint(raw, at, end)
-            yield tag >> 3, tag_at, at, at + size
-            at += size
-        elif kind in _FIXED:
-            at += _FIXED[kind]
+        left -= 1
+        if not left % ASK_EVERY:
+            check()
+        tag_at, tag = at, raw[at]
+        # Most fields are short, and there may be many: a call for each of their numbers would cost much more.
+        if tag & _SHORT_TAG == _LENGTH_DELIMITED and at + 1 < end and raw[at + 1] < _CONTINUES:
+            size = raw[at + 1]
+            at += 2
         else:
-            yield 0, tag_at, at, at
-    if at > end:
-        yield 0, end, end, at
+            tag, at = _read_varint(raw, at, end)
+            kind = tag & 7
+            if kind == _VARINT:
+                _, at = _read_varint(raw, at, end)
+                continue
+            if kind != _LENGTH_DELIMITED:
+                plain = plain and kind in _FIXED
+                at += _FIXED.get(kind, 0)
+                continue
+            size, at = _read_varint(raw, at, end)
+        if tag == wanted:
+            found.append((tag_at, at, at + size))
+        at += size
+    return _Walked(found, plain and at == end, left)
 
 
-def _check_messages(raw: bytes) -> None:
-    for number, _, start, end in _fields(raw, 0, len(raw)):
-        if number == trim_pb2.TrimPromptRequest.CONVERSATION_FIELD_NUMBER:
-            for _ in _fields(raw, start, min(end, len(raw))):
-                pass
+def _check_messages(raw: bytes, check: Callable[[], None]) -> None:
+    """Raises TooLarge if the request's conversations, which the parser makes one of, have too many messages."""
+    left = MOST_FIELDS
+    walked = _fields(raw, 0, len(raw), trim_pb2.TrimPromptRequest.CONVERSATION_FIELD_NUMBER, check)
+    for _, start, end in walked.found:
+        left = _fields(raw, start, min(end, len(raw)), 0, check, most=left).left
+
+
+def _check_policy(raw: bytes, check: Callable[[], None]) -> None:
+    """Raises TooLarge if the request's policy is so long that its lists could hold the interpreter."""
+    walked = _fields(raw, 0, len(raw), trim_pb2.TrimPromptRequest.POLICY_FIELD_NUMBER, check)
+    size = sum(end - start for _, start, end in walked.found)
+    if size > MESSAGE_BYTES:
+        raise TooLarge(
+            f"policy has {size:,} bytes; it may have {MESSAGE_BYTES:,}", field="policy", bound="request.bytes"
+        )
 
 
 def _read_varint(raw: bytes, at: int, end: int) -> tuple[int, int]:
@@ -175,5 +223,7 @@ _FIXED = {1: 8, 5: 4}
 _MESSAGE_TAG = bytes((conversation_pb2.Conversation.MESSAGES_FIELD_NUMBER << 3 | _LENGTH_DELIMITED,))
 _VARINT_BITS = 70
 _CONTINUES = 0x80
+_SHORT_TAG = _CONTINUES | 7
+"""The bits of a tag's first byte that say whether there is a second one, and the wire type."""
 _TWINS = ("TrimPromptRequest", "Conversation")
 _REQUEST, _SLICES = _twin()

@@ -1,0 +1,233 @@
+"""Where calls run: few at once, and of each owner only so many that others find a thread.
+
+Python runs one thread at a time. A short call, and the event loops that take calls and send answers, wait for each
+thread that has work at each of their steps. So of the calls that have begun only a few run at once. One that waits, for
+its turn among long calls, for a lock or for the store, gives up its slot for that time, and the next one begins
+(`prompt_sidecar.runs.slots`). It takes its slot back at once: no call waits for a slot while it holds something.
+
+A call that has begun keeps its thread to its end. So that nobody can have all of them, an owner, such as a connection,
+begins a call only while fewer of its own have begun than threads are free: one owner has half of the threads at most,
+two have a third each. Owners whose calls wait take turns.
+
+A large message is read and decoded in one go, in which nothing can be interrupted. So of the calls with one only one at
+a time runs until it takes turns with other long ones, or waits: the other slots are left to small ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, ParamSpec, TypeVar
+
+from prompt_sidecar.runs.slots import slot_of
+from prompt_sidecar.serving.pool import Pool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGE: Final = 1_000_000
+"""Bytes of a message from which a call is a large one: decoding takes some 10 ms, with other work on it 50."""
+
+
+class _Work:
+    """What waits to be begun, and its slot when it has."""
+
+    __slots__ = ("begun", "function", "future", "given_up", "large", "owner", "pool")
+
+    def __init__(self, pool: CallPool, owner: str, *, large: bool) -> None:
+        self.pool = pool
+        self.owner = owner
+        self.large = large
+        """Whether it has the place of large ones, or needs it."""
+        self.future: Future[Any] = Future()
+        self.function: Callable[[], Any] = _nothing
+        self.begun = False
+        self.given_up = False
+        """Whether it could not be given to a thread; a thread may take it all the same."""
+
+    def give_up(self) -> None:
+        """See `Slots`."""
+        self.pool.give_up(self)
+
+    def take_turns(self) -> None:
+        """See `Slots`."""
+        self.pool.take_turns(self)
+
+    def take_back(self) -> None:
+        """See `Slots`."""
+        self.pool.take_back()
+
+
+def _nothing() -> None:
+    """The place of a function that is not there yet."""
+
+
+_Queue = OrderedDict[str, deque[_Work]]
+"""Work by owner; the next one to have a turn is the first."""
+
+
+class CallPool(Pool):
+    """A pool of threads in which owners take turns."""
+
+    def __init__(self, workers: int, running: int, name: str, *, waited: Callable[[float], None] | None = None) -> None:
+        """Make a pool.
+
+        Args:
+            workers: threads.
+            running: calls that run at once.
+            name: begins the threads' names.
+            waited: called with the seconds that each call waited for its thread, in that thread.
+        """
+        super().__init__(workers, name, waited=waited)
+        self._running = running
+        self._turns = threading.Lock()
+        self._free_slots = running
+        """Below 0 where calls took theirs back while others had begun."""
+        self._free_threads = workers
+        self._begun: dict[str, int] = {}
+        """Calls that have begun, by owner."""
+        self._waiting: Mapping[bool, _Queue] = {False: OrderedDict(), True: OrderedDict()}
+        """What waits, with small messages and with large ones, which take turns."""
+        self._turn = False
+        """Whether it is the large ones'."""
+        self._large_runs = False
+
+    def submit_for(
+        self, owner: str, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Run `function` in a thread when it is the owner's turn.
+
+        Args:
+            owner: whose turn it needs.
+            size: bytes of the message that it works on.
+            function: what is run, with the arguments that follow. What cannot be begun any more has a RuntimeError.
+        """
+        work = _Work(self, owner, large=size >= LARGE)
+        work.future.add_done_callback(self.done)
+        work.function = self.counted(function, *args, **kwargs)
+        try:
+            with self._turns:
+                self._waiting[work.large].setdefault(owner, deque()).append(work)
+        except MemoryError:
+            self.done(None)
+            raise
+        self._begin()
+        return work.future
+
+    def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run `function` in a thread, as of an owner without a name."""
+        return self.submit_for("", 0, function, *args, **kwargs)
+
+    def give_up(self, work: _Work) -> None:
+        """See `Slots`. A large call does not count as one from then on."""
+        with self._turns:
+            self._free_slots += 1
+            self._small_from_now(work)
+        self._begin()
+
+    def take_turns(self, work: _Work) -> None:
+        """See `Slots`."""
+        if not work.large:
+            return
+        with self._turns:
+            self._small_from_now(work)
+        self._begin()
+
+    def _small_from_now(self, work: _Work) -> None:
+        if work.large:
+            work.large = self._large_runs = False
+
+    def take_back(self) -> None:
+        """See `Slots`."""
+        with self._turns:
+            self._free_slots -= 1
+
+    def _adjust_thread_count(self) -> None:
+        """Start one more thread if none is free. Where there is no memory for it, those that are there do the work."""
+        try:
+            super()._adjust_thread_count()
+        except (RuntimeError, MemoryError):
+            if not self._threads:
+                raise
+
+    def _begin(self) -> None:
+        """Begin what can be begun now."""
+        while True:
+            with self._turns:
+                work = self._next()
+            if work is None:
+                return
+            try:
+                self.start(self._run, work)
+            except (RuntimeError, MemoryError) as error:  # the server has ended, or there is no memory
+                with self._turns:
+                    work.given_up = not work.begun
+                if not work.given_up:
+                    continue
+                self._end(work)
+                if work.future.set_running_or_notify_cancel():
+                    work.future.set_exception(RuntimeError(f"the call cannot be begun: {error}"))
+
+    def _next(self) -> _Work | None:
+        """Take out what is begun next; None: nothing can be begun. The lock is held."""
+        if self._free_slots <= 0:
+            return None
+        for queue in (self._turn, not self._turn):
+            if queue and self._large_runs:
+                continue
+            work = self._first(self._waiting[queue])
+            if work is not None:
+                self._turn = not queue
+                self._large_runs = self._large_runs or queue
+                self._begun[work.owner] = self._begun.get(work.owner, 0) + 1
+                self._free_slots -= 1
+                self._free_threads -= 1
+                return work
+        return None
+
+    def _first(self, queue: _Queue) -> _Work | None:
+        """Take out the first one in a queue whose owner may begin a call."""
+        # Those that are passed over have begun as many calls as threads are free, so they are fewer than threads.
+        for owner, works in queue.items():
+            if self._begun.get(owner, 0) >= self._free_threads:
+                continue
+            work = works.popleft()
+            if works:
+                queue.move_to_end(owner)
+            else:
+                del queue[owner]
+            return work
+        return None
+
+    def _end(self, work: _Work) -> None:
+        """Its thread and its slot are free again."""
+        with self._turns:
+            self._small_from_now(work)
+            self._free_slots += 1
+            self._free_threads += 1
+            left = self._begun[work.owner] - 1
+            if left:
+                self._begun[work.owner] = left
+            else:
+                del self._begun[work.owner]
+
+    def _run(self, work: _Work) -> None:
+        with self._turns:
+            if work.given_up:
+                return
+            work.begun = True
+        try:
+            if not work.future.set_running_or_notify_cancel():
+                return
+            try:
+                with slot_of(work):
+                    result = work.function()
+            except BaseException as error:  # noqa: BLE001 - whatever it is, whoever waits for it gets it
+                work.future.set_exception(error)
+            else:
+                work.future.set_result(result)
+        finally:
+            self._end(work)
+            self._begin()
