@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.runs import slots
+from prompt_sidecar.serving import call_pool
 from prompt_sidecar.serving.call_pool import LARGE, CallPool
 
 PATIENCE: Final = 60.0
@@ -218,3 +219,69 @@ def test_all_work_ends(workers: int, running: int, owners: list[str], locks: int
     assert list(range(len(owners))) == [each.result(PATIENCE) for each in futures]
     pool.shutdown()
     assert 0 == pool.pending
+
+
+class Standing:
+    """A clock that tells what it is set to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+def _gives_way(pool: CallPool, work: Work, clock: Standing, seconds: float) -> Future[str]:
+    """Submit a heavy call that gives way after so many seconds of work, and then lets "a1" end."""
+
+    def heavy() -> str:
+        work.begun.append("heavy")
+        clock.now += seconds
+        slots.give_way()
+        work.end("a1")
+        return "heavy"
+
+    return pool.submit_for("a", LARGE, heavy)
+
+
+def test_a_heavy_call_waits_while_short_ones_have_work(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on when the last of them has ended, begun to wait, or run for so long that it is a heavy one itself."""
+    clock = Standing()
+    monkeypatch.setattr(call_pool, "perf_counter", clock)
+    monkeypatch.setattr(call_pool, "GIVES_WAY", PATIENCE)
+    pool = CallPool(8, 4, "t")
+
+    def rest(name: str) -> str:
+        work.run(name)
+        with slots.waiting():
+            return work.run(name + "waits")
+
+    def long(name: str) -> str:
+        work.run(name)
+        slots.take_turns()
+        return work.run(name + "turns")
+
+    short = [*_submit(pool, work, "b0"), pool.submit_for("c", 0, rest, "c0"), pool.submit_for("d", 0, long, "d0")]
+    work.wait_for("b0", "c0", "d0")
+    heavy = _gives_way(pool, work, clock, PATIENCE)
+    work.wait_for("b0", "c0", "d0", "heavy")
+    for name in ("b0", "c0"):
+        work.end(name)
+        assert not heavy.done()
+    work.end("d0")
+    assert "heavy" == heavy.result(PATIENCE)
+    work.end("c0waits", "d0turns")
+    assert ["b0", "c0waits", "d0turns"] == [each.result(PATIENCE) for each in short]
+
+
+def test_a_heavy_call_gives_way_for_half_of_its_time(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the others have work: it waits no longer than it has worked, and not for a moment at the start."""
+    clock = Standing()
+    monkeypatch.setattr(call_pool, "perf_counter", clock)
+    monkeypatch.setattr(call_pool, "GIVES_WAY", 0.001)
+    pool = CallPool(8, 4, "t")
+    short = _submit(pool, work, "a1")  # ends after the heavy one has gone on
+    work.wait_for("a1")
+    for seconds in (0.0, 1.0):
+        assert "heavy" == _gives_way(pool, work, clock, seconds).result(PATIENCE)
+    assert ["a1"] == [each.result(PATIENCE) for each in short]

@@ -6,7 +6,8 @@ one in some milliseconds only looks at the clock.
 
 Python runs one thread at a time, so with eight long calls a short one would wait for all of them at each of its steps.
 Of the calls that have run for long only one goes on at a time, and the others wait, so that short calls run meanwhile
-(`prompt_sidecar.runs.slots`): a short call shares the interpreter with one long one.
+(`prompt_sidecar.runs.slots`): a short call shares the interpreter with one long one, which lets it go first at each of
+its own looks at the deadline.
 """
 
 from __future__ import annotations
@@ -122,6 +123,7 @@ class Pace:
             return
         self._asked = now
         self._check()
+        slots.give_way()
         if self._turn:
             if now - self._turn > TURN and self._lane.waiting:
                 self._leave()

@@ -1,6 +1,7 @@
 """The slots of calls that run at once, as the core sees them: a call that waits gives up its own for that time.
 
-Python runs one thread at a time, so only a few calls have one (`prompt_sidecar.serving.call_pool`).
+Python runs one thread at a time, so only a few calls have one (`prompt_sidecar.serving.call_pool`). Of those that do,
+heavy ones let short ones go first (`give_way`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ class Slots(Protocol):
 
     def take_turns(self) -> None:
         """The current thread's call takes turns with other long ones from now on, so it counts as any other."""
+
+    def give_way(self) -> None:
+        """Where the current thread's call is a heavy one, wait for a moment while short calls have work."""
 
     def take_back(self) -> None:
         """Have one again, at once, so that no call waits for a slot while it holds what another one waits for."""
@@ -65,6 +69,12 @@ def take_turns() -> None:
     """Take turns with other long calls from now on."""
     if _THREAD.slots is not None:
         _THREAD.slots.take_turns()
+
+
+def give_way() -> None:
+    """Let short calls go first, where the current one is heavy."""
+    if _THREAD.slots is not None:
+        _THREAD.slots.give_way()
 
 
 @contextmanager

@@ -11,6 +11,10 @@ two have a third each. Owners whose calls wait take turns.
 
 A large message is read and decoded in one go, in which nothing can be interrupted. So of the calls with one only one at
 a time runs until it takes turns with other long ones, or waits: the other slots are left to small ones.
+
+A short call passes from thread to thread some ten times, and each time it may meet a step of a heavy call that nothing
+interrupts. So between two such steps a heavy call waits until no short call has work, for half of its time at most: a
+short call meets one of these steps, not ten.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
 from prompt_sidecar.runs.slots import slot_of
@@ -30,17 +35,27 @@ T = TypeVar("T")
 LARGE: Final = 1_000_000
 """Bytes of a message from which a call is a large one: decoding takes some 10 ms, with other work on it 50."""
 
+GIVES_WAY: Final = 0.02
+"""Seconds that a heavy call waits for short ones at once: several of them take less, and a deadline is passed by no
+more."""
+
 
 class _Work:
     """What waits to be begun, and its slot when it has."""
 
-    __slots__ = ("begun", "function", "future", "given_up", "large", "owner", "pool")
+    __slots__ = ("begun", "function", "future", "gave_way", "given_up", "large", "owner", "pool", "short", "since")
 
     def __init__(self, pool: CallPool, owner: str, *, large: bool) -> None:
         self.pool = pool
         self.owner = owner
         self.large = large
         """Whether it has the place of large ones, or needs it."""
+        self.short = not large
+        """Whether heavy ones give way to it, as it has neither a large message nor run for long."""
+        self.since = 0.0
+        """When it began, by `perf_counter`."""
+        self.gave_way = 0.0
+        """Seconds for which it has given way."""
         self.future: Future[Any] = Future()
         self.function: Callable[[], Any] = _nothing
         self.begun = False
@@ -55,9 +70,14 @@ class _Work:
         """See `Slots`."""
         self.pool.take_turns(self)
 
+    def give_way(self) -> None:
+        """See `Slots`."""
+        if not self.short:
+            self.pool.give_way(self)
+
     def take_back(self) -> None:
         """See `Slots`."""
-        self.pool.take_back()
+        self.pool.take_back(self)
 
 
 def _nothing() -> None:
@@ -93,6 +113,10 @@ class CallPool(Pool):
         self._turn = False
         """Whether it is the large ones'."""
         self._large_runs = False
+        self._short = 0
+        """Short calls that run or wait for a thread."""
+        self._giving_way: list[threading.Lock] = []
+        """Of each heavy call that gives way a lock that is released when no short one has work."""
 
     def submit_for(
         self, owner: str, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -110,6 +134,7 @@ class CallPool(Pool):
         try:
             with self._turns:
                 self._waiting[work.large].setdefault(owner, deque()).append(work)
+                self._short += work.short
         except MemoryError:
             self.done(None)
             raise
@@ -125,24 +150,58 @@ class CallPool(Pool):
         with self._turns:
             self._free_slots += 1
             self._small_from_now(work)
+            if work.short:
+                self._one_less()
         self._begin()
 
     def take_turns(self, work: _Work) -> None:
-        """See `Slots`."""
-        if not work.large:
-            return
+        """See `Slots`. A call that takes turns is a heavy one."""
         with self._turns:
+            if work.short:
+                work.short = False
+                self._one_less()
+            if not work.large:
+                return
             self._small_from_now(work)
         self._begin()
+
+    def give_way(self, work: _Work) -> None:
+        """See `Slots`. It waits as long as it has worked, at most, so that it gets on whatever the others do."""
+        if not self._short:
+            return
+        began = perf_counter()
+        left = began - work.since - 2 * work.gave_way
+        if left <= 0:
+            return
+        none = threading.Lock()
+        none.acquire()
+        with self._turns:
+            if not self._short:
+                return
+            self._giving_way.append(none)
+        if not none.acquire(timeout=min(left, GIVES_WAY)):
+            with self._turns:
+                if none in self._giving_way:
+                    self._giving_way.remove(none)
+        work.gave_way += perf_counter() - began
+
+    def _one_less(self) -> None:
+        """One short call less has work. The lock is held."""
+        self._short -= 1
+        if not self._short:
+            for heavy in self._giving_way:
+                heavy.release()
+            self._giving_way.clear()
 
     def _small_from_now(self, work: _Work) -> None:
         if work.large:
             work.large = self._large_runs = False
 
-    def take_back(self) -> None:
+    def take_back(self, work: _Work) -> None:
         """See `Slots`."""
         with self._turns:
             self._free_slots -= 1
+            self._short += work.short
 
     def _adjust_thread_count(self) -> None:
         """Start one more thread if none is free. Where there is no memory for it, those that are there do the work."""
@@ -205,6 +264,8 @@ class CallPool(Pool):
         """Its thread and its slot are free again."""
         with self._turns:
             self._small_from_now(work)
+            if work.short:
+                self._one_less()
             self._free_slots += 1
             self._free_threads += 1
             left = self._begun[work.owner] - 1
@@ -218,6 +279,7 @@ class CallPool(Pool):
             if work.given_up:
                 return
             work.begun = True
+            work.since = perf_counter()
         try:
             if not work.future.set_running_or_notify_cancel():
                 return
