@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidJson
-from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, load, raise_if_out_of_memory
+from prompt_sidecar.prompt import jsontext
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, decoded_once, load, raise_if_out_of_memory
 from tests.prompt.bodies import chance, few, spelled, texts, values
 from tests.prompt.reading import fault
 
@@ -89,6 +90,33 @@ def test_a_key_twice_is_refused_and_nothing_else(value: Any, random: Random) -> 
         assert "json.body.messages[3]" == caught.value.field
     else:
         assert expected == load(raw, "f")
+
+
+@given(trees, chance, st.booleans())
+def test_long_texts_are_read_alike(value: Any, random: Random, view: bool) -> None:
+    """They are never written again: the structure of the text tells the keys."""
+    raw = written(value, random)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "WRITTEN_BYTES", 0)
+        try:
+            expected = slow(raw)
+        except Twice:
+            with pytest.raises(InvalidJson, match="twice"):
+                load(memoryview(raw) if view else raw, "f")
+        else:
+            assert expected == load(memoryview(raw) if view else raw, "f")
+
+
+def test_a_long_text_is_decoded_once_while_that_is_asked_for() -> None:
+    """The same text gives the same value, another one its own, and afterwards nothing is kept."""
+    one, two = (b'["%s"]' % (letter * WRITTEN_BYTES) for letter in (b"a", b"b"))
+    with decoded_once():
+        first = load(one, "f")
+        assert first is load(one, "f")
+        assert first == load(bytes(bytearray(one)), "f")  # as long, and alike, but not the same
+        assert load(two, "f") is load(two, "f")
+        assert first is not load(one, "f")
+    assert load(one, "f") is not load(one, "f")
 
 
 @pytest.mark.parametrize(

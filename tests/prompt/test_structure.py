@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,9 +17,18 @@ from hypothesis import strategies as st
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt import structure
-from prompt_sidecar.prompt.body import MAX_MEMBERS, MAX_NAME, split
+from prompt_sidecar.prompt.body import MAX_NAME, split
 from prompt_sidecar.prompt.jsontext import load
-from prompt_sidecar.prompt.structure import FREE_BYTES, Shape, check_decoding, check_slices, shape
+from prompt_sidecar.prompt.structure import (
+    FREE_BYTES,
+    MAX_MEMBERS,
+    Shape,
+    check_decoding,
+    check_slices,
+    members_of_object,
+    shape,
+)
+from prompt_sidecar.serving.members import Members
 from tests.steps import growth
 
 MEGABYTE = 1_000_000
@@ -50,13 +60,23 @@ _json = st.recursive(
 )
 
 
-@given(_json, st.integers(1, 9))
-def test_against_a_walk(value: object, window: int) -> None:
-    """Windows of any size find what a walk does, escapes at their ends included."""
+@given(_json, st.integers(1, 40), st.sampled_from([0, 1, 256]))
+def test_against_a_walk(value: object, window: int, few: int) -> None:
+    """Windows of any size find what a walk does, escapes at their ends included, however their marks are found."""
     raw = orjson.dumps(value, option=orjson.OPT_INDENT_2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structure, "WINDOW", window)
-        assert walked(raw) == shape(raw)
+        patch.setattr(structure, "FEW_QUOTES", few)
+        assert walked(raw) == shape(raw) == shape(memoryview(raw))
+
+
+@given(st.dictionaries(_keys, _json, max_size=6), st.integers(1, 40))
+def test_members_are_those_of_the_outermost_object(value: dict[str, object], window: int) -> None:
+    """Windows of any size count as many members as the decoded object has."""
+    raw = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(structure, "WINDOW", window)
+        assert len(value) == members_of_object(raw, "x")
 
 
 LISTS = b"[" + b"[]," * MEGABYTE + b"[]]"
@@ -213,4 +233,51 @@ def test_members_are_bounded() -> None:
     assert MAX_MEMBERS - 1 == len(split(of(MAX_MEMBERS)).fields)
     with pytest.raises(TooLarge) as refused:
         split(of(MAX_MEMBERS + 1))
+    assert ("json.members", "json.body") == (refused.value.bound, refused.value.field)
+
+
+def many_members(number: int) -> bytes:
+    """A body with so many members besides its messages."""
+    return b'{"messages":[1],' + b",".join(b'"m%d":1' % each for each in range(number)) + b"}"
+
+
+@pytest.mark.parametrize("read", [split, Members], ids=["prompt", "request of a door"])
+def test_many_members_are_refused_before_they_are_decoded(read: Callable[[bytes], object]) -> None:
+    """Nothing interrupts the decoder, which takes a fifth of a second for as many, and twenty times their bytes."""
+    raw = many_members(300_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge) as refused:
+            read(raw)
+        assert tracemalloc.get_traced_memory()[1] < len(raw)
+    finally:
+        tracemalloc.stop()
+    assert "json.members" == refused.value.bound
+
+
+def test_a_long_name_is_refused_before_it_is_decoded() -> None:
+    """The decoder would copy it."""
+    raw = b'{"%s":1,"messages":[1]}' % (b"a" * 5 * MEGABYTE)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge) as refused:
+            split(raw)
+        assert tracemalloc.get_traced_memory()[1] < MEGABYTE
+    finally:
+        tracemalloc.stop()
+    assert "json.member_name" == refused.value.bound
+
+
+@pytest.mark.parametrize("unit", [(b"[:", b"]"), (b"[", b"]:"), (b"{:{", b"}:}")])
+def test_brackets_that_are_nested_oddly_are_counted_in_linear_time(unit: tuple[bytes, bytes]) -> None:
+    """Where they take long one by one, they are refused."""
+    opening, closing = unit
+
+    def count(size: int) -> None:
+        with suppress(TooLarge):
+            members_of_object((opening * 40 + closing * 40) * size, "x")
+
+    assert growth(count, 1_000) <= 5
+    with pytest.raises(TooLarge) as refused:
+        members_of_object((b"[:" * 40 + b"]" * 40) * 10_000, "json.body")
     assert ("json.members", "json.body") == (refused.value.bound, refused.value.field)

@@ -44,6 +44,23 @@ def test_hit_returns_the_bytes_and_the_type() -> None:
     assert Held(b"\xff\x00 not text", "application/json") == stash.get("r", "a")
 
 
+def test_renewing_is_putting_again_without_the_bytes() -> None:
+    """What is there lives on and is evicted last; what is not there, or has expired, has to be put."""
+    stash, clock = make(run=20)
+    assert not stash.renew("r", "a")
+    stash.put("r", "o", "a", b"1234567890", TEXT)
+    stash.put("r", "o", "b", b"1234567890", TEXT)
+    clock.now = 59
+    assert stash.renew("r", "a")
+    stash.put("r", "o", "c", b"1234567890", TEXT)
+    assert Outcome.EVICTED == stash.get("r", "b")
+    clock.now = 118
+    assert Held(b"1234567890", TEXT) == stash.get("r", "a")
+    clock.now = 178
+    assert not stash.renew("r", "a")
+    assert Outcome.EXPIRED == stash.get("r", "a")
+
+
 def test_outcomes_are_told_apart() -> None:
     """A run never seen, a made-up id, another run's id, an expired and an evicted one: each has its own outcome."""
     stash, clock = make(run=10)

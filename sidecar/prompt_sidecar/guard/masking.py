@@ -33,6 +33,7 @@ from prompt_sidecar.guard.vault import OUTSIDE, KnownValues, Value, Vault
 from prompt_sidecar.prompt.body import FIELD, Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import ItemKind, Path
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES
 from prompt_sidecar.prompt.literals import Edit, applied, nested_edits
 from prompt_sidecar.prompt.strings import (
     JSON,
@@ -220,7 +221,7 @@ class Masker:
         if progress.masked is not None:
             return _again(progress.masked, progress.sent, sent, before)
         system = format_.member(sent)[0]
-        new_parts = chain(self._members(sent, known, system), self._messages(sent, known, format_))
+        new_parts = chain(self._members(sent, known, system), self._messages(sent, known, format_, check))
         parts = self._scan(new_parts, check, progress)
         masked = self._made(parts, sent, before, known, format_, stands)
         self._state.lost = lost
@@ -263,6 +264,11 @@ class Masker:
         messages: dict[int, bytes] = {}
         originals: dict[int, bytes] = {}
         for part in parts:
+            for leaf, text in zip(part.leaves, part.texts, strict=True):
+                self._take_values(part, leaf, text)
+            if not self.masks:
+                continue
+            part.raw = bytes(part.raw)
             new = self._part(part, stands)
             broken = self._defanged(part, new, format_, stands)
             if broken != new:
@@ -281,10 +287,9 @@ class Masker:
 
     # -- what is new -------------------------------------------------------------------------------------------------
 
-    def _known_part(self, message: int, member: str, raw: bytes) -> Part | None:
-        """A message or member that an earlier call has begun to scan."""
-        part = self.progress.parts.get((message, member)) if self.progress is not None else None
-        return part if part is not None and part.raw == raw else None
+    def _known_part(self, message: int, member: str) -> Part | None:
+        """A message or member that an earlier call has begun to scan, of the very same body."""
+        return self.progress.parts.get((message, member)) if self.progress is not None else None
 
     def _members(self, sent: Split, before: Before | None, system: str) -> Iterable[Part]:
         """The body's members that are new, the system prompt first."""
@@ -293,20 +298,24 @@ class Masker:
             raw = sent.field(name) or b""
             if (before is not None and before.sent.field(name) == raw) or raw[:1] not in _HOLDS_TEXT:
                 continue
-            yield self._known_part(-1, name, raw) or Part(
+            yield self._known_part(-1, name) or Part(
                 -1, name, f"{FIELD}.{name}", raw, self._leaves(raw, name, observed=name != system), JSON
             )
 
-    def _messages(self, sent: Split, before: Before | None, format_: Format) -> Iterable[Part]:
-        """The messages that are new."""
+    def _messages(
+        self, sent: Split, before: Before | None, format_: Format, check: Callable[[], None]
+    ) -> Iterable[Part]:
+        """The messages that are new. `check` comes before each long one, which is decoded in one go."""
         for index in range(sent.same if before is not None else 0, len(sent)):
             if before is not None and equal_slice(sent, before.sent, index):
                 continue
-            raw = sent.message(index)
-            part = self._known_part(index, "", raw)
+            part = self._known_part(index, "")
             if part is not None:
                 yield part
                 continue
+            raw = sent.text(index) if format_.is_json else sent.message(index)
+            if len(raw) > WRITTEN_BYTES:
+                check()
             where = format_.messages_path if sent.is_text or format_.single else f"{format_.messages_path}[{index}]"
             try:
                 leaves = format_.strings.leaves(raw, where)
@@ -432,10 +441,6 @@ class Masker:
 
     def _part(self, part: Part, stands: Callable[[bytes], bool]) -> bytes:
         """A message or member, masked."""
-        for leaf, text in zip(part.leaves, part.texts, strict=True):
-            self._take_values(part, leaf, text)
-        if not self.masks:
-            return part.raw
         known = self._known()
         later: set[str] = set()
         changes: dict[int, Sequence[Edit]] = {}

@@ -22,7 +22,8 @@ class Part:
     member: str
     where: str
     """The field of the request, for an error."""
-    raw: bytes
+    raw: bytes | memoryview
+    """A view where it is long, until it is masked."""
     leaves: Sequence[Leaf]
     strings: Strings
     texts: list[Text] = field(default_factory=list)
@@ -34,7 +35,8 @@ class Part:
 
     def written(self, changes: Changes) -> bytes:
         """Its bytes with other texts."""
-        return self.strings.changed(self.raw, changes) if changes else self.raw
+        raw = bytes(self.raw)
+        return self.strings.changed(raw, changes) if changes else raw
 
 
 @dataclass(slots=True)

@@ -28,6 +28,7 @@ import re2
 
 from prompt_sidecar.guard.checks import CHECKS, CONTEXT
 from prompt_sidecar.guard.rule import VALUE, Action, Find, Group, Rule
+from prompt_sidecar.prompt.utf8 import utf8
 
 _SEPARATOR: Final = "\n\0\n"
 """Between texts. No rule of the sidecar's own matches NUL; where one of a user's does, both texts are looked at. The
@@ -206,7 +207,7 @@ def _begun(data: bytes) -> int:
 
 def _encoded(text: str) -> bytes:
     """The UTF-8 of a text. Half of a surrogate pair becomes one question mark, so that characters keep their places."""
-    return text.encode(errors="replace")
+    return utf8(text, "replace")
 
 
 def _batches(indices: Sequence[int], texts: Sequence[str]) -> Iterator[Sequence[int]]:

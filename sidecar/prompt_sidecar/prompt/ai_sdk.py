@@ -48,7 +48,7 @@ _as_text: Final = string_member("system")
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = loaded(raw, field, identify=identify)
     reader = _Reader(role_of(value, field, _ROLES))

@@ -52,7 +52,7 @@ def load_any(raw: bytes, field: str) -> Any:
 def _tolerant_reader(read: Reader) -> Reader:
     """A reader that accepts ambiguous messages too; see the module."""
 
-    def read_any(raw: bytes, field: str, identify: bool = True) -> Message:
+    def read_any(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
         try:
             return read(raw, field, identify)
         except (AmbiguousJson, orjson.JSONDecodeError):

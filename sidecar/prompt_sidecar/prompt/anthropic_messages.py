@@ -46,7 +46,7 @@ _KNOWN: Final = frozenset({"role", "content"})
 _SYSTEM: Final = "json.body.system"
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = loaded(raw, field, identify=identify)
     reader = _Reader(role_of(value, field, _ROLES))

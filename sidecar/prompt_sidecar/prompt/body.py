@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import re
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
 import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
-from prompt_sidecar.prompt.jsontext import raise_if_out_of_memory
-from prompt_sidecar.prompt.structure import check_decoding, check_slices
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, raise_if_out_of_memory
+from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices, refuse_members
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 FIELD: Final = "json.body"
@@ -39,9 +39,6 @@ MAX_NAME: Final = 4_096
 """Most bytes of a member's name, with the white space around its colon; providers' names have some tens. Python's
 regular expressions keep some hundred bytes for each match of a repeated group, so the length of names must be
 limited."""
-MAX_MEMBERS: Final = 10_000
-"""Most members of a body in addition to its messages; providers' bodies have some tens. Each takes ten microseconds,
-before the call's deadline is looked at."""
 _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 _CHECKED_AT_ONCE: Final = 65_536
@@ -72,6 +69,8 @@ class Split:
     """Number of leading messages with the same bytes as in the previous split."""
     is_text: bool = False
     """Whether the messages are a plain string; the only message is that string, quotes included."""
+    _view: tuple[int, memoryview] | None = field(default=None, init=False, repr=False, compare=False)
+    """The long message that was asked for last, by its index."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -79,6 +78,14 @@ class Split:
     def message(self, index: int) -> bytes:
         """The raw bytes of a message."""
         return self.raw[self.starts[index] : self.ends[index]]
+
+    def text(self, index: int) -> bytes | memoryview:
+        """A message in JSON, to be decoded: a long one is not copied, and asked for again it is the same object."""
+        if self.ends[index] - self.starts[index] <= WRITTEN_BYTES:
+            return self.message(index)
+        if self._view is None or self._view[0] != index:
+            self._view = index, memoryview(self.raw)[self.starts[index] : self.ends[index]]
+        return self._view[1]
 
     def field(self, name: str) -> bytes | None:
         """The raw JSON of a member of the body, or of one inside it (`outer.inner`); None if there is none."""
@@ -100,7 +107,18 @@ class Split:
         return self.raw[self.ends[-1] :]
 
 
-def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, text: bool = False) -> Split:
+def _never() -> None:
+    """Nobody stops the call."""
+
+
+def split(
+    raw: bytes,
+    before: Split | None = None,
+    member: str = MESSAGES,
+    *,
+    text: bool = False,
+    check: Callable[[], None] = _never,
+) -> Split:
     """Split a request body, or a bare message array, into messages.
 
     Args:
@@ -108,13 +126,14 @@ def split(raw: bytes, before: Split | None = None, member: str = MESSAGES, *, te
         before: the split of the previous body.
         member: the body's member for the messages; the same as in the previous body.
         text: whether the messages may be a plain string.
+        check: called now and then; what it raises ends the call.
 
     Raises:
         InvalidJson: not JSON, neither an object with that member nor an array, a member twice, or no message at all.
     """
-    found = _split_after(raw, before, member) if before is not None and not before.is_text else None
+    found = _split_after(raw, before, member, check) if before is not None and not before.is_text else None
     if found is None:
-        found = _split_whole(raw, before, member, text=text)
+        found = _split_whole(raw, before, member, check, text=text)
     _check_text(found)
     if not found.starts:
         field = f"{FIELD}.{member}"
@@ -150,7 +169,7 @@ def _check_text(found: Split) -> None:
             raise InvalidJson(f"{field} is not JSON: not UTF-8", field=field) from None
 
 
-def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
+def _split_after(raw: bytes, before: Split, member: str, check: Callable[[], None]) -> Split | None:
     """Split a body that shares a prefix of messages with the previous one; None if not even its head is the same."""
     if not before.starts or not raw.startswith(memoryview(before.raw)[: before.starts[0]]):
         return None
@@ -158,14 +177,14 @@ def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
     if same == 0:
         return None
     at = before.ends[same - 1]
-    rest = raw[at:]
+    rest = memoryview(raw)[at:]  # copied once, with what it follows
     starts, ends = before.starts[:same], before.ends[:same]
     head_fields = {name: span for name, span in before.fields.items() if span.end <= before.starts[0]}
     if before.is_object:
         opening = b'{"%s":[0' % member.encode()
-        fields, new, _ = _scan_object(opening + rest, at - len(opening), member)
+        fields, new, _ = _scan_object(b"".join((opening, rest)), at - len(opening), member, check)
     else:
-        fields, new = {}, _scan_array(b"[0" + rest, 0, at - len(b"[0"), member, whole=True)
+        fields, new = {}, _scan_array(b"".join((b"[0", rest)), 0, at - len(b"[0"), member, whole=True)
     for name, span in fields.items():
         if name in head_fields:
             raise _twice(name)
@@ -175,12 +194,12 @@ def _split_after(raw: bytes, before: Split, member: str) -> Split | None:
     return Split(raw, starts, ends, head_fields, before.is_object, same)
 
 
-def _split_whole(raw: bytes, before: Split | None, member: str, *, text: bool) -> Split:
+def _split_whole(raw: bytes, before: Split | None, member: str, check: Callable[[], None], *, text: bool) -> Split:
     at = _skip_space(raw, 0)
     opening = raw[at : at + 1]
     is_text = False
     if opening == b"{":
-        fields, spans, is_text = _scan_object(raw, 0, member, text=text)
+        fields, spans, is_text = _scan_object(raw, 0, member, check, text=text)
     elif opening == b"[":
         fields, spans = {}, _scan_array(raw, at, 0, member, whole=True)
     else:
@@ -254,23 +273,24 @@ def elements_of(raw: bytes) -> list[bytes]:
 
 
 def _scan_object(
-    raw: bytes, shift: int, member: str | None, *, text: bool = False
+    raw: bytes, shift: int, member: str | None, check: Callable[[], None] = _never, *, text: bool = False
 ) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
     """Spans of an object's members and of its messages, and whether these are a plain string.
 
     `shift` is added to every offset. `member` holds the messages; None: no member does.
     """
     check_slices(raw, FIELD)
+    check_members(raw, FIELD, check)
+    if len(raw) > WRITTEN_BYTES:
+        check()
+        _key(raw, _skip_space(raw, 0) + 1)  # a name as long as that is refused before the decoder copies it
     try:
         members = _decoded(_raw_object, raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _malformed(error, raw) from None
     except RecursionError:
         raise InvalidJson(f"{FIELD} is nested too deeply", field=FIELD) from None
-    if len(members) > MAX_MEMBERS:
-        raise TooLarge(
-            f"{FIELD} has {len(members):,} members; it may have {MAX_MEMBERS:,}", field=FIELD, bound="json.members"
-        )
+    refuse_members(len(members), FIELD)
     at = _skip_space(raw, 0) + 1
     fields: dict[str, Span] = {}
     messages: list[tuple[int, int]] | None = None

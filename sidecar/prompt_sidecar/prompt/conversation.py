@@ -23,6 +23,7 @@ from prompt_sidecar.prompt.items import Message as Decoded
 from prompt_sidecar.prompt.jsontext import canonical, digest
 from prompt_sidecar.prompt.literals import Changes, applied
 from prompt_sidecar.prompt.strings import Leaf, Strings, Use
+from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.v1 import conversation_pb2 as pb
 
 _ROLES: Final[Mapping[int, Role]] = {
@@ -33,7 +34,7 @@ _ROLES: Final[Mapping[int, Role]] = {
 }
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Decoded:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Decoded:
     """Decode one message; see `Format.read`. Raises InvalidRequest if a role or part is unset or not JSON."""
     message = _parse(raw, field)
     role = _ROLES.get(message.role)
@@ -120,7 +121,7 @@ def write(raw: bytes, replacements: Mapping[Item, Replacement]) -> bytes:
 def original(raw: bytes, item: Item) -> bytes:
     """The original of an item of this message; protobuf JSON for an image or a whole message."""
     if not item.raw_json:
-        return item.text.encode()
+        return utf8(item.text)
     message = pb.Message.FromString(raw)
     if not item.path:
         return MessageToJson(message, indent=None).encode()
@@ -131,7 +132,7 @@ def original(raw: bytes, item: Item) -> bytes:
     return MessageToJson(image, indent=None).encode()
 
 
-def leaves(raw: bytes, field: str) -> Sequence[Leaf]:
+def leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
     """The strings of a message that are or may be text. Places are indices of parts. Raises InvalidJson."""
     found: list[Leaf] = []
     for index, part in enumerate(_parse(raw, field).parts):
@@ -183,9 +184,9 @@ def tool(name: str, description: str, parameters: bytes) -> bytes:
     return orjson.dumps({"name": name, "description": description, "parameters": orjson.Fragment(parameters)})
 
 
-def _parse(raw: bytes, field: str) -> pb.Message:
+def _parse(raw: bytes | memoryview, field: str) -> pb.Message:
     try:
-        return pb.Message.FromString(raw)
+        return pb.Message.FromString(bytes(raw))
     except DecodeError:
         raise InvalidJson(f"{field} is not a serialised prompt_sidecar.v1.Message", field=field) from None
 

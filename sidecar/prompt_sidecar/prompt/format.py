@@ -34,8 +34,8 @@ Replacement = str | None
 class Reader(Protocol):
     """Decodes a message."""
 
-    def __call__(self, raw: bytes, field: str, identify: bool = True) -> Message:
-        """Decode `raw`; `field` is the request field to name in an error.
+    def __call__(self, raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
+        """Decode `raw`, which is a view only where it is long; `field` is the request field to name in an error.
 
         Without `identify` the identity is empty. Only for messages that were read before, as it skips the checks.
         """

@@ -128,7 +128,7 @@ Comparable = Callable[[dict[str, Any]], Any]
 """Returns the parts of a message that its identity depends on, in one common form."""
 
 
-def loaded(raw: bytes, field: str, *, identify: bool) -> dict[str, Any]:
+def loaded(raw: bytes | memoryview, field: str, *, identify: bool) -> dict[str, Any]:
     """The message as an object. `identify` is false only for one that was loaded before. Raises InvalidJson."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:

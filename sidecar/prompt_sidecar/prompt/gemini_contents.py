@@ -78,7 +78,7 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _PLAIN: Final = "text/plain"
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = loaded(raw, field, identify=identify)
     role_name = value.get("role")

@@ -8,7 +8,9 @@ text with more of those than its decoded value has keys contains a duplicate. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Final
 
@@ -41,29 +43,80 @@ _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def load(raw: bytes, field: str) -> Any:
-    """Decode strictly.
+class _Decoded(threading.local):
+    """The long text that was decoded last in this thread, within `decoded_once`."""
+
+    keeps = False
+    text: bytes | memoryview | None = None
+    value: Any = None
+
+
+_DECODED: Final = _Decoded()
+
+
+@contextmanager
+def decoded_once() -> Iterator[None]:
+    """Within it, a long text that `load` is given twice in a row, as the same object, is decoded once.
+
+    Nothing interrupts a decoder, which takes 40 ms for ten megabytes. Nobody may change what is decoded.
+    """
+    _DECODED.keeps = True
+    try:
+        yield
+    finally:
+        _DECODED.keeps, _DECODED.text, _DECODED.value = False, None, None
+
+
+def load(raw: bytes | memoryview, field: str) -> Any:
+    """Decode strictly. A view must be of a long text.
 
     Raises:
         InvalidJson: not JSON, a NaN, broken UTF-8, or nested too deeply; names `field`.
         AmbiguousJson: a lone surrogate, a duplicate key, or a number that no double holds; names `field`.
         TooLarge: decoding it would take too much memory for its size; names `field`.
     """
+    if len(raw) > WRITTEN_BYTES:
+        return _load_long(raw, field)
+    raw = bytes(raw)
     check_decoding(raw, field)
+    value = _decode(raw, field)
+    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding.
     try:
-        value = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise_if_out_of_memory(error)
-        kind = AmbiguousJson if error.msg.endswith(_AMBIGUOUS) else InvalidJson
-        raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
-    # Compact JSON mostly equals the decoded value written again; then no duplicate key was lost in decoding. The keys
-    # of a long text are counted, as writing it would take twice its bytes.
-    try:
-        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or len(raw) > WRITTEN_BYTES or orjson.dumps(value) != raw:
+        if raw.find(b'": ', 0, _STYLE_BYTES) >= 0 or orjson.dumps(value) != raw:
             _refuse_double_keys(raw, value, field)
     except (TypeError, RecursionError):  # too deep for orjson's writer or for Python's stack
         raise too_deep(field) from None
     return value
+
+
+def _load_long(raw: bytes | memoryview, field: str) -> Any:
+    """Decode a long text.
+
+    Written again it would take twice its bytes, and a search for marks takes ten times as long as reading its
+    structure, which bounds the cost of decoding and counts the keys.
+    """
+    if _DECODED.text is raw:
+        return _DECODED.value
+    _DECODED.text = _DECODED.value = None  # not two at a time
+    structure = shape(raw)
+    check_decoding(raw, field, structure)
+    value = _decode(raw, field)
+    try:
+        _refuse_other_keys(structure.colons, value, field)
+    except RecursionError:
+        raise too_deep(field) from None
+    if _DECODED.keeps:
+        _DECODED.text, _DECODED.value = raw, value
+    return value
+
+
+def _decode(raw: bytes | memoryview, field: str) -> Any:
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
+        kind = AmbiguousJson if error.msg.endswith(_AMBIGUOUS) else InvalidJson
+        raise kind(f"{field} is not strict JSON: {_reason(error)} at byte {error.pos}", field=field) from None
 
 
 def raise_if_out_of_memory(error: orjson.JSONDecodeError) -> None:
@@ -72,7 +125,7 @@ def raise_if_out_of_memory(error: orjson.JSONDecodeError) -> None:
         raise MemoryError from None
 
 
-def load_again(raw: bytes) -> Any:
+def load_again(raw: bytes | memoryview) -> Any:
     """Decode a text that `load` has accepted before."""
     return orjson.loads(raw)
 
@@ -229,7 +282,12 @@ def _refuse_double_keys(raw: bytes, value: Any, field: str) -> None:
     # Usually each colon after a quotation mark ends a key. Where that is uncertain, as in a text that quotes JSON, or
     # with keys that end with a backslash or are separated from their colon, colons outside strings are counted.
     plain = not any(mark in raw for mark in _UNUSUAL) and raw.count(b'":') - raw.count(b'\\":') == keys
-    if not plain and shape(raw).colons != keys:
+    if not plain:
+        _refuse_other_keys(shape(raw).colons, value, field)
+
+
+def _refuse_other_keys(colons: int, value: Any, field: str) -> None:
+    if colons != _keys(value):
         raise AmbiguousJson(f"{field} holds an object with the same key twice", field=field)
 
 

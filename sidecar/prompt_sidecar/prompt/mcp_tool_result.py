@@ -38,7 +38,7 @@ _raw_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one result; see `Format.read`. Raises InvalidJson where the shape is not the protocol's."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:

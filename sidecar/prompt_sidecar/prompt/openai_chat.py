@@ -57,7 +57,7 @@ class _Role(msgspec.Struct):
 _role_of: Final = msgspec.json.Decoder(_Role)
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one message; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is not dict:

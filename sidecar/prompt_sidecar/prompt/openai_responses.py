@@ -61,7 +61,7 @@ _POINTERS: Final = ("annotations", "logprobs")
 _STREAMS: Final = ("stdout", "stderr")
 
 
-def read(raw: bytes, field: str, identify: bool = True) -> Message:
+def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     """Decode one item; see `Format.read`. Raises InvalidJson where the shape is not the format's."""
     value = load(raw, field) if identify else load_again(raw)
     if type(value) is str:

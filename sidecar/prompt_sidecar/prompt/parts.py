@@ -11,6 +11,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson
 from prompt_sidecar.prompt.items import Item
 from prompt_sidecar.prompt.jsontext import MAX_DEPTH, value_at
+from prompt_sidecar.prompt.utf8 import utf8
 
 _STAYS: Final = ("cache_control", "providerOptions", "annotations", "_meta")
 """Members that do not describe a part's content: they are kept when it becomes a text."""
@@ -30,7 +31,7 @@ def text_in_place(part: bytes, text: str) -> bytes:
 
 def original_at(raw: bytes, item: Item) -> bytes:
     """The original of an item of a message: the raw JSON at its path, or its text."""
-    return value_at(raw, item.path) if item.raw_json else item.text.encode()
+    return value_at(raw, item.path) if item.raw_json else utf8(item.text)
 
 
 def shown_json(value: Any, field: str) -> str:

@@ -22,9 +22,9 @@ _LARGEST: Final = 308
 """Decimal digits after the first one of the largest double."""
 
 
-def readable(raw: bytes) -> bytes:
+def readable(raw: bytes | memoryview) -> bytes:
     """The text with what strict parsers refuse replaced; the same object if there is none. Linear in the text."""
-    return without_large_numbers(without_lone_surrogates(raw))
+    return without_large_numbers(without_lone_surrogates(bytes(raw)))
 
 
 def without_large_numbers(raw: bytes) -> bytes:

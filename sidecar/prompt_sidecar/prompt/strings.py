@@ -29,6 +29,7 @@ from prompt_sidecar.prompt.items import Path
 from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed
 from prompt_sidecar.prompt.readable import readable
+from prompt_sidecar.prompt.utf8 import utf8
 
 MAX_NESTED: Final = 4
 """Levels of JSON in a string in JSON in a string that are taken apart; a call that passes JSON to a program that passes
@@ -90,7 +91,7 @@ class Leaf(NamedTuple):
 class Strings:
     """How the strings of a format's messages are found and changed."""
 
-    leaves: Callable[[bytes, str], Sequence[Leaf]]
+    leaves: Callable[[bytes | memoryview, str], Sequence[Leaf]]
     """The strings of a message that are or may be text, in order. Raises InvalidJson; the text names the field."""
     changed: Callable[[bytes, Changes], bytes]
     """The message with other texts; all other bytes are kept."""
@@ -99,7 +100,7 @@ class Strings:
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def leaves_of(raw: bytes, field: str, *, observed: bool = False) -> Sequence[Leaf]:
+def leaves_of(raw: bytes | memoryview, field: str, *, observed: bool = False) -> Sequence[Leaf]:
     """The strings of a message or member in JSON; `observed`: none of them may be changed. Raises InvalidJson."""
     walk = _Walk()
     walk.walk(load(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
@@ -245,7 +246,7 @@ def nested(text: str, *, keys: bool = False) -> Sequence[NestedString] | None:
     if start not in ("{", "["):
         return None
     try:
-        value = load(text.encode(), "text")
+        value = load(utf8(text), "text")
     except (InvalidJson, TooLarge, UnicodeEncodeError):
         return None
     return values_of(value, keys=keys)
@@ -276,7 +277,7 @@ def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
     return found
 
 
-def ambiguous_leaves(raw: bytes) -> Sequence[Leaf]:
+def ambiguous_leaves(raw: bytes | memoryview) -> Sequence[Leaf]:
     """The strings of JSON that two parsers may read differently, as one of them reads it; none may be changed."""
     try:
         value = orjson.loads(readable(raw))

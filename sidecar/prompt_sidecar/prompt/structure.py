@@ -4,20 +4,25 @@ A decoder creates an object for each value, however short: three megabytes of `[
 times as many bytes. It also holds the interpreter's lock until it is done. So the decoded size is first estimated from
 the commas and brackets outside strings.
 
-The text is read in windows, and only one window is copied at a time: escapes are removed from it and the rest is split
-at quotation marks, so that every second piece is outside strings. This works on any bytes; the decoder detects invalid
-JSON.
+The text is read in windows, and only one window is copied at a time: it is split at the quotation marks that no escape
+holds, so that every second piece is outside strings. This works on any bytes; the decoder detects invalid JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import TooLarge
 
 WINDOW: Final = 131_072
 """Bytes read at once, which takes a millisecond at most; other threads can run in between."""
+FEW_QUOTES: Final = 256
+"""Quotation marks of a window that are looked at one by one. Where there are more, all escapes are removed instead,
+which takes ten times as long as a search for quotation marks."""
+COUNTED_AT_ONCE: Final = 1_048_576
+"""Bytes in which a character is counted at once, likewise."""
 PLACE_BYTES: Final = 8
 LIST_BYTES: Final = 56
 DICT_BYTES: Final = 184
@@ -33,6 +38,22 @@ small values, which take a twentieth of a second."""
 FACTOR: Final = 3
 """Memory that decoding may take as a multiple of the text's bytes, if that is more than `FREE_BYTES`."""
 BOUND: Final = "json.decoded_bytes"
+MAX_MEMBERS: Final = 10_000
+"""Most members of a body in addition to its messages; providers' bodies have some tens. Each takes ten microseconds,
+before the call's deadline is looked at."""
+MEMBERS_BOUND: Final = "json.members"
+MEMBERS_DECODED: Final = 50_000
+"""Members that are decoded before they are counted, as that is cheaper: a thousand take almost a millisecond."""
+_EMPTIED: Final = (b"{:}", b"{::}", b"{:::}", b"{::::}", b"[]", b"{}")
+"""Small objects and arrays, without all but their brackets and colons."""
+_PAIR: Final = re.compile(rb"[\[{]:*[\]}]")
+_RUN: Final = re.compile(rb"(:+)|([\[{]+)|[\]}]+")
+_NO_MARKS: Final = bytes({*range(256)} - {*b"[]{}:"})
+_SHRINKS: Final = 16
+"""Part of a window's brackets that one search must take out for another one to be made: so they are linear together."""
+_MOST_RUNS: Final = 200_000
+"""Runs of brackets, or of colons, that are looked at one by one: a twentieth of a second. Where objects are not nested
+oddly, some hundred are left."""
 
 
 class Shape(NamedTuple):
@@ -62,7 +83,7 @@ class Shape(NamedTuple):
         return SLICE_BYTES * (self.commas + 1)
 
 
-def shape(raw: bytes) -> Shape:
+def shape(raw: bytes | memoryview) -> Shape:
     """Count the structure of a JSON text; time and memory do not depend on the content."""
     commas = colons = lists = dicts = quotes = 0
     for outside, marks in _outside(raw):
@@ -74,14 +95,17 @@ def shape(raw: bytes) -> Shape:
     return Shape(commas, colons, lists, dicts, quotes // 2)
 
 
-def check_decoding(raw: bytes, field: str) -> None:
-    """Check that decoding a text stays within its memory bound.
+def check_decoding(raw: bytes | memoryview, field: str, known: Shape | None = None) -> None:
+    """Check that decoding a text stays within its memory bound; `known`: its shape, where that was counted before.
 
     Raises:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
     """
     most = max(FREE_BYTES, FACTOR * len(raw))
-    if _at_most(raw) > most and (taken := shape(raw).decoded_bytes) > most:
+    if known is None and _at_most(bytes(raw)) <= most:
+        return
+    taken = (known or shape(raw)).decoded_bytes
+    if taken > most:
         raise TooLarge(
             f"{field} has {len(raw):,} bytes and so many small values that decoding takes about {taken:,}; "
             f"accepted: {most:,}",
@@ -97,7 +121,7 @@ def check_slices(raw: bytes, field: str) -> None:
         TooLarge: it would take more than three times its bytes, and more than 32 MiB; names `field`.
     """
     most = max(FREE_BYTES, FACTOR * len(raw))
-    if SLICE_BYTES * len(raw) // 2 > most and SLICE_BYTES * raw.count(b",") > most:
+    if SLICE_BYTES * len(raw) // 2 > most and SLICE_BYTES * _count(raw, b",") > most:
         taken = shape(raw).elements_bytes
         if taken > most:
             raise TooLarge(
@@ -108,25 +132,114 @@ def check_slices(raw: bytes, field: str) -> None:
             )
 
 
+def _never() -> None:
+    """Nobody stops the call."""
+
+
+def check_members(raw: bytes, field: str, check: Callable[[], None] = _never) -> None:
+    """Check that an object has no more than `MAX_MEMBERS` members, if it may have so many that decoding it takes long.
+
+    `check` is called now and then; what it raises ends the call.
+
+    Raises:
+        TooLarge: it has more; names `field`.
+    """
+    if _count(raw, b":") > MEMBERS_DECODED:
+        refuse_members(members_of_object(raw, field, check), field)
+
+
+def refuse_members(members: int, field: str) -> None:
+    """Raises TooLarge if an object has more than `MAX_MEMBERS` members; names `field`."""
+    if members > MAX_MEMBERS:
+        raise TooLarge(
+            f"{field} has {members:,} members; it may have {MAX_MEMBERS:,}", field=field, bound=MEMBERS_BOUND
+        )
+
+
+def members_of_object(raw: bytes, field: str, check: Callable[[], None] = _never) -> int:
+    """Count the members of the object that a text is: its colons outside strings and inside one brace.
+
+    Raises:
+        TooLarge: that would take long; names `field`.
+    """
+    members = depth = runs = 0
+    begun = False
+    for outside, _ in _outside(raw):
+        check()
+        marks = outside.translate(None, _NO_MARKS)
+        if not begun and marks:  # the outermost bracket is none of a pair that is taken out
+            begun, depth, marks = True, 1, marks[1:]
+        marks = _without_inner(marks)
+        for run in _RUN.finditer(marks):
+            runs += 1
+            size = run.end() - run.start()
+            if run[1] is None:
+                depth += size if run[2] is not None else -size
+            elif depth == 1:
+                members += size
+        if runs > _MOST_RUNS:
+            raise TooLarge(
+                f"{field} has so many brackets, one in another, that its members cannot be counted",
+                field=field,
+                bound=MEMBERS_BOUND,
+            )
+    return members
+
+
+def _without_inner(marks: bytes) -> bytes:
+    """Brackets and colons without what inner brackets hold, as far as that takes time linear in them."""
+    size = 2 * len(marks)
+    while size - len(marks) > size // _SHRINKS:
+        size = len(marks)
+        for emptied in _EMPTIED:
+            marks = marks.replace(emptied, b"")
+        marks = _PAIR.sub(b"", marks)
+    return marks
+
+
 def _at_most(raw: bytes) -> int:
     """An upper bound of the decoded size, which counts structural characters inside strings too; cheap to compute."""
     if DICT_BYTES * len(raw) <= FREE_BYTES:
         return 0
-    lists, dicts, commas, quotes = (raw.count(mark) for mark in (b"[", b"{", b",", b'"'))
+    lists, dicts, commas, quotes = (_count(raw, mark) for mark in (b"[", b"{", b",", b'"'))
     return Shape(commas, 0, lists, dicts, quotes // 2).decoded_bytes + NUMBER_BYTES * commas
 
 
-def _outside(raw: bytes) -> Iterator[tuple[bytes, int]]:
+def _count(raw: bytes, mark: bytes) -> int:
+    """Count a character."""
+    return sum(raw.count(mark, at, at + COUNTED_AT_ONCE) for at in range(0, len(raw), COUNTED_AT_ONCE))
+
+
+def _outside(raw: bytes | memoryview) -> Iterator[tuple[bytes, int]]:
     """The bytes outside strings, window by window, with the number of quotation marks that open or close strings."""
     at, inside = 0, 0
     while at < len(raw):
-        window = raw[at : at + WINDOW]
+        window = bytes(raw[at : at + WINDOW])
         at += len(window)
-        if b"\\" in window:
+        if b"\\" not in window:
+            pieces = window.split(b'"')
+        else:
             if (len(window) - len(window.rstrip(b"\\"))) % 2:  # it ends inside an escape
-                window += raw[at : at + 1]
+                window += bytes(raw[at : at + 1])
                 at += 1
-            window = window.replace(b"\\\\", b"").replace(b'\\"', b"")
-        pieces = window.split(b'"')
+            if window.count(b'"') > FEW_QUOTES:
+                pieces = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+            else:
+                pieces = _split(window)
         yield b"".join(pieces[inside::2]), len(pieces) - 1
         inside = (inside + len(pieces) - 1) % 2
+
+
+def _split(window: bytes) -> list[bytes]:
+    """Split at the quotation marks that no escape holds."""
+    *before, last = window.split(b'"')
+    pieces: list[bytes] = []
+    since: list[bytes] = []
+    for piece in before:
+        since.append(piece)
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 0:
+            pieces.append(b'"'.join(since))
+            since = []
+    since.append(last)
+    pieces.append(b'"'.join(since))
+    return pieces

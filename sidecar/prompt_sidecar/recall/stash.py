@@ -154,6 +154,15 @@ class Stash:
                 packed = squeeze(left[0][1])
         return held
 
+    def renew(self, run_key: str, stash_id: str) -> bool:
+        """Store an original again that is still there, as `put` does, without its bytes; False if it is not there."""
+        with self._lock:
+            now, run = self._now(), self._run(run_key)
+            known = self._living(run, stash_id, now)
+            if known is not None:
+                self._use(known, now)
+            return known is not None
+
     def get(self, run_key: str, stash_id: str) -> Held | Outcome:
         """An original, or why there is none: any outcome but HIT. A hit renews its time to live."""
         with self._lock:

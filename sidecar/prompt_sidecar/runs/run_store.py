@@ -40,6 +40,10 @@ class RunStore:
         if self._run.archived.outbox is not None and self._run.history.item(stash_id) is None:
             self._run.archived.outbox.append(Original(stash_id, original, content_type, None))
 
+    def renew(self, stash_id: str) -> bool:
+        """Store an original that was recorded, if it is still there."""
+        return self._run.history.item(stash_id) is not None and self._stash.renew(self._run.stash_key, stash_id)
+
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original that had expired and has come again."""
         self.put(stash_id, original, content_type)
@@ -72,6 +76,10 @@ class LaterStore(RunStore):
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Remember to store."""
         self._held.append(partial(super().put, stash_id, original, content_type))
+
+    def renew(self, stash_id: str) -> bool:  # noqa: ARG002 - what was recorded is not there yet
+        """Nothing is stored yet."""
+        return False
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Remember to store again."""

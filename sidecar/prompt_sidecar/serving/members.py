@@ -12,15 +12,18 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.prompt.body import elements_of, members_of
 from prompt_sidecar.prompt.readable import readable
+from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _WRITE: Final = msgspec.json.Encoder()
 _SPACE: Final = b" \t\r\n"
+_FIELD: Final = "body"
+"""What errors name."""
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the decoder raises; the last one where arrays are nested too deep."""
 
@@ -33,7 +36,7 @@ class Members:
     """The members of a JSON object."""
 
     def __init__(self, body: bytes) -> None:
-        """Raises NotJson."""
+        """Raises NotJson, and TooLarge where it has so many small values that taking it apart would take long."""
         self._values = _members(body)
         self._body: bytes | None = body
 
@@ -63,6 +66,8 @@ class Members:
 
 
 def _members(body: bytes) -> dict[str, msgspec.Raw]:
+    check_slices(body, _FIELD)
+    check_members(body, _FIELD)
     try:
         return _OBJECT.decode(body)
     except _UNREADABLE:
@@ -80,9 +85,12 @@ def _has_half(raw: bytes) -> bool:
 
 
 def loads(raw: bytes) -> Any:
-    """Return JSON text as its types; None: it cannot be read."""
+    """Return JSON text as its types; None: it cannot be read, or would take too much memory for its size."""
     try:
+        check_decoding(raw, _FIELD)
         return orjson.loads(raw)
+    except TooLarge:
+        return None
     except orjson.JSONDecodeError:
         pass
     try:
@@ -97,7 +105,10 @@ def elements(raw: bytes) -> list[bytes]:
 
 
 def each_element(raw: bytes) -> Iterator[bytes]:
-    """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied."""
+    """Yield the elements of an array; nothing if it is none. Those that are not asked for are not copied.
+
+    Whether there are too many is checked where the body that they are part of is taken apart.
+    """
     try:
         found: Iterable[msgspec.Raw | bytes] = _ARRAY.decode(raw)
     except _UNREADABLE:

@@ -37,6 +37,7 @@ import orjson
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Item, ItemKind, Message
 from prompt_sidecar.prompt.jsontext import DIGEST_BYTES, canonical, digest, load
+from prompt_sidecar.prompt.utf8 import utf8, utf8_pieces, utf8_size
 from prompt_sidecar.trim.own_text import ARGUMENTS_CHARACTERS, NAME_CHARACTERS
 
 MOST_LISTED: Final = 100
@@ -273,7 +274,7 @@ def _canonical_arguments(text: str) -> bytes:
     """Arguments in one spelling; as they are where they are not strict JSON, as models write too, or dear to decode."""
     if not text or text.isspace():
         return b"{}"  # some clients send no text where a tool takes no arguments
-    raw = text.encode()
+    raw = utf8(text)
     try:
         return canonical(load(raw, "arguments"), "arguments")
     except (InvalidJson, TooLarge):
@@ -300,9 +301,9 @@ class _Results:
         of_result = sha256(known + self._other)
         for place in self.items.get(number, ()):
             item = self._message.items[place]
-            text = item.text.encode()
-            of_result.update(b"%s %d " % (item.kind.encode(), len(text)))
-            of_result.update(text)
+            of_result.update(b"%s %d " % (item.kind.encode(), utf8_size(item.text)))
+            for piece in utf8_pieces(item.text):
+                of_result.update(piece)
         return of_result.digest()[:DIGEST_BYTES]
 
 

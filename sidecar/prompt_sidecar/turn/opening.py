@@ -23,7 +23,7 @@ from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.jsontext import canonical, load
+from prompt_sidecar.prompt.jsontext import canonical, decoded_once, load
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.prompt.thinking import binds_thinking
 from prompt_sidecar.tokens import encoding_for, known_window
@@ -168,14 +168,14 @@ class Opener:
         if named.single:
             return self._open_single(call, named, memory, policy, by)
         into = memory if memory.format is not None and memory.format.name == named.name else memory.fresh()
-        body = self._split(call, named, into)
+        body = self._split(call, named, into, by.check)
         model = call.model or _string_member(body, "model")
         variant = _variant(call, named, body, model, into, policy.reasoning_binding)
         if len(into.ledger) and variant is not into.format:
             ours = into.own
             into = memory.fresh()
             into.own.take_over(ours)
-            body = self._split(call, named, into)
+            body = self._split(call, named, into, by.check)
         if len(body) > self.limits.run_messages:
             raise TooLarge(
                 f"the prompt has {len(body):,} messages; limits.run_messages allows {self.limits.run_messages:,}",
@@ -183,12 +183,13 @@ class Opener:
                 bound="limits.run_messages",
             )
         sent = body
-        guarded, kept = self._guarded(sent, into, variant, by)
-        body = guarded.split
-        provider_edits = edits_of_provider(body)
         encoding, exact = encoding_for(model)
-        reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, kept)
-        reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
+        with decoded_once():  # by the guard and the reader
+            guarded, kept = self._guarded(sent, into, variant, by)
+            body = guarded.split
+            provider_edits = edits_of_provider(body)
+            reading = Reading(by.counting(encoding), by.check, by.keep, by.draft, kept)
+            reads = read(body, into.received, variant, reading, most_items=self.limits.run_items)
         check_annotations(call, len(body))
         limit, reserve = limit_of(call, body, variant, model, self.limits.default_window)
         asked = not len(into.ledger) or variant.reasoning is ReasoningRule.BOUND
@@ -313,17 +314,19 @@ class Opener:
                 return revision
         return None
 
-    def _split(self, call: TrimCall, format_: Format, memory: Memory) -> Split:
+    def _split(self, call: TrimCall, format_: Format, memory: Memory, check: Callable[[], None]) -> Split:
         received = memory.received
         if call.base_revision:
             before, kept = self._base(call.base_revision, memory)
             new = (
-                split(call.body, None, format_.messages_field) if format_.is_json else join_slices(call.messages or ())
+                split(call.body, None, format_.messages_field, check=check)
+                if format_.is_json
+                else join_slices(call.messages or ())
             )
             return continued(before, kept, new, is_json=format_.is_json)
         known = received.sent if received is not None else None
         if format_.is_json:
-            return split(call.body, known, format_.messages_field, text=format_.text_message)
+            return split(call.body, known, format_.messages_field, text=format_.text_message, check=check)
         if not call.messages:
             raise InvalidRequest(
                 "conversation.messages is empty; it must hold at least one message", field="conversation"

@@ -16,6 +16,7 @@ from prompt_sidecar.guard.masking import Done, Progress
 from prompt_sidecar.prompt.body import Split, equal_slice
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Message, Role
+from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES
 from prompt_sidecar.prompt.likeness import check_message
 from prompt_sidecar.tokens.weigh import Weight, weigh
 
@@ -221,7 +222,10 @@ def read(split: Split, before: Received | None, format_: Format, reading: Readin
             if known is not None and known.message is not None:
                 message = known.message
             else:
-                raw, where = split.message(index), field if split.is_text else f"{field}[{index}]"
+                raw = split.text(index) if format_.is_json else split.message(index)
+                if len(raw) > WRITTEN_BYTES:  # it is decoded in one go
+                    reading.check()
+                where = field if split.is_text else f"{field}[{index}]"
                 message = format_.read(raw, where)
                 check_message(raw, format_.name, where)
             items += len(message.items)

@@ -16,6 +16,7 @@ from prompt_sidecar.facts.tool_calls import TOOL_NAMES
 from prompt_sidecar.facts.trim_calls import Annotation
 from prompt_sidecar.prompt.items import Item, ItemKind, Message, Role
 from prompt_sidecar.prompt.jsontext import digest
+from prompt_sidecar.prompt.utf8 import utf8_size
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.recall.tag import AnswerKind, Recognised, recognise
 from prompt_sidecar.tokens.weigh import Weight
@@ -160,7 +161,7 @@ class Recorder:
                 ours = recognise(self.of_run, item.text, self.other_keys)
         else:
             tool = arguments = ""
-        size = len(item.text) if item.text.isascii() else len(item.text.encode())
+        size = utf8_size(item.text)
         if item.kind is ItemKind.OPAQUE:
             size = whole
         recalled = ours is not None and ours.kind is AnswerKind.RECALLED

@@ -15,6 +15,7 @@ from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.body import Split
 from prompt_sidecar.prompt.format import Format, Replacement
 from prompt_sidecar.prompt.items import Item, ItemKind, Message
+from prompt_sidecar.prompt.utf8 import utf8
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import Action, Entry, Reason, Record
 from prompt_sidecar.trim.ledger import Ledger
@@ -109,6 +110,10 @@ class Sent:
         at = self._sent_at[index]
         return None if at < 0 else (self.message(at), self._reads[at].identity)
 
+    def size(self, at: int) -> int:
+        """Bytes of a message of the prompt."""
+        return self._split.ends[at] - self._split.starts[at]
+
     def message(self, at: int) -> bytes:
         """The bytes of a message of the prompt."""
         if self._last[0] != at:
@@ -168,7 +173,7 @@ class Sources:
             return text[: kept.head].encode()[: kept.head], tail[max(0, len(tail) - kept.tail) :]
         if most is not None and len(text) > most:
             return text[: most + 1].encode(), text[len(text) - most - 1 :].encode()
-        whole = text.encode()
+        whole = utf8(text)
         return whole, whole
 
     def whole(self, entry: Entry) -> tuple[Item, bytes]:
@@ -176,7 +181,7 @@ class Sources:
         _, message, _ = self.source(entry.message)
         item = _items_of(self._ledger.records[entry.message], message)[entry.item]
         assert item is not None, "only reasoning is ever absent"
-        return item, item.text.encode()
+        return item, utf8(item.text)
 
     def has(self, entry: Entry) -> bool:
         """Whether the prompt in hand holds an item, whole or trimmed; reasoning may be absent from its message."""
@@ -205,8 +210,10 @@ class Sources:
         assert item is not None, "only reasoning is ever absent"
         return elide.clipped_arguments(item.text, label, free_text=item.free_text)
 
-    def originals(self, record: Record) -> list[tuple[Entry, Item, bytes]]:
+    def originals(self, record: Record, renew: Callable[[str], bool]) -> list[tuple[Entry, Item, bytes]]:
         """What of a record must be in the stash before it is returned trimmed, and is not yet.
+
+        `renew` says of an id that it is there, as it was recorded a moment ago: to write it again would take its bytes.
 
         An opaque item is the whole message: it is stored with the first of its parts that is trimmed, as an agent that
         goes on from trimmed prompts does not send the whole again.
@@ -224,8 +231,15 @@ class Sources:
         # An item that was trimmed before is stored, so those wanted are whole even where the message came back trimmed.
         raw, message, _ = self.source(wanted[0].message)
         items = _items_of(record, message)
-        found = [(entry, items[entry.item]) for entry in wanted]
-        return [(entry, item, self._format.original(raw, item)) for entry, item in found if item is not None]
+        found: list[tuple[Entry, Item, bytes]] = []
+        for entry in wanted:
+            item = items[entry.item]
+            if item is None:
+                continue
+            entry.stored = renew(entry.stash_id)
+            if not entry.stored:
+                found.append((entry, item, self._format.original(raw, item)))
+        return found
 
     def original(self, entry: Entry) -> tuple[Item, bytes]:
         """The original of an item whose message is in the prompt, untrimmed."""

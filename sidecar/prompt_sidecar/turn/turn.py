@@ -46,6 +46,8 @@ from prompt_sidecar.turn.size_tracker import Around, around_of, of_recall
 
 RECORD_AT_ONCE: Final = 128
 """New items handed to the stash in one go, under one lock: 0.3 ms at most, so that no other call waits longer."""
+RECORD_BYTES: Final = 1_048_576
+"""Bytes of a message whose items are handed over at once, so that they are not kept together with it."""
 
 
 class Store(Protocol):
@@ -60,6 +62,10 @@ class Store(Protocol):
 
     def put(self, stash_id: str, original: bytes, content_type: str) -> None:
         """Store an original from which something is taken now; it must be there when this returns."""
+        ...
+
+    def renew(self, stash_id: str) -> bool:
+        """Store an original that was recorded, if it is still there: as `put`, without its bytes. False: it is not."""
         ...
 
     def again(self, stash_id: str, original: bytes, content_type: str) -> None:
@@ -329,10 +335,9 @@ class _Turn:
                 place = SYSTEM
             else:
                 leading = False
-                raw = self._sent.message(index)
                 message, weight = read.message, read.weight
                 if message is None or weight is None:  # known bytes, but now at another place in the history
-                    message = self._format.read(raw, "history")
+                    message = self._format.read(self._sent.message(index), "history")
                     weight = weigh([message], self._count_each, self._format.call_tokens)[0]
                 chain = pending[-1].chain if pending else self._ledger.chain
                 iteration += read.role is Role.ASSISTANT and speaker is not Role.ASSISTANT
@@ -343,14 +348,16 @@ class _Turn:
                 repeated = memory.recorder.repeated.observe(message, weight.items, place, now)
                 self._brought.news.repeat(repeated, self._ledger, passes=message.untouchable and now)
                 self._brought.repetitions += repeated
-                came = Came(message, weight, len(raw), place, now, self._unmasked(index, place))
+                size = self._sent.size(index)
+                came = Came(message, weight, size, place, now, self._unmasked(index, place))
                 record, items = memory.recorder.record(came, chain, said)
                 self._brought.news.record(record, now)
                 pending.append(record)
-                recorded += self._originals(index, raw, message, items)
-                if len(recorded) >= RECORD_AT_ONCE:
+                recorded += self._originals(index, message, items)
+                if len(recorded) >= RECORD_AT_ONCE or size > RECORD_BYTES:
                     self._store.record(recorded)
                     recorded = []
+                raw = self._sent.message(index)  # not before, as it may be as long as all that is recorded of it
                 self._rendered.append(raw)
                 self._sources.keep(place, raw, message)
                 memory.sent_at.append(index)
@@ -364,11 +371,12 @@ class _Turn:
         return pending
 
     def _originals(
-        self, index: int, raw: bytes, message: Message, items: Sequence[tuple[HistoryItem, Item]]
+        self, index: int, message: Message, items: Sequence[tuple[HistoryItem, Item]]
     ) -> list[tuple[HistoryItem, bytes]]:
         """The items of a message for the history, each with its original: without what the guard has broken in it."""
         whole = self._opened.originals.get(index)
         if whole is None:
+            raw = self._sent.message(index) if any(item.raw_json for _, item in items) else b""
             return [(of_history, self._format.original(raw, item)) for of_history, item in items]
         alike = dict(zip(message.items, self._format.read(whole, "history", identify=False).items, strict=True))
         return [(of_history, self._format.original(whole, alike[item])) for of_history, item in items]
@@ -518,7 +526,7 @@ class _Turn:
                 item, original = self._sources.original(entry)
                 store.again(stash_id, original, item.content_type)
         for index in sorted(ledger.dirty):
-            for entry, item, original in self._sources.originals(ledger.records[index]):
+            for entry, item, original in self._sources.originals(ledger.records[index], store.renew):
                 store.put(entry.stash_id, original, item.content_type)
                 entry.stored = True
             self._look()
