@@ -7,7 +7,7 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -180,6 +180,30 @@ def test_what_a_guardrail_cannot_trim_passes_unless_the_guard_changes_prompts() 
         status, answer = post(here.url + GUARDRAIL, request)
     assert (200, "BLOCKED") == (status, answer["action"])
     assert SECRET not in answer["blocked_reason"]
+
+
+TOO_MANY: Mapping[str, bytes] = {
+    "members": b'{"input_type":"request",%s,"structured_messages":[{"role":"user","content":"hi"}],"messages":[]}'
+    % b",".join(b'"m%d":1' % each for each in range(300_000)),
+    "messages": b'{"input_type":"request","messages":[%s{}],"structured_messages":[%s{}]}'
+    % ((b"[]," * 1_000_000,) * 2),
+}
+"""Bodies that take many times their bytes when they are decoded."""
+
+
+@pytest.mark.parametrize("body", TOO_MANY.values(), ids=TOO_MANY.keys())
+def test_what_would_take_too_much_to_decode_is_refused(body: bytes) -> None:
+    """A guardrail's request passes instead, but not where the guard would have had to look at it."""
+    counted = Requests()
+    with proxied(scripted(), observer=counted) as here:
+        status, answer = post(f"{here.url}/v1/compress", body)
+        assert (503, True) == (status, bool(answer["error"]["message"]))
+        assert (200, {"action": "NONE"}) == post(here.url + GUARDRAIL, body)
+    assert [("compress", "refused"), ("guardrail", "failed_open")] == counted.seen
+
+    with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
+        status, answer = post(here.url + GUARDRAIL, body)
+    assert (200, "BLOCKED") == (status, answer["action"])
 
 
 def run_ids(here: Proxied) -> list[str]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from prompt_sidecar.errors import InvalidRequest, SidecarError
+from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
@@ -60,7 +61,8 @@ class _Request:
 
     caller: str
     headers: Mapping[str, str]
-    body: Members
+    raw: bytes
+    """Its body."""
     check: Callable[[], None]
     """Ends a call whose gateway has gone."""
     outcome: Outcome
@@ -110,24 +112,19 @@ class Gateways:
         raw = await request.read()
         work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(raw))
 
-        def made() -> bytes:
-            try:
-                body = Members(raw)
-            except NotJson:
-                raise InvalidRequest("the body must be a JSON object") from None
-            return make(_Request(caller, request.headers, body, work.check, outcome))
-
-        return web.Response(body=await work.run(made), content_type="application/json")
+        asked = _Request(caller, request.headers, raw, work.check, outcome)
+        return web.Response(body=await work.run(make, asked), content_type="application/json")
 
     def _compress(self, request: _Request) -> bytes:
-        messages = request.body.raw("messages")
+        body = _members(request)
+        messages = body.raw("messages")
         if not _is_array(messages):
             raise InvalidRequest("messages must be an array of messages", field="messages")
         # What the guard would change goes nowhere that it did not look at.
         if request.headers.get(_BYPASS, "").lower() == "true" and not self._enforces:
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
-        window = _window(request.body.get("token_budget"))
-        answer, made = self._trimmed(request, messages, run=request.headers.get(names.RUN, ""), window=window)
+        window = _window(body.get("token_budget"))
+        answer, made = self._trimmed(request, body, messages, run=request.headers.get(names.RUN, ""), window=window)
         before, after = answer.tokens.before, answer.tokens.after
         figures = {
             "tokens_before": before,
@@ -140,16 +137,20 @@ class Gateways:
         return _with_messages(figures, "messages", made)
 
     def _guardrail(self, request: _Request) -> bytes:
-        body = request.body
+        try:
+            body = _members(request)
+        except TooLarge as error:
+            self._shared.refusals.log("http guardrail", error, error.status, request.caller)
+            return self._untrimmed(request, error.reason)
         messages = body.raw("structured_messages")
-        if body.get("input_type") != "request" or next(each_element(messages), None) is None:
+        if body.get("input_type") != "request" or not _is_array(messages) or _EMPTY.fullmatch(messages):
             return _NONE
         user = _user(body.get("request_data"))
         named = _named(body.get("request_headers"))
         # A run of one user is none of another's, whatever header its holder sends.
         digest = hmac.digest(self._key, user.encode(), "sha256").hex()[:_DIGITS] if user else ""
         try:
-            _, made = self._trimmed(request, messages, run=f"{digest}:{named}" if named else "", salt=user)
+            _, made = self._trimmed(request, body, messages, run=f"{digest}:{named}" if named else "", salt=user)
         except SidecarError as error:
             if is_final(error):
                 return _blocked(error.message)
@@ -172,12 +173,13 @@ class Gateways:
         return _NONE
 
     def _trimmed(
-        self, request: _Request, messages: bytes, *, run: str, window: int = 0, salt: str = ""
+        self, request: _Request, asked: Members, messages: bytes, *, run: str, window: int = 0, salt: str = ""
     ) -> tuple[TrimAnswer, bytes]:
         """Trim messages; return the answer and the messages that it makes of them, as JSON.
 
         Args:
             request: the gateway's.
+            asked: its body.
             messages: of it, as JSON.
             run: the run's id; empty: it is derived.
             window: tokens; 0: the model's.
@@ -186,7 +188,7 @@ class Gateways:
         Raises:
             SidecarError: they are no messages, or are refused.
         """
-        model, tools = request.body.get("model"), request.body.raw("tools")
+        model, tools = asked.get("model"), asked.raw("tools")
         body = b'{"messages":' + messages + (b',"tools":' + tools if _is_array(tools) else b"") + b"}"
         format_name = _format(messages)
         if run:
@@ -212,6 +214,7 @@ class Gateways:
         return self._shared.use_cases.trim(body, lambda _: call, request.check, written)
 
 
+_EMPTY: Final = re.compile(rb"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*")
 _NONE: Final = orjson.dumps({"action": "NONE"})
 
 
@@ -224,6 +227,14 @@ def _with_messages(figures: Mapping[str, Any], name: str, messages: bytes) -> by
     answer = Members(orjson.dumps(figures))
     answer.set(name, messages)
     return answer.bytes()
+
+
+def _members(request: _Request) -> Members:
+    """The members of a request's body. Raises InvalidRequest, TooLarge."""
+    try:
+        return Members(request.raw)
+    except NotJson:
+        raise InvalidRequest("the body must be a JSON object") from None
 
 
 def _is_array(raw: bytes) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError
+from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
@@ -133,6 +133,9 @@ class Prompter:
             members = Members(asked.body)
         except NotJson:  # the provider says what is wrong with it
             return self._open(Prompt(asked, asked.body), "INVALID_JSON")
+        except TooLarge as error:
+            self._refusals.log(f"http {dialect.format}", error, error.status, asked.caller)
+            return self._open(Prompt(asked, asked.body), error.reason)
         if isinstance(dialect, openai_responses.OpenAIResponses):
             if members.get("previous_response_id") or members.get("conversation"):
                 return self._continued(asked, members)
