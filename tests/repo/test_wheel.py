@@ -72,3 +72,12 @@ def test_no_page_says_that_it_is_on_a_package_index() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
     assert [] == [page.name for page in pages if re.search(r"pip install '?prompt-sidecar\b", page.read_text("utf-8"))]
+
+
+def test_pages_that_make_an_environment_name_the_package_of_debian() -> None:
+    """There `python3 -m venv` fails where only python3 is installed, and so does the first command of a new user."""
+    pages = {page: page.read_text("utf-8") for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]}
+    making = {page.name: text for page, text in pages.items() if "python3 -m venv" in text}
+
+    assert "README.md" in making
+    assert [] == [name for name, text in making.items() if "python3-venv" not in text]
