@@ -41,6 +41,31 @@ def test_another_format_is_named(sent: str, said: str, shape: str) -> None:
     assert 0 == engine.runs.totals().runs
 
 
+@pytest.mark.parametrize("said", [*(name for name in JSON_FORMATS if name != "openai_responses"), "mcp_tool_result"])
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "reasoning", "id": "rs_1", "summary": []},
+        {"type": "custom_tool_call", "call_id": "c", "name": "patch", "input": "x"},
+        {"type": "item_reference", "id": "msg_1"},
+    ],
+    ids=lambda item: str(item["type"]),
+)
+def test_items_of_responses_without_a_call_are_named(said: str, item: dict[str, object]) -> None:
+    """A history that has not come to a function call yet: what is refused for an item without a role has the hint."""
+    raw = json.dumps([{"role": "user", "content": "hi"}, item]).encode()
+    with pytest.raises(InvalidRequest, match="looks like OPENAI_RESPONSES"):
+        Engine(limit=2_000).trim(said, raw)
+
+
+@pytest.mark.parametrize("said", ["openai_chat", "anthropic_messages", "bedrock_converse", "ai_sdk"])
+def test_blocks_of_a_result_as_a_prompt(said: str) -> None:
+    """The bare array that a result of an MCP tool holds."""
+    raw = b'[{"type": "text", "text": "done"}, {"type": "image", "data": "aaaa", "mimeType": "image/png"}]'
+    with pytest.raises(InvalidRequest, match="looks like MCP_TOOL_RESULT"):
+        Engine(limit=2_000).trim(said, raw)
+
+
 def test_a_result_as_a_prompt() -> None:
     """One result of an MCP tool is no history."""
     raw = b'{"content": [{"type": "text", "text": "done"}], "isError": false}'

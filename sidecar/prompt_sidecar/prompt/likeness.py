@@ -9,7 +9,7 @@ are accepted. Content that several formats share, such as a plain text, decides 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -41,6 +41,8 @@ _MARKS: Final[Mapping[str, tuple[bytes, ...]]] = {
     AI_SDK: (b'"tool-call"', b'"tool-result"'),
 }
 """Bytes that a message of a format contains: without those of another format, nothing is decoded."""
+_MCP_BLOCKS: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""Types of what a tool's result consists of (modelcontextprotocol.io, schema 2025-06-18, `ContentBlock`)."""
 _FOREIGN: Final = {
     named: re.compile(b"|".join(re.escape(mark) for other, marks in _MARKS.items() if other != named for mark in marks))
     for named in _MARKS
@@ -138,12 +140,21 @@ def _of_messages(messages: Iterable[Any]) -> str:
     """The format of the first message that can be in one only, else of a plain one."""
     found = [value for value in messages if type(value) is dict]
     certain = next((name for name in map(message_format, found) if name), "")
-    if certain or not found or not all("role" in value for value in found):
+    if certain or not found:
         return certain
+    if not all("role" in value for value in found):
+        return _of_typed([value.get("type") for value in found if "role" not in value])
     blocks = [block for value in found for block in _blocks(value)]
     if blocks and all(len(block) == 1 and "text" in block for block in blocks):
         return BEDROCK
     return CHAT if all(type(value.get("content")) in {str, list} for value in found) else ""
+
+
+def _of_typed(kinds: Sequence[Any]) -> str:
+    """The format whose elements have these types and no role: items of Responses, or blocks of a tool's result."""
+    if not all(type(kind) is str for kind in kinds):
+        return ""
+    return MCP if set(kinds) <= _MCP_BLOCKS else RESPONSES
 
 
 def _blocks(value: Mapping[str, Any]) -> list[dict[str, Any]]:
