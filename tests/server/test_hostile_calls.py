@@ -23,8 +23,11 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.reception import SLOW_AFTER
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.server.frames import CHECK, TRIM, WATCH, Peer, message, peer
+from tests.server.frames import CHECK, DATA, END_STREAM, GOAWAY, TRIM, WATCH, Peer, frame, message, peer
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
+from tests.server.test_callers import certificates
+
+__all__ = ["certificates"]
 
 HOURS = 3_600.0
 TOKEN = "alice-token-0123456789"
@@ -313,6 +316,13 @@ def test_connections_are_bounded_for_each_listener(stack: ExitStack, tmp_path: P
         assert b"CANCELLED" not in _first(taken[0])
 
 
+def _silent_until_closed(port: int) -> None:
+    """Connect and say nothing until the server ends it; half as long as gRPC would take by itself."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE / 2) as silent:
+        while silent.recv(1_024):
+            pass
+
+
 def _first(one: Peer) -> bytes:
     return next(one.frames())[3]
 
@@ -320,20 +330,39 @@ def _first(one: Peer) -> bytes:
 def test_a_connection_that_says_nothing_is_closed(stack: ExitStack) -> None:
     """A connection that does not even begin HTTP/2 is closed after server.handshake_timeout, an idle one after its."""
     with serving(replace(OPTIONS, handshake_timeout=0.3, connection_idle=1.0)) as served:
-        silent = stack.enter_context(socket.create_connection(("127.0.0.1", served.server.port), PATIENCE))
-        while silent.recv(1_024):
-            pass
+        _silent_until_closed(served.server.port)
         idle = stack.enter_context(peer(served.address))
         idle.closed()
+
+
+def test_a_connection_that_begins_no_tls_is_closed(certificates: Path) -> None:
+    """The same time holds for TLS, before which there is no HTTP/2 to begin."""
+    secured = replace(
+        OPTIONS, tls_certificate=str(certificates / "server.pem"), tls_key=str(certificates / "server.key")
+    )
+    with serving(replace(secured, handshake_timeout=0.3)) as served:
+        _silent_until_closed(served.server.port)
 
 
 def test_a_peer_that_has_gone_without_a_word_is_noticed(stack: ExitStack) -> None:
     """One that does not answer a ping is closed after server.keepalive_timeout."""
     with serving(replace(OPTIONS, keepalive=1.0, keepalive_timeout=1.0)) as served:
         mute = stack.enter_context(peer(served.address))
+        _first(mute)  # the settings, which are acknowledged: else their time would end the connection
         mute.call(TRIM)
         while mute.socket.recv(65_536):
             pass  # without an answer to what it reads
+
+
+def test_a_connection_ends_at_its_age_and_its_calls_do_not(stack: ExitStack) -> None:
+    """After server.connection_age a client is told to connect anew; a call that is under way is answered before."""
+    with serving(replace(OPTIONS, connection_age=1.0)) as served:
+        old = stack.enter_context(peer(served.address))
+        stream = old.call(TRIM)
+        assert GOAWAY in (kind for kind, *_ in old.frames())
+        old.socket.sendall(frame(DATA, END_STREAM, stream, message(request().SerializeToString())))
+        assert old.ended(stream)
+        old.closed()
 
 
 def test_one_connection_has_so_many_streams(stack: ExitStack) -> None:
