@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -203,6 +204,31 @@ def test_check_config_finds_what_serve_would_refuse(tmp_path: Path) -> None:
         f"  store.password_file {tmp_path / 'password'} is not UTF-8",
     ] == ended.stderr.splitlines()
     assert 0 == run("check-config", "--no-files", *flags, KEY="0123456789abcdef").returncode
+
+
+def test_files_that_never_end_are_told(tmp_path: Path) -> None:
+    """A pipe that nobody writes to and a device are no settings, tokens, keys or passwords; nothing waits for them."""
+    fifo = str(tmp_path / "fifo")
+    os.mkfifo(fifo)
+    settings = [
+        f"server.tokens_file={fifo}",
+        f"server.tls_certificate={fifo}",
+        f"server.tls_key={fifo}",
+        "store.url=valkey://127.0.0.1:1",
+        "store.password_file=/dev/zero",
+    ]
+    flags = [part for each in settings for part in ("--set", each)]
+    ended = run("check-config", *flags, KEY="0123456789abcdef")
+    assert [
+        "prompt-sidecar: these settings cannot be used:",
+        f"  server.tokens_file {fifo} cannot be read: it is not a regular file, and did not end within 5 s",
+        f"  server.tls_key {fifo} cannot be read: it is not a regular file",
+        "  store.password_file /dev/zero cannot be read: it has more than 16,777,216 bytes",
+    ] == ended.stderr.splitlines()
+    ended = run("check-config", "--config", "/dev/zero")
+    assert (
+        "  the settings file /dev/zero cannot be read: it has more than 16,777,216 bytes" in ended.stderr.splitlines()
+    )
 
 
 @pytest.mark.parametrize(

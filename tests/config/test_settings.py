@@ -12,6 +12,7 @@ import pytest
 
 from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.config.settings import (
+    MOST_PROBLEMS,
     SETTINGS,
     TABLES,
     LogSettings,
@@ -455,3 +456,25 @@ def test_a_credential_in_place_of_its_digest_is_not_shown(tmp_path: Path) -> Non
 
     assert "identities has a text of 23 characters" in refused.value.problems[0]
     assert "sk-of" not in str(refused.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"a = {'[' * 10_000}{']' * 10_000}", "deeper than any setting"),
+        (f"[{'a.' * 2_000}a]\nb = 1", "deeper than any setting"),
+        (f"a = {'{a = ' * 17}1{'}' * 17}", "deeper than any setting"),
+        (f"limits.runs = {'9' * 5_000}", "is not TOML: "),
+    ],
+)
+def test_files_that_no_reader_can_take_are_told(tmp_path: Path, text: str, told: str) -> None:
+    """What is nested too deeply, and numbers too long for Python, are faults like any other."""
+    (problem,) = _problems(config=_file(tmp_path, text))
+    assert told in problem
+
+
+@pytest.mark.parametrize("place", ["", '[callers."token:a"]\n'])
+def test_a_file_with_very_many_faults_is_told_in_some(tmp_path: Path, place: str) -> None:
+    """A file of something else, of which each line is a fault, does not take minutes: names are compared with all."""
+    problems = _problems(config=_file(tmp_path, place + "".join(f"key{number} = 1\n" for number in range(100_000))))
+    assert MOST_PROBLEMS <= len(problems) <= MOST_PROBLEMS + 1

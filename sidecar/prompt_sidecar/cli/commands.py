@@ -14,7 +14,6 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, PROGRAM, parsed
@@ -290,9 +289,11 @@ def _mcp(asked: Namespace) -> int:
 
 def _pem(asked: Namespace, name: str) -> bytes | None:
     """The contents of a TLS file of `mcp`; None: it is not named."""
+    from prompt_sidecar.files import read_file
+
     file = getattr(asked, f"tls_{name}")
     try:
-        return Path(file).read_bytes() if file else None
+        return read_file(file) if file else None
     except OSError as error:
         raise _Refused(f"--tls-{name} {file} cannot be read: {error.strerror}") from None
 

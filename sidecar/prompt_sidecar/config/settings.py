@@ -31,6 +31,7 @@ from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.errors import InvalidPolicy
 from prompt_sidecar.facts.limits import Limits, RecallLimits
+from prompt_sidecar.files import read_file
 from prompt_sidecar.guard.ceilings import Ceilings, Price
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.http.options import HttpOptions
@@ -67,6 +68,11 @@ _CREDENTIALS = re.compile(r"//[^\s\"]*@")
 """User and password in a URL, which no setting takes, so that messages would show them."""
 _SHOWN_CHARACTERS = 200
 """Of a value in a message; a file in place of its path would fill the terminal."""
+MOST_PROBLEMS: Final = 50
+"""Faults that are listed: more than anybody reads before fixing some. Each costs milliseconds, as a name that is none
+is compared with all that there are."""
+DEEPEST: Final = 16
+"""Tables and arrays in one another in a settings file: four times as many as any setting has."""
 _NAMES = re.compile(r"\w+(?:\.\w+)*")
 """What may be a setting's name in a message."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
@@ -316,18 +322,45 @@ def _shown(value: object) -> str:
 def _tree(path: str, problems: list[str]) -> dict[str, object]:
     """What the file holds."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        tree = tomllib.loads(read_file(path).decode())
     except OSError as error:
         problems.append(f"the settings file {path} cannot be read: {error.strerror}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        where = error if isinstance(error, tomllib.TOMLDecodeError) else "it is not UTF-8"
-        problems.append(f"the settings file {path} is not TOML: {where}")
+    except RecursionError:
+        problems.append(_too_deep(path))
+    except UnicodeDecodeError:
+        problems.append(f"the settings file {path} is not TOML: it is not UTF-8")
+    except ValueError as error:  # a number of thousands of digits is no TOMLDecodeError
+        problems.append(f"the settings file {path} is not TOML: {error}")
+    else:
+        if not _nests_deeper(tree, DEEPEST):
+            return tree
+        problems.append(_too_deep(path))
     return {}
+
+
+def _too_deep(path: str) -> str:
+    return f"the settings file {path} nests tables or arrays deeper than any setting"
+
+
+def _nests_deeper(tree: object, most: int) -> bool:
+    """Whether tables or arrays hold others in more than `most` levels."""
+    level = [tree]
+    for _ in range(most + 1):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, (dict, list))
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
 
 
 def _from_tree(tree: Mapping[str, object], path: str, problems: list[str]) -> Iterator[tuple[str, str, object]]:
     """Yield name, place and value of each setting in the file."""
     for name, value in _leaves(tree, ""):
+        if len(problems) >= MOST_PROBLEMS:
+            problems.append(f"the settings file {path} may have more faults")
+            return
         if name in SETTINGS:
             yield name, f"{name} in {path}", value
         elif name in _GROUPS:
@@ -357,7 +390,11 @@ def _several(
         if len(listed) > kind.most:
             problems.append(f"{name} in {path} has {len(listed):,} tables; it may have at most {kind.most:,}")
             continue
-        made = {label: _one(kind, shown, each, path, sources, problems) for shown, label, each in listed}
+        made = {
+            label: _one(kind, shown, each, path, sources, problems)
+            for shown, label, each in listed
+            if len(problems) < MOST_PROBLEMS
+        }
         usable = {label: each for label, each in made.items() if each is not None}
         found[name] = usable if kind.named else tuple(usable.values())
     return found
@@ -370,6 +407,8 @@ def _one(  # noqa: PLR0917 - what is read, and where it goes
     values: dict[str, object] = {}
     before = len(problems)
     for key, value in _leaves(given, ""):
+        if len(problems) >= MOST_PROBLEMS:
+            return None
         place = f"{shown}.{key} in {path}"
         if key not in kind.settings:
             problems.append(f"{place} is not a setting there{nearest(key, among=kind.settings)}")

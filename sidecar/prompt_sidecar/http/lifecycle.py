@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.files import read_file
 from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
@@ -322,6 +323,8 @@ def _context(tls: Tls) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
+        for path in filter(None, (tls.certificate, tls.key, tls.client_ca)):
+            read_file(path, pipes=False)  # OpenSSL would wait for a pipe's writer, and read a device for ever
         context.load_cert_chain(tls.certificate, tls.key, password=no_password)
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import ssl
 from dataclasses import dataclass
-from pathlib import Path
 
 import grpc
 
+from prompt_sidecar.files import read_file
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.serving.starting import StartError, no_password
 
@@ -105,7 +105,7 @@ def _contents(settings: ServerOptions) -> _Files:
 
 def _file(name: str, path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path, pipes=False)
     except OSError as error:
         raise IdentityError(f"server.{name} {path} cannot be read: {error.strerror}") from None
 

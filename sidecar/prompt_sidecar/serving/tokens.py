@@ -13,6 +13,8 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from prompt_sidecar.files import read_file
+
 _TOKEN_CHARACTERS = 16
 """The least length of a token; a shorter one can be guessed over the network."""
 
@@ -36,7 +38,7 @@ def read_tokens(path: str, setting: str = "server.tokens_file") -> Mapping[str, 
     """
     try:
         mode = Path(path).stat().st_mode
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = read_file(path).decode().splitlines()
     except OSError as error:
         raise TokensError(f"{setting} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha1
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
 
@@ -13,6 +12,7 @@ from valkey import exceptions
 from valkey.cluster import ClusterNode, ValkeyCluster
 
 from prompt_sidecar.facts.archived import StoreReply
+from prompt_sidecar.files import read_file
 from prompt_sidecar.store.options import StoreOptions
 
 _FULL: Final = ("OOM", "MISCONF")
@@ -206,7 +206,7 @@ class Server:
         if options.url.startswith("unix:"):
             del given["socket_connect_timeout"], given["socket_keepalive"]
         if options.password_file:
-            given["password"] = Path(options.password_file).read_text(encoding="utf-8").strip()
+            given["password"] = read_file(options.password_file).decode().strip()
         self._timeout = options.timeout
         made = Cluster if options.cluster else Single
         self._any: Client = made(options.url, given)
