@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 _INTERRUPTED = 130
 """Exit code after Ctrl-C, as of all commands."""
+_NOT_TO_END = ("SIGHUP", "SIGUSR1", "SIGUSR2")
+"""Signals that end a process by default, and mean nothing to a server that has not read its files yet."""
+
+
+def _ignore_early() -> None:
+    """Have signals that must not end a server not end its start, which takes seconds, either."""
+    for name in _NOT_TO_END:
+        number = getattr(signal, name, None)
+        if number is not None:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def main() -> int:
     """Run the command that the process was started with, and return its exit code."""
     try:
         if sys.argv[1:2] == ["serve"]:
+            _ignore_early()
             from prompt_sidecar.cli import c_allocator
 
             c_allocator.use()  # may begin the process anew, so nothing else is imported before

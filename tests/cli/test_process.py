@@ -49,6 +49,20 @@ def _in_flight(channel: grpc.Channel) -> Any:
     return call
 
 
+def test_signals_that_mean_nothing_do_not_end_a_start(tmp_path: Path) -> None:
+    """SIGHUP and the signals of log rotation that come before the settings have been read are let pass."""
+    settings = tmp_path / "settings"
+    os.mkfifo(settings)
+    with program(*ANY_PORT, "--config", str(settings)) as served:
+        with settings.open("w") as written:  # opens once the program reads
+            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+                served.process.send_signal(number)
+            written.write('telemetry.metrics_listen = ""\n')
+        served.wait_for(READY)
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.end()
+
+
 def test_signals_that_mean_nothing_end_nothing() -> None:
     """Tools that rotate logs send them to whole groups of processes."""
     with program(*ANY_PORT) as served, grpc.insecure_channel(served.wait_for(READY)[1]) as channel:
