@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
+from prompt_sidecar.config.settings import SETTINGS
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, environment, program, run
 from tests.programs.observe.processes import free_port
@@ -47,6 +48,26 @@ def _in_flight(channel: grpc.Channel) -> Any:
         told: Any = error
         assert "INVALID_ARGUMENT" == told.code().name
     return call
+
+
+def _most() -> list[str]:
+    """Flags that set every number and time to the largest that it accepts."""
+    flags = []
+    for name, declared in SETTINGS.items():
+        found = re.search(r"from [\d,.]+ to ([\d,]+)", declared.kind.accepted)
+        if found is not None and not name.startswith("ceilings."):  # costs want prices
+            flags += ["--set", f"{name}={found[1].replace(',', '')}"]
+    return flags
+
+
+def test_a_server_starts_with_the_largest_values_that_settings_accept() -> None:
+    """What a setting accepts is no larger than what the libraries can be told of."""
+    doors = ("server.health_listen", "http.listen", "envoy.listen", "admin.listen")
+    opened = [part for door in doors for part in ("--set", f"{door}=127.0.0.1:0")]
+    with program(*ANY_PORT, *opened, *_most(), TELEMETRY__METRICS_LISTEN="") as served:
+        served.wait_for(READY)
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.end()
 
 
 def test_signals_that_mean_nothing_do_not_end_a_start(tmp_path: Path) -> None:

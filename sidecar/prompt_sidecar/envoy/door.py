@@ -44,6 +44,8 @@ _LARGE: Final = 4_194_304
 and a turn of another thread may cost five."""
 _ENVELOPE: Final = 1_048_576
 """Bytes of one message in addition to the body's."""
+_MOST_MESSAGE: Final = 2**31 - 1
+"""Bytes of the largest message that gRPC can be told of: what a C int holds."""
 _ASK_AFTER: Final = 0.1
 """Seconds after which Envoy is asked to wait longer: half of its default message_timeout."""
 _FRAME: Final = 1_048_576
@@ -140,7 +142,7 @@ class EnvoyDoor:
         self._thread.join(_CLOSE_SECONDS)
 
     async def _bind(self, credentials: grpc.ServerCredentials | None) -> tuple[grpc.aio.Server, int]:
-        most = self._most_bytes + _ENVELOPE
+        most = min(self._most_bytes + _ENVELOPE, _MOST_MESSAGE)
         server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", most),

@@ -66,6 +66,8 @@ _SIDE_CALLS = 64
 """Health checks and watches, and reflection and channelz calls, running or waiting."""
 _LAST_CALLS_SECONDS = 60.0
 """Seconds that calls have to finish when their connection's age is reached."""
+_FOR_EVER = 2**31 - 1
+"""Milliseconds from which gRPC takes a time for none: what a C int holds, 24 days."""
 _FLUSH_SECONDS = 0.25
 """Seconds that connections stay open after the last answer, so that the kernel can send it: 10 MB at 320 Mbit/s."""
 _END_SECONDS = 2.0
@@ -368,7 +370,7 @@ def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.max_allowed_incoming_connections", most),
         ("grpc.keepalive_permit_without_calls", 1),  # idle peers that went without a word are noticed too
         ("grpc.enable_channelz", int(settings.channelz)),
-        *((name, int(seconds * 1_000)) for name, seconds in milliseconds.items()),
+        *((name, min(int(seconds * 1_000), _FOR_EVER)) for name, seconds in milliseconds.items()),
     ]
 
 

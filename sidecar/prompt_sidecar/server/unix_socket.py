@@ -14,6 +14,8 @@ from prompt_sidecar.serving.starting import StartError
 
 _NAME_BYTES = 4
 """Random bytes of a socket's first name."""
+MOST_GROUP = 2**32 - 2
+"""The highest number of a group; the next one means that the group stays as it is."""
 SOCKET_BYTES = 107
 """The longest path of a unix socket on Linux."""
 
@@ -65,6 +67,8 @@ def group_number(name: str) -> int | None:
     if not name:
         return None
     if name.isascii() and name.isdigit():
+        if int(name) > MOST_GROUP:
+            raise StartError(f"server.socket_group {name}: a group's number is at most {MOST_GROUP}")
         return int(name)
     try:
         return grp.getgrnam(name).gr_gid
