@@ -1,8 +1,10 @@
-"""What a process settles when it is ready: how threads take turns, and what the collector looks through."""
+"""What a process settles when it is ready, and what of the package and its libraries it has imported by then."""
 
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -10,6 +12,23 @@ import pytest
 
 from prompt_sidecar.app import SWITCH_SECONDS, settle_interpreter
 
+PATIENCE = 120.0
+UNUSED = (
+    "difflib",
+    "grpc_channelz",
+    "opentelemetry.exporter.otlp",
+    "prompt_sidecar.admin.listener",
+    "prompt_sidecar.cli",
+    "prompt_sidecar.client",
+    "prompt_sidecar.envoy.door",
+    "prompt_sidecar.envoy.v1",
+    "prompt_sidecar.http.lifecycle",
+    "prompt_sidecar.mcp",
+    "prompt_sidecar.serving.dialects",
+    "prompt_sidecar.store.shared",
+    "requests",
+)
+"""Packages and modules that a sidecar with the gRPC door alone has no use for; each costs memory at each agent."""
 MOST_OBJECTS = 25_000
 """That a pass may look through: some 15 ms in which no thread runs."""
 
@@ -46,3 +65,54 @@ def test_threads_take_turns_sooner() -> None:
     settle_interpreter()
     assert SWITCH_SECONDS == pytest.approx(sys.getswitchinterval())
     assert SWITCH_SECONDS < 0.005
+
+
+def test_a_sidecar_imports_nothing_for_doors_that_are_closed() -> None:
+    """After a first prompt a sidecar with the default doors has imported no other door, exporter, client or command."""
+    code = """
+import sys
+from prompt_sidecar.app import start
+from prompt_sidecar.config.settings import load
+
+running = start(load({"PROMPT_SIDECAR_SERVER__LISTEN": "127.0.0.1:0", "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""}))
+import grpc
+from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
+
+prompt = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=b'[{"role":"user","content":"hello"}]')
+with grpc.insecure_channel(running.addresses[0]) as channel:
+    stub = service_pb2_grpc.SidecarServiceStub(channel)
+    stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id="r", json=prompt), timeout=PATIENCE)
+found = [name for name in sys.modules if any(f"{name}.".startswith(f"{unused}.") for unused in UNUSED)]
+running.stop(0)
+print(sorted(found))
+"""
+    code = f"PATIENCE, UNUSED = {PATIENCE}, {UNUSED}\n{code}"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "[]" == (ended.stdout.splitlines() or [ended.stderr])[-1]
+
+
+def test_what_imports_left_in_cycles_is_freed() -> None:
+    """A started sidecar has spared the collector no garbage: frozen, it would stay for as long as the process."""
+    code = """
+import gc, weakref
+from prompt_sidecar.app import start
+from prompt_sidecar.config.settings import load
+
+class Cycle:
+    pass
+
+gc.disable()  # only a whole collection, asked for, finds it
+cycle = Cycle()
+cycle.itself, gone = cycle, weakref.ref(cycle)
+del cycle
+start(load({"PROMPT_SIDECAR_SERVER__LISTEN": "127.0.0.1:0", "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""})).stop(0)
+print(gone() is None)
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "True" == (ended.stdout.splitlines() or [ended.stderr])[-1]

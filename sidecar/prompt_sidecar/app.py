@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 from prompt_sidecar.config.explain import warnings
 from prompt_sidecar.config.settings import Settings, readable_secrets
 from prompt_sidecar.config.startable import store_of
-from prompt_sidecar.envoy.door import EnvoyDoor
-from prompt_sidecar.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
 from prompt_sidecar.guard.ceilings import Prices
 from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.runs.archive import Archive
@@ -47,6 +45,8 @@ from prompt_sidecar.values import is_loopback, split_address
 
 if TYPE_CHECKING:
     from prompt_sidecar.admin.listener import Admin  # needs the extra `admin`
+    from prompt_sidecar.envoy.door import EnvoyDoor
+    from prompt_sidecar.envoy.identity import Identities
     from prompt_sidecar.http.lifecycle import HttpDoor
     from prompt_sidecar.store.shared import SharedArchive  # needs the extra `store`
 
@@ -198,6 +198,8 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
         if store is not None:
             store.idle = server.wait_for_idle
         runs = build_runs(settings, counter, key, store)
+        # What imports left in cycles: once `settle_interpreter` has spared the collector all there is, it would stay.
+        gc.collect()
         server.start(runs, partial(warm, counter), load=partial(counter.load, ESTIMATE))
         if http is not None:
             http.start(server.shared)
@@ -234,7 +236,9 @@ def _admin(settings: Settings) -> Admin | None:
 
 
 def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
-    """Bind the external processor. Raises StartError."""
+    """Bind the external processor; without it, what it needs is not imported. Raises StartError."""
+    from prompt_sidecar.envoy.door import EnvoyDoor
+
     return EnvoyDoor(
         settings.envoy,
         settings.server.max_message_bytes,
@@ -246,6 +250,8 @@ def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
 
 def _identities(settings: Settings, key: bytes, server: Server) -> Identities:
     """What names the callers and runs of requests through Envoy."""
+    from prompt_sidecar.envoy.identity import CONVERSATIONS_BOUND, PREFIX, Identities
+
     reached = partial(server.observer.reached, CONVERSATIONS_BOUND)
     conversations = Conversations(key, settings.envoy.max_conversations, PREFIX, reached)
     return Identities(key, settings.envoy.caller_by == "credential", server.shared.names, conversations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, current_thread
 from typing import Any
 
 import grpc
@@ -69,3 +69,16 @@ def test_a_damaged_vocabulary_fails_the_start() -> None:
             server.start(core(lazy), load=lambda: lazy.load("o200k_base"))
     finally:
         server.stop(0)
+
+
+def test_the_vocabulary_is_loaded_by_a_thread_that_counts_later() -> None:
+    """What a tokenizer keeps for the thread that counts first is of use to calls later."""
+    names: list[str] = []
+    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600))
+    with grpc.insecure_channel(server.addresses[0], options=WIDE) as channel:
+        try:
+            server.start(core(counter()), load=lambda: names.append(current_thread().name))
+            service_pb2_grpc.SidecarServiceStub(channel).TrimPrompt(request(), timeout=PATIENCE)
+        finally:
+            server.stop(0)
+    assert ["call"] == [name.rpartition("_")[0] for name in names]

@@ -13,7 +13,6 @@ Each setting is declared where it is obeyed, by a field of the dataclasses that 
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -478,6 +477,8 @@ def nearest(name: str, spelled: Callable[[str], str] = str, among: Mapping[str, 
         spelled: how the message writes a setting's name.
         among: the settings that there are at that place; None: all.
     """
+    import difflib  # only who misspells needs it
+
     known = SETTINGS if among is None else among
     plain = name.removeprefix(PREFIX).lower().replace("__", ".").replace("-", "_")
     close = difflib.get_close_matches(plain, known, n=1, cutoff=0.7)

@@ -9,7 +9,6 @@ A rule set is compiled once, when settings are read, and shared by all threads.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -104,6 +103,8 @@ def faults(options: GuardOptions) -> Iterator[str]:
     for name, action in _said(options).items():
         of = [rule for rule in known.values() if name in {rule.name, rule.group}]
         if not of:
+            import difflib  # only who misspells needs it
+
             close = difflib.get_close_matches(name, [*known, *Group], n=1)
             meant = f"did you mean {close[0]}?" if close else "`prompt-sidecar guard --rules` lists all"
             yield f"guard.actions names {name}, which is neither a rule nor a group; {meant}"

@@ -24,7 +24,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
-from grpc_channelz.v1 import channelz, channelz_pb2
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -157,8 +156,9 @@ class Server:
     ) -> None:
         """Serve `runs`; return once the health status is SERVING.
 
-        `load` loads what calls need, and early calls wait for it themselves; then `warm` is run once in each of the
-        first threads that serve calls.
+        `load` loads what calls need, in a thread that serves calls: what the tokenizer keeps for a thread that has
+        counted is of use there. Early calls wait for it themselves. Then `warm` is run once in each of the first
+        threads that serve calls.
         """
         self._indexer = Indexer(runs.work_off, self._in_flight)
         memory = MemoryGate(runs.limits.process_bytes)
@@ -179,6 +179,8 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         described = [SERVICE, HEALTH_NAME, reflection.SERVICE_NAME]
         if self._settings.channelz:
+            from grpc_channelz.v1 import channelz
+
             channelz.add_channelz_servicer(self._server)
             described.append(_CHANNELZ)
         reflection.enable_server_reflection(described, self._server)
@@ -190,7 +192,7 @@ class Server:
         self._serves = True
         self._sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
         self._sweeper.start()
-        load()
+        self._workers.start(load).result()
         self._workers.warm(warm, self._settings.running_calls + 1)
         give_back()
         memory.settle()
@@ -380,7 +382,7 @@ _SIDE_POOLS = (
     (_ADMIN_THREADS, "admin"),
     (_REFUSAL_THREADS, "refuse"),
 )
-_CHANNELZ = channelz_pb2.DESCRIPTOR.services_by_name["Channelz"].full_name
+_CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
 def _why_not(listen: str) -> str:
