@@ -67,6 +67,15 @@ def test_threads_take_turns_sooner() -> None:
     assert SWITCH_SECONDS < 0.005
 
 
+def _last_line(code: str) -> str:
+    """What a fresh process prints last that runs this code; its errors where it prints nothing."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    return (ended.stdout.splitlines() or [ended.stderr])[-1]
+
+
 def test_a_sidecar_imports_nothing_for_doors_that_are_closed() -> None:
     """After a first prompt a sidecar with the default doors has imported no other door, exporter, client or command."""
     code = """
@@ -87,11 +96,7 @@ running.stop(0)
 print(sorted(found))
 """
     code = f"PATIENCE, UNUSED = {PATIENCE}, {UNUSED}\n{code}"
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert "[]" == (ended.stdout.splitlines() or [ended.stderr])[-1]
+    assert "[]" == _last_line(code)
 
 
 def test_what_imports_left_in_cycles_is_freed() -> None:
@@ -111,8 +116,4 @@ del cycle
 start(load({"PROMPT_SIDECAR_SERVER__LISTEN": "127.0.0.1:0", "PROMPT_SIDECAR_TELEMETRY__METRICS_LISTEN": ""})).stop(0)
 print(gone() is None)
 """
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PROMPT_SIDECAR_", "OTEL_"))}
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=clean, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-    assert "True" == (ended.stdout.splitlines() or [ended.stderr])[-1]
+    assert "True" == _last_line(code)

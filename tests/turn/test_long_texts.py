@@ -39,21 +39,16 @@ _CALL: Final = """
 import sys
 from pathlib import Path
 from tests.promises.engine import Engine
-from tests.turn.test_long_texts import history, resident, written
+from tests.programs.bench.alone import memory
+from tests.turn.test_long_texts import history, written
 engine = Engine(limit=100_000)
 engine.trim("openai_chat", written(history("a b c\\n" * 100_000)))
 raw = written(history('\\\\":' + "a b c\\n" * 7_000_000))
 Path("/proc/self/clear_refs").write_text("5")
-before = resident("VmRSS")
+before = memory("VmRSS")
 assert len(engine.trim("openai_chat", raw).trims) == 1
-print((resident("VmHWM") - before) / len(raw) + 1)
+print((memory("VmHWM") - before) / len(raw) + 1)
 """
-
-
-def resident(name: str) -> int:
-    """Bytes of this process's memory, by the kernel's name for the figure."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1_024 for line in lines if line.startswith(name))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells a process's peak of memory there")

@@ -24,7 +24,7 @@ import orjson
 
 from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.prompt.jsontext import WRITTEN_BYTES, raise_if_out_of_memory
-from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices, refuse_members
+from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices, never, refuse_members
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
 
 FIELD: Final = "json.body"
@@ -107,17 +107,13 @@ class Split:
         return self.raw[self.ends[-1] :]
 
 
-def _never() -> None:
-    """Nobody stops the call."""
-
-
 def split(
     raw: bytes,
     before: Split | None = None,
     member: str = MESSAGES,
     *,
     text: bool = False,
-    check: Callable[[], None] = _never,
+    check: Callable[[], None] = never,
 ) -> Split:
     """Split a request body, or a bare message array, into messages.
 
@@ -273,7 +269,7 @@ def elements_of(raw: bytes) -> list[bytes]:
 
 
 def _scan_object(
-    raw: bytes, shift: int, member: str | None, check: Callable[[], None] = _never, *, text: bool = False
+    raw: bytes, shift: int, member: str | None, check: Callable[[], None] = never, *, text: bool = False
 ) -> tuple[dict[str, Span], list[tuple[int, int]], bool]:
     """Spans of an object's members and of its messages, and whether these are a plain string.
 

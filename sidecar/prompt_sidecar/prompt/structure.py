@@ -22,7 +22,7 @@ FEW_QUOTES: Final = 256
 """Quotation marks of a window that are looked at one by one. Where there are more, all escapes are removed instead,
 which takes ten times as long as a search for quotation marks."""
 COUNTED_AT_ONCE: Final = 1_048_576
-"""Bytes in which a character is counted at once, likewise."""
+"""Bytes in which a character is counted at once, so that other threads can run in between."""
 PLACE_BYTES: Final = 8
 LIST_BYTES: Final = 56
 DICT_BYTES: Final = 184
@@ -132,11 +132,11 @@ def check_slices(raw: bytes, field: str) -> None:
             )
 
 
-def _never() -> None:
-    """Nobody stops the call."""
+def never() -> None:
+    """A `check` that ends no call."""
 
 
-def check_members(raw: bytes, field: str, check: Callable[[], None] = _never) -> None:
+def check_members(raw: bytes, field: str, check: Callable[[], None] = never) -> None:
     """Check that an object has no more than `MAX_MEMBERS` members, if it may have so many that decoding it takes long.
 
     `check` is called now and then; what it raises ends the call.
@@ -156,7 +156,7 @@ def refuse_members(members: int, field: str) -> None:
         )
 
 
-def members_of_object(raw: bytes, field: str, check: Callable[[], None] = _never) -> int:
+def members_of_object(raw: bytes, field: str, check: Callable[[], None] = never) -> int:
     """Count the members of the object that a text is: its colons outside strings and inside one brace.
 
     Raises:
