@@ -187,6 +187,38 @@ def test_an_iteration_without_items_is_not_all_that_was_searched() -> None:
     assert (1, 0) == (found.first_iteration, found.last_iteration)
 
 
+def test_what_was_indexed_again_behind_a_search_was_not_searched() -> None:
+    """The index is dropped, for want of memory, while a search looks, and another search makes it again."""
+    run = here()
+    run.finish()
+    steps = itertools.count(1)
+
+    def check() -> None:
+        step = next(steps)
+        if step == 2:  # before the first look at the index
+            run.history.drop_index()
+        elif step == 3:  # before the item that the query names is shown
+            run.history.finish(no_check)
+
+    found = search(
+        run.history,
+        SearchQuery("call_33 w1x3"),
+        SearchLimits(),
+        last_iteration=ITEMS,
+        count=count,
+        nonce=map("{}".format, itertools.count(482_113)).__next__,
+        check=check,
+    )
+    assert (1, ["id33"]) == (found.matching_items, ids(found))
+    assert (ITEMS, 1, ITEMS) == (
+        found.not_indexed_items,
+        found.first_not_indexed_iteration,
+        found.last_not_indexed_iteration,
+    )
+    assert "search again" in found.message
+    assert 2 == ask(run, "call_33 w1x3", never).matching_items
+
+
 @pytest.mark.parametrize("query", ["id33", "what was call_33?"])
 def test_an_id_finds_its_item_at_once(query: str) -> None:
     """However much waits: its original is fetched before all others, and shown."""

@@ -151,6 +151,8 @@ class History:
 
         self._index_lock = threading.Lock()
         self._index = Index()
+        self._rebuilds = 0
+        """How often the index was begun anew. Written under both locks."""
         self._current = -1
         """Number of the item that is being indexed; -1: none. Written under both locks."""
         self._current_left = 0
@@ -225,17 +227,31 @@ class History:
             if number >= end or self._next(check) is None or enough():
                 return end
 
-    def unindexed(self, query: SearchQuery, end: int) -> Unindexed:
-        """The items below a number that pass the query's filters and are not indexed yet, or only in part."""
+    @property
+    def rebuilds(self) -> int:
+        """How often the index was begun anew: what was looked up before is no longer what it held."""
+        return self._rebuilds
+
+    def unindexed(self, query: SearchQuery, end: int, rebuilds: int) -> Unindexed:
+        """The items below a number that pass the query's filters and are not indexed yet, or only in part.
+
+        `rebuilds` is the number of them when the search began. If there were more since, no item counts as indexed:
+        what is indexed again may not have been when it was looked for.
+        """
         with self._record_lock:
-            waiting = [self._current] if self._current >= 0 else []
-            waiting += self._queue
+            if rebuilds == self._rebuilds:
+                waiting = [self._current] if self._current >= 0 else []
+                waiting += self._queue
+                state = _State.WAITING
+            else:
+                waiting = list(range(min(end, len(self._states))))
+                state = _State.INDEXED
             allowed = self._record.allowed(query) if waiting else None
             iterations, states = self._record.iterations(), self._states
         found = [
             iterations[number]
             for number in waiting
-            if number < end and states[number] == _State.WAITING and (allowed is None or allowed[number])
+            if number < end and states[number] <= state and (allowed is None or allowed[number])
         ]
         if not found:
             return Unindexed()
@@ -380,6 +396,7 @@ class History:
         again = sorted({*numbers, *waiting})
         self._current, self._current_left, self._steps = -1, 0, iter(())
         self._index = Index()
+        self._rebuilds += 1
         self._removed.clear()
         for number in again:
             self._states[number] = _State.WAITING

@@ -190,7 +190,8 @@ def search(
     """
     bounds = _bounds(query, limits)
     end = history.finish(check, enough)
-    left = history.unindexed(query, end)  # before anything is looked up: what is indexed meanwhile may be missed
+    rebuilds = history.rebuilds
+    left = history.unindexed(query, end, rebuilds)  # before anything is looked up: what is indexed meanwhile is missed
     terms = query_terms(query.query)
     weights, left_out = weigh(history, terms, limits.query_terms)
     ranking = Ranking()
@@ -214,7 +215,8 @@ def search(
             break
         if added:
             least = candidate.rank
-    dropped = history.unindexed(query, end)  # by another thread, for want of memory, while this one searched
+    # Another thread may have dropped the index, for want of memory, while this one searched.
+    dropped = history.unindexed(query, end, rebuilds)
     left = dropped if dropped.items > left.items else left
     begins, ends = _searched(
         max(history.first_iteration, query.first_iteration),
