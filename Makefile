@@ -103,12 +103,16 @@ observe: $(READY) ## Paint every dashboard from a live Prometheus under a load o
 	@$(BIN)/python -m tests.programs.observe $(OBSERVE)
 
 .PHONY: check
-check: check-style check-types check-imports check-protos check-client check-dashboards check-portable ## Run every check: style, types, layers, protos, client, dashboards, portability
+check: check-style check-words check-types check-imports check-protos check-client check-dashboards check-portable ## Run every check: style, words, types, layers, protos, client, dashboards, portability
 
 .PHONY: check-style
 check-style: $(READY)
 	@$(BIN)/ruff format --check --quiet --output-format concise . || { echo "Run make fmt." >&2; exit 1; }
 	@$(BIN)/ruff check --quiet --output-format concise .
+
+.PHONY: check-words
+check-words: $(READY)
+	@$(BIN)/python -m pytest -q --no-header tests/repo/test_plain_words.py
 
 .PHONY: check-types
 check-types: $(READY)

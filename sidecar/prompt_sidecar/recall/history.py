@@ -152,7 +152,7 @@ class History:
         self._index_lock = threading.Lock()
         self._index = Index()
         self._rebuilds = 0
-        """How often the index was begun anew. Written under both locks."""
+        """How often the index was dropped and begun again. Written under both locks."""
         self._current = -1
         """Number of the item that is being indexed; -1: none. Written under both locks."""
         self._current_left = 0
@@ -229,7 +229,7 @@ class History:
 
     @property
     def rebuilds(self) -> int:
-        """How often the index was begun anew: what was looked up before is no longer what it held."""
+        """How often the index was dropped and begun again: what was looked up before is no longer what it held."""
         return self._rebuilds
 
     def unindexed(self, query: SearchQuery, end: int, rebuilds: int) -> Unindexed:
