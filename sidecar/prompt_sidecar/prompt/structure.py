@@ -64,6 +64,8 @@ class Shape(NamedTuple):
     lists: int = 0
     dicts: int = 0
     strings: int = 0
+    within: tuple[range, ...] = ()
+    """Bytes that are within one string, window by window; each range is of another string or another part of one."""
 
     @property
     def decoded_bytes(self) -> int:
@@ -86,13 +88,18 @@ class Shape(NamedTuple):
 def shape(raw: bytes | memoryview) -> Shape:
     """Count the structure of a JSON text; time and memory do not depend on the content."""
     commas = colons = lists = dicts = quotes = 0
-    for outside, marks in _outside(raw):
+    within: list[range] = []
+    for window, outside, marks in _outside(raw):
+        if not marks and quotes % 2:
+            before = within.pop() if within and within[-1].stop == window.start else window
+            within.append(range(before.start, window.stop))
+            continue
         commas += outside.count(b",")
         colons += outside.count(b":")
         lists += outside.count(b"[")
         dicts += outside.count(b"{")
         quotes += marks
-    return Shape(commas, colons, lists, dicts, quotes // 2)
+    return Shape(commas, colons, lists, dicts, quotes // 2, tuple(within))
 
 
 def check_decoding(raw: bytes | memoryview, field: str, known: Shape | None = None) -> None:
@@ -164,7 +171,7 @@ def members_of_object(raw: bytes, field: str, check: Callable[[], None] = never)
     """
     members = depth = runs = 0
     begun = False
-    for outside, _ in _outside(raw):
+    for _, outside, _ in _outside(raw):
         check()
         marks = outside.translate(None, _NO_MARKS)
         if not begun and marks:  # the outermost bracket is none of a pair that is taken out
@@ -210,10 +217,11 @@ def _count(raw: bytes, mark: bytes) -> int:
     return sum(raw.count(mark, at, at + COUNTED_AT_ONCE) for at in range(0, len(raw), COUNTED_AT_ONCE))
 
 
-def _outside(raw: bytes | memoryview) -> Iterator[tuple[bytes, int]]:
-    """The bytes outside strings, window by window, with the number of quotation marks that open or close strings."""
+def _outside(raw: bytes | memoryview) -> Iterator[tuple[range, bytes, int]]:
+    """Window by window, its place, the bytes outside strings, and how many quotation marks open or close strings."""
     at, inside = 0, 0
     while at < len(raw):
+        begin = at
         window = bytes(raw[at : at + WINDOW])
         at += len(window)
         if b"\\" not in window:
@@ -226,7 +234,7 @@ def _outside(raw: bytes | memoryview) -> Iterator[tuple[bytes, int]]:
                 pieces = window.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
             else:
                 pieces = _split(window)
-        yield b"".join(pieces[inside::2]), len(pieces) - 1
+        yield range(begin, at), b"".join(pieces[inside::2]), len(pieces) - 1
         inside = (inside + len(pieces) - 1) % 2
 
 
