@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 
@@ -12,6 +13,7 @@ from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.prompt.items import MAX_PARTS
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.runs.budget import Kept, MemoryBudget, Over
+from prompt_sidecar.turn import memory
 from tests.runs.making import FORMATS, LIMIT, OPENAI_CHAT, ROOM, Engine, send
 
 ONE, TWO, THREE = ("c", "one"), ("c", "two"), ("c", "three")
@@ -67,6 +69,23 @@ def test_what_a_run_keeps_grows_with_what_it_holds() -> None:
     assert run is not None
     run.forget_caches()
     assert Kept(0, large.facts) == run.kept()
+
+
+def test_a_prompt_that_is_sent_again_and_again_leaves_nothing_more() -> None:
+    """What a run keeps of its history grows with the history, not with the calls."""
+    engine = Engine(limit=LIMIT)
+    only_memory = tracemalloc.Filter(inclusive=True, filename_pattern=memory.__file__)
+    sizes = []
+    tracemalloc.start()
+    try:
+        for _ in range(2):
+            for _ in range(300):
+                send(engine, OPENAI_CHAT, 2, run_id="run")
+            taken = tracemalloc.take_snapshot().filter_traces([only_memory])
+            sizes.append(sum(trace.size for trace in taken.traces))
+    finally:
+        tracemalloc.stop()
+    assert abs(sizes[1] - sizes[0]) < 1_000
 
 
 def _kept(engine: Engine, iterations: int) -> Kept:

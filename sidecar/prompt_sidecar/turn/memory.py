@@ -104,7 +104,8 @@ class Memory:
     sealed_batches: int = -1
     """Batch points of the revision that was applied."""
     returned_at: list[int] = field(default_factory=list)
-    """Lengths of the untrimmed histories whose prompts were returned, on the branch at hand; ascending."""
+    """Lengths of the untrimmed histories whose prompts were returned, on the branch at hand; ascending. One that came
+    several times is here twice, which tells that nothing came between: so it grows with the history alone."""
 
     def fresh(self) -> Memory:
         """An empty memory of the same run, which the next prompt fills again."""
@@ -142,7 +143,8 @@ class Memory:
         self.brought = None
         ledger.dirty = set()
         ledger.returned()
-        self.returned_at.append(len(ledger))
+        if self.returned_at[-2:] != [len(ledger)] * 2:
+            self.returned_at.append(len(ledger))
 
     def id_now(self, stash_id: str) -> str:
         """The item's id by the run's key, of one by another of the sidecar's keys; of no known item the id itself."""

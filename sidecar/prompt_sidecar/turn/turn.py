@@ -11,6 +11,7 @@ was opened, which changes nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -394,7 +395,7 @@ class _Turn:
         served, ledger = self._served, self._ledger
         if served is None:
             return
-        known, returned = len(ledger), set(self._memory.returned_at)
+        known, returned = len(ledger), self._memory.returned_at
         sealed = served.revision
         covered = -1
         if sealed is not None and 0 < sealed.length <= known + len(pending):
@@ -408,7 +409,8 @@ class _Turn:
                     said = served.iterations
                     foreign = group >= said if said is not None else index > covered
                     if said is None and sealed is None:
-                        foreign = index not in returned
+                        at = bisect_left(returned, index)
+                        foreign = returned[at : at + 1] != [index]
                     group += before is not Role.ASSISTANT
                 record.foreign = foreign
             before = record.role
