@@ -14,8 +14,8 @@ import os
 import random
 import subprocess
 import sys
-import tarfile
 import tempfile
+import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -68,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def unpacked(commit: str, folder: Path) -> Path:
     """The package of a commit. Raises CalledProcessError: git does not know it."""
-    command = ["git", "archive", "--format=tar", commit, "sidecar"]
+    command = ["git", "archive", "--format=zip", commit, "sidecar"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+    with zipfile.ZipFile(io.BytesIO(done.stdout)) as archive:
+        archive.extractall(folder)
     return folder
 
 
