@@ -362,3 +362,25 @@ def test_a_draft_goes_with_its_run() -> None:
     engine.runs.end("promises", "run-1")
     gc.collect()  # the raised error holds the run by its frames
     assert 0 == engine.runs.totals().draft_bytes
+
+
+@formats
+@pytest.mark.parametrize("kept", [0, 3])
+def test_the_retry_of_a_history_written_anew(format: str, kept: int) -> None:
+    """It says as much of the prompt before, most of which is gone, as a call that had not to end before."""
+    other = json.loads(json.dumps(history(format, 20)).replace("Step ", "Stage "))
+    first, then = body(format, history(format, 14)), body(format, [*history(format, 14)[:kept], *other[kept:]])
+
+    def grown() -> Engine:
+        engine = Engine(limit=LIMIT)
+        trim(engine, format, first, never)
+        return engine
+
+    expected, count = trim(grown(), format, then, never), Late(1 << 30)
+    trim(grown(), format, then, count)
+    assert 0 < expected.cache.kept < expected.cache.rewritten
+    for at in range(count.looks, 1, -5):
+        engine = grown()
+        with pytest.raises(DeadlinePassed):
+            trim(engine, format, then, Late(at))
+        assert returned(expected) == returned(trim(engine, format, then, never))

@@ -165,3 +165,32 @@ def test_recall_that_goes_and_comes_back(format: str) -> None:
         else:
             assert 0 == answer.tokens.own_text
             assert () == tuple(answer.stash_entries)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 8, 20])
+@pytest.mark.parametrize("policy", [{}, {"fit_keep_oldest": 0.0}])
+@pytest.mark.parametrize(("format", "model"), VARIANTS)
+def test_what_a_shorter_history_keeps(format: str, model: str, policy: dict[str, object], kept: int) -> None:
+    """An agent that goes back in its history has sent all of that before, with our texts as far as they stay."""
+    engine = Engine(limit=LIMIT, policy=POLICY | policy, model=model)
+    for number in range(14):
+        before = whole(engine.trim(format, body(format, history(format, number))))
+    answer = engine.trim(format, body(format, history(format, 13)[:kept]))
+    now = whole(answer)
+    same = next((at for at, pair in enumerate(zip(before, now, strict=False)) if pair[0] != pair[1]), len(now))
+
+    assert same - 1 == answer.cache.first_changed
+    assert counted(format, model, answer, now[:same]) == answer.cache.kept
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", LEADING])
+def test_a_first_prompt_without_messages(model: str) -> None:
+    """A system prompt alone is kept by the prompt that follows, as any other is."""
+    engine = Engine(limit=LIMIT, policy=POLICY, model=model)
+    messages = history(OPENAI_CHAT, 1)
+    first = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages[:1]))
+    then = engine.trim(OPENAI_CHAT, body(OPENAI_CHAT, messages))
+
+    assert whole(first) == whole(then)[: len(whole(first))]
+    assert len(whole(first)) - 1 == then.cache.first_changed
+    assert first.tokens.after == then.cache.kept

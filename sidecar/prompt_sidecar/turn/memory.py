@@ -44,6 +44,8 @@ class Answered:
     reasoning_from: int = 0
     recall: bool = True
     """Whether the prompt's model could recall."""
+    length: int = -1
+    """Records of that prompt's history; a call that had to end may have forgotten some since. -1: there was none."""
 
 
 @dataclass(slots=True)
@@ -139,7 +141,8 @@ class Memory:
                     self.whole.add(entry.stash_id)
                 else:
                     self.whole.discard(entry.stash_id)
-        self.answered = Answered(len(ledger), ledger.batches, ledger.listings, ledger.reasoning_from, recall)
+        length = len(ledger)
+        self.answered = Answered(length, ledger.batches, ledger.listings, ledger.reasoning_from, recall, length)
         self.brought = None
         ledger.dirty = set()
         ledger.returned()

@@ -59,7 +59,7 @@ class Since:
     changed_from: int
     """The first record that differs, or the number of records then."""
     known: int
-    """Records that there were then; 0: there was no prompt before."""
+    """Records that there were then; -1: there was no prompt before."""
 
 
 class Shared(NamedTuple):
@@ -89,7 +89,7 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
         opaque_factor: what tokens of encrypted text are multiplied with.
         count: counts tokens.
     """
-    if not since.known or now.head(placement) != last.head(placement):
+    if since.known < 0 or now.head(placement) != last.head(placement):
         return Shared(-1, 0)
     in_messages = placement.lists is not Stands.OUTSIDE
     rendered, texts, places = since.rendered, now.texts, now.places
@@ -103,10 +103,11 @@ def compare(  # noqa: PLR0917 - the two prompts, then what weighs them
         shown = bool(texts.dropped) + bool(texts.registry) if in_messages else 0
         return Shared(framing + shown + rendered.position(since.known), last.tokens)
     position = rendered.position(since.changed_from)
+    # A text that one of the prompts does not have is placed nowhere in it.
     if registry_moved:
-        position = min(position, places.registry, last.places.registry if last.texts.registry else position)
+        position = min([position, *(each.places.registry for each in (last, now) if each.texts.registry)])
     if dropped_moved:
-        position = min(position, places.dropped, last.places.dropped)
+        position = min([position, *(each.places.dropped for each in (last, now) if each.texts.dropped)])
     stays = [since.ledger.records[index] for index in rendered.live[:position]]
     kept = now.overhead + sum(record.tokens for record in stays)
     kept += weighed(sum(record.opaque for record in stays), opaque_factor)

@@ -161,10 +161,11 @@ class _Turn:
         passed = ledger.reasoning_from != last.reasoning_from
         self._put_originals()
         drop_again(ledger, [index for index in dirty if self._sent(index) is None], self._count)
-        rewritten, cut = changed_from < known, min(dirty, default=known) < min(changed_from, known)
+        # A call that had to end may have gone back in the history before this one.
+        rewritten, cut = changed_from < last.length, min(dirty, default=known) < min(changed_from, known)
         changed_from = min(changed_from, min(dirty, default=changed_from))
         self._render()
-        if dirty or relist or passed or changed_from < known or not memory.own.chosen or applied is True:
+        if dirty or relist or passed or changed_from < last.length or not memory.own.chosen or applied is True:
             # A registry that was written before the revision is written as it was then.
             as_then = applied is True and ledger.batches == memory.sealed_batches
             # Where thinking is bound to it, our text stays as it is when the agent rewrites what comes after it.
@@ -173,13 +174,13 @@ class _Turn:
         self._note()
         framed = self._frame()
         prefix, memory.prefix = memory.prefix, self._prefix(framed)
-        since = Since(ledger, self._rendered, changed_from, known)
+        since = Since(ledger, self._rendered, changed_from, last.length)
         placement = self._format.placement
         shared = compare(prefix, memory.prefix, since, placement, inputs.opaque_factor, self._count)
         batch = ledger.batches != last.batches and applied is not True
         # The registry moves at a batch, so the prefix may end before the first message that was trimmed.
         moved = batch and bool(known) and not rewritten and shared.kept < prefix.tokens
-        broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if known else None
+        broken = memory.prefix.broken(prefix, shared.kept, rewritten=rewritten) if last.length >= 0 else None
         end = self._rows[-1] if self._rows else FIRST
         sent_tokens = end.tokens + weighed(end.opaque, inputs.opaque_factor)
         size = memory.size.measure(ledger, self._around(framed), inputs.limit, inputs.opaque_factor)
@@ -191,7 +192,7 @@ class _Turn:
             opaque=ledger.opaque,
             shared=shared,
             untrimmed=size.tokens_sent - memory.size.recalls,
-            untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if known else 0,
+            untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if last.length >= 0 else 0,
             recalls=self._recalls(known),
             size=size,
             repetitions=self._brought.repetitions,
