@@ -236,3 +236,23 @@ def test_observe_over_the_wire(tmp_path: Path) -> None:
             assert asked.get_run("r").observed_only
     finally:
         running.stop(0)
+
+
+@pytest.mark.parametrize("odd", ['"n": 1E400', '"to": "dev", "to": "prod"', '"n": "\\ud83d"', f'"n": {"9" * 400}'])
+def test_arguments_that_parsers_read_differently(odd: str, tmp_path: Path) -> None:
+    """They are filled as others are, whatever else a model has written into them, and nothing else of them changes."""
+    written: list[str] = []
+
+    def model(**keywords: Any) -> dict[str, Any]:
+        found = MASK.search(json.dumps(keywords["messages"], ensure_ascii=False))
+        written.append(f'{{{odd}, "token": "{found[0] if found else ""}"}}')
+        answer = says(("deploy", {}))
+        answer["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"] = written[-1]
+        return answer
+
+    messages = [{"role": "user", "content": f"Deploy with {KEY}."}]
+    with sidecar(tmp_path, GUARD) as address, client(address) as asked, asked.run("r") as run:
+        completion = run.complete("openai_chat", model, model="gpt-5", messages=messages)
+
+    assert [MASK.sub(KEY, written[0])] == [call.arguments for call in completion.calls]
+    assert [0] == [call.masks_left for call in completion.calls]

@@ -4,7 +4,8 @@ A list names pairs of a tool and a kind of value. Without one nothing is given b
 a model call any tool with any mask, and must get no more than the mask for it.
 
 Only strings among the arguments are filled, never names of members. JSON in a string is taken apart, so that a value is
-escaped as often as its place asks for; where a program has escaped the mask, the value is escaped alike.
+escaped as often as its place asks for; where a program has escaped the mask, the value is escaped alike. Arguments that
+two parsers may read differently, such as those with a member twice, are filled like others: no other byte changes.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prompt_sidecar.errors import InvalidRequest, TooLarge
 from prompt_sidecar.guard.masks import written
 from prompt_sidecar.guard.vault import Value
-from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.literals import Edit, changed, nested_edits
-from prompt_sidecar.prompt.strings import MAX_NESTED, nested, values_of
+from prompt_sidecar.prompt.strings import MAX_NESTED, values_in
 
 ANY: Final = "*"
 
@@ -59,15 +58,15 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
         lookup: the run's values.
     """
     done = Restored(arguments)
-    try:
-        value = load(arguments, "arguments")
-    except (InvalidRequest, TooLarge):
+    strings = values_in(arguments)
+    if strings is None:
         return done
 
     def filled(text: str, depth: int) -> Sequence[Edit]:
-        inner = nested(text) if depth < MAX_NESTED else None
+        is_nested = depth < MAX_NESTED and text.lstrip(" \t\r\n")[:1] in ("{", "[")
+        inner = values_in(text.encode()) if is_nested else None
         if inner is not None:
-            changes = {place: within for place, each, _ in inner if (within := filled(each, depth + 1))}
+            changes = {place: within for place, each in inner if (within := filled(each, depth + 1))}
             return nested_edits(text, changes) if changes else ()
         edits: list[Edit] = []
         for found in written(text):
@@ -81,7 +80,5 @@ def restore(arguments: bytes, tool: str, pairs: Sequence[str], lookup: Lookup) -
                 edits.append(Edit(found.start, found.end, found.spelled(known.text)))
         return edits
 
-    done.arguments = changed(
-        arguments, {place: edits for place, each, _ in values_of(value) if (edits := filled(each, 0))}
-    )
+    done.arguments = changed(arguments, {place: edits for place, each in strings if (edits := filled(each, 0))})
     return done

@@ -15,6 +15,8 @@ import orjson
 _LITERAL: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 """A string of a valid JSON text, when found from left to right."""
 _LITERAL_TEXT: Final = re.compile(_LITERAL.pattern.decode(), re.DOTALL)
+_NAMES: Final = re.compile(rb"[ \t\r\n]*+:")
+"""Follows a string that is the name of a member."""
 _TOKEN: Final = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\]+", re.DOTALL
 )
@@ -60,6 +62,15 @@ def changed(raw: bytes, changes: Changes) -> bytes:
             if not left:
                 break
     return b"".join((*pieces, raw[at:]))
+
+
+def values_of_text(raw: bytes) -> Sequence[tuple[int, str]]:
+    """The strings of a JSON text that are no names of members, with their places."""
+    return [
+        (place, orjson.loads(literal[0]))
+        for place, literal in enumerate(_LITERAL.finditer(raw))
+        if _NAMES.match(raw, literal.end()) is None
+    ]
 
 
 def nested_edits(text: str, changes: Changes) -> Sequence[Edit]:

@@ -24,10 +24,10 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from prompt_sidecar.errors import InvalidJson, TooLarge
+from prompt_sidecar.errors import AmbiguousJson, InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Path
-from prompt_sidecar.prompt.jsontext import load
-from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed
+from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory
+from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed, values_of_text
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.utf8 import utf8
 
@@ -275,6 +275,25 @@ def values_of(value: Any, *, keys: bool = False) -> Sequence[NestedString]:
 
     walk(value, "")
     return found
+
+
+def values_in(raw: bytes) -> Sequence[tuple[int, str]] | None:
+    """The strings of JSON that are no names, with their places; None: it is no JSON.
+
+    If two parsers may read it differently, its strings are those of its text: of members with the same name all.
+    """
+    try:
+        return [(place, text) for place, text, _ in values_of(load(raw, "text"))]
+    except AmbiguousJson:
+        plain = readable(raw)
+    except (InvalidJson, TooLarge):
+        return None
+    try:
+        orjson.loads(plain)
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
+        return None
+    return values_of_text(plain)
 
 
 def ambiguous_leaves(raw: bytes | memoryview) -> Sequence[Leaf]:
