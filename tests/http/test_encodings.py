@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -68,6 +69,38 @@ def test_what_follows_the_end_is_left_out_of_an_answer(name: str, padding: bytes
     assert data == decoded(packed, encoding, MOST, padded=True)
     assert decoded(packed, encoding, MOST) is None
     assert decoded(pack(data)[:-1], encoding, MOST, padded=True) is None
+
+
+def _skippable(size: int, kind: int = 0) -> bytes:
+    """A zstd frame that holds nothing for the reader (RFC 8878, 3.1.2)."""
+    return (0x184D2A50 + kind).to_bytes(4, "little") + size.to_bytes(4, "little") + bytes(size)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("size", [0, 5, 200_000])
+@pytest.mark.parametrize("where", ["S.", ".S", ".S.", "SS.", "S.S.S", "E.", ".E", "E.SE.", "S", "E"])
+def test_frames_that_hold_nothing(where: str, size: int, *, padded: bool) -> None:
+    """Skippable frames and empty ones, before, between and behind others: each of the others counts once."""
+    data = b"a line\n" * 1_000
+    frame, empty = _of_unknown_size(data), zstandard.ZstdCompressor().compress(b"")
+    frames = {"S": _skippable(size, kind=size % 16), "E": empty, ".": frame}
+    packed = b"".join(frames[each] for each in where)
+
+    assert data * where.count(".") == decoded(packed, "zstd", MOST, padded=padded)
+    assert decoded(packed[:-1], "zstd", MOST, padded=padded) is None
+
+
+def test_zstd_that_grows_a_thousand_times_and_more_is_bounded() -> None:
+    """Blocks of four bytes that become 128 KB each: little more than the bound is ever unpacked."""
+    packed = zstandard.ZstdCompressor().compress(b"x" * 1_000) + _skippable(9) + _of_unknown_size(bytes(200_000_000))
+    tracemalloc.start()
+    found = decoded(packed, "zstd", 8_000_000)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found is not None
+    assert 8_000_001 == len(found)
+    assert most < 40_000_000
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])

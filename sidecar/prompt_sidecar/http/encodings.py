@@ -23,6 +23,11 @@ _MOST_MEMBERS: Final = 10_000
 """Members or frames of one body. Tools that pack in blocks make one for each 64 KB or more."""
 _PIECE: Final = 65_536
 """Bytes that are unpacked at a time."""
+_SKIPPABLE: Final = b"\x50\x2a\x4d\x18"
+_MOST_GROWTH: Final = 32_768
+"""How many times as long as a zstd block what is unpacked of it can be: 4 bytes may be 128 KB (RFC 8878, 3.1.1.2)."""
+_LEAST_PIECE: Final = 64
+"""Bytes of zstd that are unpacked at a time, near the bound."""
 
 
 def _gzip(body: bytes, most: int, *, padded: bool) -> bytes:
@@ -59,25 +64,30 @@ def _deflate(body: bytes, most: int, *, padded: bool) -> bytes:
 
 
 def _zstd(body: bytes, most: int, *, padded: bool) -> bytes:
-    """Read frames that follow each other (RFC 8878, 3.1)."""
+    """Read frames that follow each other; skippable ones hold nothing (RFC 8878, 3.1)."""
     decoder = zstandard.ZstdDecompressor(max_window_size=WINDOW)
     found, rest = bytearray(), memoryview(body)
     for _ in range(_MOST_MEMBERS):
-        found += decoder.stream_reader(rest).read(most - len(found))
-        if len(found) >= most:
-            return bytes(found)
-        # A reader tells no end from a cut; this one does, and has no bound of its own.
-        checked = decoder.decompressobj()
+        frame = decoder.decompressobj()
         at = 0
-        while not checked.eof:
+        while not frame.eof:
             if at == len(rest):
                 raise ValueError
-            checked.decompress(rest[at : at + _PIECE])
-            at = min(at + _PIECE, len(rest))
-        rest = rest[at - len(checked.unused_data) :]
-        if not rest or (padded and bytes(rest[:4]) != zstandard.FRAME_HEADER):
+            # The library bounds nothing of what it makes of one piece.
+            size = max(_LEAST_PIECE, (most - len(found)) // _MOST_GROWTH)
+            found += frame.decompress(rest[at : at + size])
+            at = min(at + size, len(rest))
+            if len(found) >= most:
+                return bytes(found[:most])
+        rest = rest[at - len(frame.unused_data) :]
+        if not rest or (padded and not _begins_frame(bytes(rest[:4]))):
             return bytes(found)
     raise ValueError
+
+
+def _begins_frame(rest: bytes) -> bool:
+    """Whether a zstd frame follows; that of a skippable one has sixteen beginnings (RFC 8878, 3.1.2)."""
+    return rest == zstandard.FRAME_HEADER or (rest[1:] == _SKIPPABLE[1:] and rest[0] & 0xF0 == _SKIPPABLE[0])
 
 
 class _Reader(Protocol):
