@@ -187,3 +187,20 @@ def test_bound_reasoning_goes_from_it_too() -> None:
         if message["role"] == "assistant":
             plain = message | {"content": message["content"][1:]}
             assert message in returned or plain in returned
+
+
+ODD_VALUES = ('["\\ud83d"]', '{"a": 1, "a": 2}', "[1e999]", '"\\ude00"')
+"""Values that two parsers may read differently."""
+
+
+@formats
+@pytest.mark.parametrize("name", ["max_tokens", "max_output_tokens", "context_management", "thinking"])
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_members_that_say_how_to_trim(format: str, name: str, value: str) -> None:
+    """One that says nothing that can be read is passed on as it came, and the prompt is served all the same."""
+    whole = {key: member for key, member in CASES[format].history(Random(1), 8).items() if key != name}
+    raw = json.dumps(whole).encode()[:-1] + f', "{name}": {value}}}'.encode()
+    engine = Engine(limit=2_000, policy={"reasoning_drop_invalid": True})
+    answer = engine.trim(format, raw, output_reserve=None)
+    assert answer.trims or answer.provider_edits
+    assert f'"{name}": {value}'.encode() in (answer.body or b"")

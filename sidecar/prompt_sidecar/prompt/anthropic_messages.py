@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.errors import AmbiguousJson, InvalidJson
 from prompt_sidecar.prompt.ambiguous import tolerant
 from prompt_sidecar.prompt.body import FIELD, Split
 from prompt_sidecar.prompt.format import Format, Placement, ReasoningRule, Replacement
@@ -183,7 +183,10 @@ def dropping_invalid(body: Split) -> Mapping[str, bytes]:
     Source: platform.claude.com, "Preserved thinking" (copy of 2026-09-26); the request also needs a beta header.
     """
     value = body.field("thinking") if body.is_object else None
-    thinking = load(value, f"{FIELD}.thinking") if value is not None else None
+    try:
+        thinking = load(value, f"{FIELD}.thinking") if value is not None else None
+    except AmbiguousJson:  # written again it would be another value
+        return {}
     if type(thinking) is not dict or "block_binding" in thinking:
         return {}
     return {"thinking": orjson.dumps(thinking | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}})}

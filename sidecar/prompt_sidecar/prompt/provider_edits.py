@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split
-from prompt_sidecar.prompt.jsontext import load
 
 
 class ProviderEdit(StrEnum):
@@ -40,7 +40,7 @@ def edits_of_provider(body: Split) -> Sequence[ProviderEdit]:
     found: dict[ProviderEdit, None] = {}
     for place in _PLACES:
         value = body.field(place)
-        decoded = load(value, f"{FIELD}.{place}") if value is not None else None
+        decoded = load_any(value, f"{FIELD}.{place}") if value is not None else None
         edits = decoded.get("edits") if type(decoded) is dict else decoded
         for edit in edits if type(edits) is list else ():
             found[_kind(edit.get("type") if type(edit) is dict else None)] = None

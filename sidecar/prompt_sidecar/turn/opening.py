@@ -23,7 +23,7 @@ from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.body import FIELD, Split, continued, join_slices, split
 from prompt_sidecar.prompt.format import Format, ReasoningRule, Stands, SystemMember
 from prompt_sidecar.prompt.formats import FORMATS
-from prompt_sidecar.prompt.jsontext import canonical, decoded_once, load
+from prompt_sidecar.prompt.jsontext import canonical, decoded_once
 from prompt_sidecar.prompt.provider_edits import ProviderEdit, edits_of_provider
 from prompt_sidecar.prompt.thinking import binds_thinking
 from prompt_sidecar.tokens import encoding_for, known_window
@@ -476,11 +476,11 @@ def _weigh_system(system: SystemMember, memory: Memory, count: Count, value: byt
 
 def _string_member(body: Split, name: str) -> str:
     value = body.field(name)
-    decoded = load(value, f"json.body.{name}") if value is not None else ""
+    decoded = load_any(value, f"json.body.{name}") if value is not None else ""
     return decoded if isinstance(decoded, str) else ""
 
 
 def _whole_number(body: Split, name: str) -> int | None:
     value = body.field(name)
-    decoded = load(value, f"json.body.{name}") if value is not None else None
+    decoded = load_any(value, f"json.body.{name}") if value is not None else None
     return decoded if isinstance(decoded, int) and not isinstance(decoded, bool) and decoded >= 0 else None
