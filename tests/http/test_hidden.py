@@ -92,6 +92,23 @@ def test_hidden_turns_that_the_agent_holds_itself_are_not_put_in_again() -> None
     assert [*whole, *whole] == kept.restored(RUN, dialect, twice.copy)
 
 
+def test_hidden_calls_that_the_agent_holds_elsewhere_are_not_put_in_again() -> None:
+    """Such as behind their answer: providers refuse an id that comes twice."""
+    kept, dialect = HiddenTurns(1_000_000, 1_000_000), OpenAIResponses()
+    looks = {"id": "msg_1", "type": "message", **_said("I look.")}
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "recall_elided_content", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c1", "output": "x"}
+    answer = {"id": "msg_2", "type": "message", **_said("Done")}
+    gists = [str(dialect.gist(each)) for each in (looks, call, answer)]
+    entries = tuple(_written(looks, call, result, answer))
+    kept.keep(RUN, Splice((gists[0], gists[2]), entries, place=1, hidden=tuple(gists[:2]), hidden_entries=3))
+
+    shown = _written(_asked("a"), looks, answer)
+    assert [shown[0], *entries] == kept.restored(RUN, dialect, shown.copy)
+    moved = [*shown, *_written(call, result)]
+    assert kept.restored(RUN, dialect, moved.copy) is None
+
+
 def test_hidden_calls_do_not_come_first_where_the_provider_takes_none_there() -> None:
     """An agent that has left out what was before an answer keeps the answer as it was shown."""
     kept, dialect = HiddenTurns(1_000_000, 1_000_000), GeminiContents()

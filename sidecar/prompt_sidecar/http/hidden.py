@@ -8,7 +8,7 @@ lost one says so once, since thinking behind its place is valid no more.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +20,8 @@ from prompt_sidecar.serving.members import loads
 
 _FRAME: Final = 200
 """Bytes of a splice's own objects."""
+_WITHOUT_ID: Final = ("None\x1e", "\x1e")
+"""How a call without an id begins in a gist."""
 RUN_BOUND: Final = "http.run_hidden_bytes"
 ALL_BOUND: Final = "http.hidden_bytes"
 
@@ -39,6 +41,15 @@ class Splice:
     hidden: tuple[str, ...] = ()
     """Gists of what the model said in the first `hidden_entries` of the entries, which the agent was not given."""
     hidden_entries: int = 0
+
+    @property
+    def calls(self) -> frozenset[str]:
+        """Gists of hidden calls that have ids of their own."""
+        return frozenset(
+            gist
+            for gist in self.hidden
+            if (named := gist.split("\x1f")[1:]) and not any(each.startswith(_WITHOUT_ID) for each in named)
+        )
 
     @property
     def size(self) -> int:
@@ -116,8 +127,8 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
 
     One that fits where its answer was given belongs there. Where an agent has changed its history, they are looked for
     in their order, so that of two answers with the same words each gets its own. An agent may hold hidden turns itself,
-    such as one that reads its history from the provider; these are not put in again. Nor are those of an answer that
-    the history now begins with, if the provider takes no calls there.
+    such as one that reads its history from the provider; these are not put in again, wherever their calls are now. Nor
+    are those of an answer that the history now begins with, if the provider takes no calls there.
     """
     values = [loads(entry) for entry in entries]
     gists, first = dialect.gists(values), 0
@@ -134,6 +145,7 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
     for splice in splices:
         if splice.visible and id(splice) not in settled:
             waiting.setdefault(splice.visible[0], []).append(splice)
+    there, calls = set(gists), Counter(each for splice in splices for each in splice.calls)
     made: list[bytes] = []
     at, known, changed = 0, 0, False
     while at < len(entries):
@@ -146,10 +158,11 @@ def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes])
         if at < first:
             candidates = []
         for splice in candidates:
-            end = _matches(splice.visible, gists, known)
-            if end:
+            end, held = _matches(splice.visible, gists, known), _held(splice.hidden, gists, at)
+            # A call that several answers have may be another's.
+            if end and (held or not any(each in there and calls[each] == 1 for each in splice.calls)):
                 candidates.remove(splice)
-                made += splice.entries[splice.hidden_entries if _held(splice.hidden, gists, at) else 0 :]
+                made += splice.entries[splice.hidden_entries if held else 0 :]
                 at, changed = end, True
                 if splice.answers:
                     made += dialect.joined(splice.answers, entries[end : end + 1])
