@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import queue
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
@@ -20,10 +23,14 @@ from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.limits import Limits
+from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.trim.presets import preset
 from tests.envoy.test_door import Asked, body, door, headers
 from tests.envoy.test_through_envoy import until
 from tests.envoy.through import PATIENCE, chat
-from tests.server.serving import WIDE
+from tests.server.serving import WIDE, counter
 
 PROMPT = chat(1, "a")
 MASK = "⟦github_token:aaaaaaaaaa⟧"
@@ -284,3 +291,54 @@ def test_trailers_behind_pieces_that_are_owed_an_answer() -> None:
     assert (2, True, messages.response_trailers()) == (answer.before, answer.last, answer.then)
     reply = wire.ProcessingResponse.FromString(answer.reply or b"").response_body.response.body_mutation.body
     assert event.replace(MASK.encode(), b"value") == reply.rstrip(b"\n")
+
+
+KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+
+
+@pytest.mark.parametrize("cuts", [(), (50,), (50, -9), (30, 60, -60, -9)])
+@pytest.mark.parametrize("ended", [False, True], ids=["cut", "ended"])
+def test_trailers_behind_pieces_over_grpc(cuts: tuple[int, ...], *, ended: bool) -> None:
+    """Each piece and the trailers have their answer in that order, and together the pieces are the answer, restored."""
+    guard = GuardOptions(mode="enforce", restore=("deploy:github_token",))
+    limits = Limits(default_window=100_000)
+    core = Runs(
+        counter=counter(), policy=preset("cache_first"), limits=limits, key=b"k" * 32, clock=time.time, guard=guard
+    )
+    requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
+    requests.put(headers())
+    requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
+    with door(core=core) as asked:
+        call = asked.channel.stream_stream(
+            f"/{SERVICE}/Process",
+            request_serializer=wire.ProcessingRequest.SerializeToString,
+            response_deserializer=wire.ProcessingResponse.FromString,
+        )
+        answers = (each for each in call(iter(requests.get, None)) if each.WhichOneof("response"))
+        next(answers)
+        sent = json.loads(next(answers).request_body.response.body_mutation.body)
+        found = re.search("⟦github_token:[a-z0-9]{10}⟧", json.dumps(sent, ensure_ascii=False))
+        assert found is not None
+        arguments = json.dumps({"token": found[0]}, ensure_ascii=False)
+        made = {"index": 0, "id": "c", "function": {"name": "deploy", "arguments": arguments}}
+        choice = {"index": 0, "delta": {"tool_calls": [made]}, "finish_reason": "tool_calls"}
+        event = b"data: " + json.dumps({"id": "1", "choices": [choice]}, ensure_ascii=False).encode()
+        event += b"\n\n" * ended
+        places = [0, *(cut % len(event) for cut in cuts), len(event)]
+        requests.put(EVENTS)
+        for at, end in itertools.pairwise(places):
+            requests.put(_response_body(event[at:end]))
+        requests.put(RESPONSE_TRAILERS)
+        got = list(answers)
+        requests.put(None)
+
+    kinds = [each.WhichOneof("response") for each in got]
+    assert ["response_headers", *["response_body"] * (len(cuts) + 1), "response_trailers"] == kinds
+    pieces = iter(event[at:end] for at, end in itertools.pairwise(places))
+    bodies = [each.response_body.response for each in got[1:-1]]
+    whole = b"".join(
+        each.body_mutation.body if each.HasField("body_mutation") else piece
+        for each, piece in zip(bodies, pieces, strict=True)
+    )
+    assert event.replace(found[0].encode(), KEY.encode()).rstrip(b"\n") == whole.rstrip(b"\n")
+    assert [EnvoyOutcome.ANSWERED] == asked.observer.outcomes

@@ -181,7 +181,7 @@ def test_another_answer_to_an_earlier_prompt(preset: str, back: int) -> None:
     branching(preset, [-1] * 9 + [back, -1, back, -1])
 
 
-@pytest.mark.parametrize("back", [(2, 0, 1), (1, 3, 0, 1), (2, 5, 1, 1)])
+@pytest.mark.parametrize("back", [(2, 0, 1), (1, 3, 0, 1), (2, 5, 1, 1), (0, 3, 0, 2)])
 def test_a_branch_again_after_another(back: tuple[int, ...]) -> None:
     """Its prompts were returned before the other branch was cut: what the model said to them goes."""
     branching("cache_first", [-1] * 6 + [*back, -1, -1])
