@@ -244,3 +244,28 @@ def test_a_member_that_is_damaged_behind_another_is_no_padding() -> None:
     assert b"one" == unpacker.more()
     with pytest.raises(ValueError, match=r"^$"):
         unpacker.more()
+
+
+def test_a_byte_order_mark_before_each_turn() -> None:
+    """Calls of the sidecar's are found all the same, and no mark stands in the middle of what the agent is sent."""
+    head, mark = CLOSES + STREAM + b"\r\n", b"\xef\xbb\xbf"
+    with answering(head + mark + HIDDEN, head + mark + b"".join(DONE)) as (here, got):
+        status, answer, _ = ask(here)
+
+    assert 200 == status
+    assert b"Done." in answer
+    assert OURS.encode() not in answer
+    assert 0 == answer.rfind(mark)
+    assert 2 == len(got)
+
+
+def test_a_byte_order_mark_before_a_whole_answer() -> None:
+    """It is read, and an answer that is not the sidecar's business has the mark still."""
+    head, mark = CLOSES + JSON + b"\r\n", b"\xef\xbb\xbf"
+    ours, theirs = _json(Says("", [("a", OURS, {"query": "x"})])), _json(Says("Done."))
+    with answering(head + mark + ours, head + mark + theirs) as (here, got):
+        status, answer, _ = ask(here, stream=False)
+
+    assert (200, 2) == (status, len(got))
+    assert answer.startswith(mark + b"{")
+    assert "Done." == json.loads(answer)["choices"][0]["message"]["content"]

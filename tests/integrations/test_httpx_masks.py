@@ -494,3 +494,53 @@ def test_an_event_that_fails_is_taken_back(ends: bool) -> None:
     handed = [first, *events.flushed(), chunk('aaaaaaaa⟧"}')]
     texts = [each["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"] for each in handed]
     assert '{"token":"⟦github_token:aaaaaaaaaa⟧"}' == "".join(texts)
+
+
+ODD_ARGUMENTS: Final = (
+    '{"n":1E400,"token":"MASK"}',
+    '{"token":"MASK","n":1,"n":"MASK"}',
+    '{"n":"\\ud83d","token":"MASK"}',
+)
+"""Arguments that two parsers may read differently."""
+
+
+@STREAMED
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS)
+def test_arguments_that_parsers_read_differently(arguments: str, stream: bool, client: Client) -> None:
+    """A number too large, a member twice, half a character: the values come, and the rest stays as it was written."""
+    pieces = [arguments[:9], arguments[9:]]
+
+    def answer(body: Any) -> Any:
+        mask = mask_in(body)
+        if stream:
+            events = _pieced("chat/completions", pieces)
+            return "text/event-stream", [each.replace(b"MASK", mask.encode()) for each in events]
+        call = {"id": "c1", "type": "function", "function": {"name": "deploy", "arguments": arguments}}
+        said = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]}
+        return "application/json", [json.dumps(said).replace("MASK", mask).encode()]
+
+    got, _ = through(client, "/v1/chat/completions", keywords("openai_chat", QUESTION, stream=stream), answer)
+    events = [json.loads(line[6:]) for line in got.splitlines() if line.startswith(b"data: {")] or [json.loads(got)]
+    calls = [
+        call
+        for event in events
+        for choice in event["choices"]
+        for call in choice.get("delta", choice.get("message")).get("tool_calls", [])
+    ]
+
+    assert arguments.replace("MASK", VALUE) == "".join(call["function"]["arguments"] for call in calls)
+
+
+@pytest.mark.parametrize("size", [1, 2, 1_000])
+def test_a_byte_order_mark_before_a_stream(size: int, client: Client) -> None:
+    """It belongs to no line: the first event is read, and the mark stays where it was."""
+
+    def answer(body: Any) -> Any:
+        call = {"functionCall": {"name": "deploy", "args": {"token": mask_in(body)}}}
+        event = json.dumps({"candidates": [{"content": {"parts": [call]}}]}).encode()
+        return "text/event-stream", pieces_of(b"\xef\xbb\xbfdata: " + event + b"\n\n", size)
+
+    got, _ = through(client, GEMINI + "streamGenerateContent?alt=sse", ASKED, answer)
+
+    said = json.loads(got.removeprefix(b"\xef\xbb\xbfdata: "))
+    assert {"token": VALUE} == said["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]

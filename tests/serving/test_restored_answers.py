@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any, Final
@@ -21,6 +22,7 @@ from tests.client.provider import SHAPES, Says
 from tests.http.path_models import WAYS, Way, hear, pieces
 from tests.http.streams import EVENTS
 from tests.http.upstream import FORMATS
+from tests.integrations.test_httpx_masks import _pieced
 
 MASK = "⟦github_token:aaaaaaaaaa⟧"
 VALUE = "ghp_value"
@@ -558,3 +560,95 @@ def test_all_chunks_of_an_answer_have_one_id() -> None:
     chunks = [json.loads(line[6:]) for line in made.splitlines() if line.startswith(b"data: ")]
     assert {"provider 0"} == {each["id"] for each in chunks}
     assert "⟦github_" in json.dumps(chunks, ensure_ascii=False)
+
+
+ODD = (
+    '{"n":1E400,"token":"%s"}',
+    '{"token":"%s","n":1,"n":"%s"}',
+    '{"half":"\\ud83d","body":"{\\"n\\":1E400,\\"m\\":\\"%s\\"}"}',
+)
+"""Arguments, as text, that two parsers may read differently."""
+
+
+@pytest.mark.parametrize("arguments", ODD)
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_arguments_that_parsers_read_differently(path: str, arguments: str) -> None:
+    """Values stand in place of masks, whole and streamed, and nothing else of the text changes."""
+    masked = arguments.replace("%s", MASK)
+    answer = SHAPES[path](Says("", [("c1", "deploy", {"token": "here"})]), 1)
+    whole = json.dumps(answer).replace(json.dumps('{"token": "here"}'), json.dumps(masked)).encode()
+    stream = b"".join(EVENTS[path](json.loads(whole), {"stream_options": {"include_usage": True}}))
+    made = whole_restored(DIALECTS[FORMATS[path]], whole, _restore).body
+
+    assert masked.replace(MASK, VALUE) in _strings(json.loads(made or b"null"))
+    assert [masked.replace(MASK, VALUE)] == _arguments(_fed(path, stream, 7))
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in inner for text in _strings(each)]
+
+
+MARK = b"\xef\xbb\xbf"
+"""A byte order mark, which some servers write before what they send."""
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+@pytest.mark.parametrize("size", [1, 2, 100_000])
+def test_a_byte_order_mark_before_a_stream(path: str, size: int) -> None:
+    """It stays where it was, and the stream is read as it is without it."""
+    whole = MARK + _stream(path)
+    answer = _fed(path, whole, size)
+
+    assert answer == MARK + _fed(path, whole.removeprefix(MARK), size)
+    assert VALUE.encode() in answer
+
+
+def test_a_byte_order_mark_before_the_event_with_a_call() -> None:
+    """Google gives a call whole, in what may be the first event."""
+    call = {"functionCall": {"name": "deploy", "args": {"token": MASK}}}
+    event = json.dumps({"candidates": [{"content": {"parts": [call]}}]}, ensure_ascii=False).encode()
+    stream = RestoredStream(DIALECTS["gemini_contents"], _restore, MOST)
+
+    made = stream.feed(MARK + b"data: " + event + b"\r\n\r\n", last=True)
+    assert MARK + b"data: " + event.replace(MASK.encode(), VALUE.encode()) + b"\r\n\r\n" == made
+
+
+@pytest.mark.parametrize("path", FORMATS)
+def test_a_byte_order_mark_before_a_whole_answer(path: str) -> None:
+    """Values come, and all that precedes them stays."""
+    whole = MARK + json.dumps(SHAPES[path](ANSWER, 1), indent=1, ensure_ascii=False).encode()
+    made = whole_restored(DIALECTS[FORMATS[path]], whole, _restore).body or b""
+
+    assert made.startswith(MARK + b"{\n")
+    assert VALUE.encode() in made
+    assert MASK.encode() not in made
+
+
+@pytest.mark.parametrize("path", FORMATS)
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_an_event_that_fails_is_taken_back(path: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is: what has waited before it goes on once, and the event and all behind it as they came."""
+    masked = json.dumps(
+        {"token": f"{MASK} and {MASK}", "body": json.dumps({"a": MASK}, ensure_ascii=False)}, ensure_ascii=False
+    )
+    splitter = DIALECTS[FORMATS[path]].splitter(MOST)
+    whole = b"".join(_pieced(path, [masked[at : at + size] for at in range(0, len(masked), size)]))
+    events = splitter.feed(whole)
+    for place in range(len(events)):
+        stream = RestoredStream(DIALECTS[FORMATS[path]], _restore, MOST)
+        feed, fed = stream._events.feed, itertools.count()  # noqa: SLF001  # what is to fail
+
+        def failing(event: Event, feed: Any = feed, fed: Any = fed, place: int = place) -> bytes:
+            made: bytes = feed(event)
+            if next(fed) == place:
+                raise LookupError
+            return made
+
+        monkeypatch.setattr(stream._events, "feed", failing)  # noqa: SLF001  # as above
+        answer = stream.feed(whole) + stream.feed(b"", last=True)
+
+        assert [masked] == [each.replace(VALUE, MASK) for each in _arguments(answer)]
+        assert MasksStay.FAILED == stream.stay

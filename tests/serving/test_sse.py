@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from prompt_sidecar.serving.sse import BrokenStream, Splitter
+from prompt_sidecar.serving.sse import BrokenStream, Event, Splitter
 
 STREAM = (
     b'data: {"a":1}\n\nevent: x\r\ndata: one\r\ndata: two\r\n\r\n: comment\n\ndata: three\r\rdata: [DONE]\n\ndata: cut'
@@ -64,3 +64,22 @@ def test_an_end_that_is_cut_in_two_is_of_one_event() -> None:
 
     assert [] == splitter.feed(b"data: one\r\n\r")
     assert [b"data: one\r\n\r\n"] == [event.raw for event in splitter.feed(b"\ndata: two")]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4, 1_000])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(step: int) -> None:
+    """It goes on by itself; later in a stream it is text as any other."""
+    mark = b"\xef\xbb\xbf"
+    stream = mark + b"data: one\n\n" + mark + b"data: two\n\ndata: three"
+    splitter = Splitter(100)
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    events = [*itertools.chain.from_iterable(map(splitter.feed, pieces)), *splitter.last()]
+
+    assert stream == b"".join(event.raw for event in events)
+    assert [None, b"one", None, b"three"] == [event.data for event in events]
+    assert [mark, b"data: cut"] == [event.raw for event in _last(mark + b"data: cut")]
+
+
+def _last(stream: bytes) -> list[Event]:
+    splitter = Splitter(100)
+    return [*splitter.feed(stream), *splitter.last()]

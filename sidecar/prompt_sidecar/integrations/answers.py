@@ -44,6 +44,7 @@ _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOT
 """Of an event: a line's end and an empty line, each with any of the three line ends (WHATWG HTML, section 9.2.5). A
 carriage return behind a line feed may be the first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 Place: TypeAlias = tuple[dict[str, Any], str, str]
 """What holds a call's arguments, as text or as an object: an object, the name of its member, the tool's name."""
@@ -475,6 +476,8 @@ class Stream:
         self._events = Events(format, values)
         self._rest = bytearray()
         self._size = 0
+        self._begun = False
+        """Whether an event has ended."""
         self._gave_up = False
 
     def feed(self, chunk: bytes) -> Steps[bytes]:
@@ -487,6 +490,10 @@ class Stream:
         out, at = [], 0
         for found in _END.finditer(bytes(self._rest[searched:])):
             end = searched + found.end()
+            if not self._begun and self._rest.startswith(_BYTE_ORDER_MARK):  # it belongs to no line
+                out.append(_BYTE_ORDER_MARK)
+                at = len(_BYTE_ORDER_MARK)
+            self._begun = True
             out.append((yield from self._event(bytes(self._rest[at:end]))))
             at = end
         del self._rest[:at]

@@ -58,7 +58,7 @@ def usage_in(format: Format, content_type: str, content: bytes) -> Usage:
 def _events(content_type: str, content: bytes) -> Iterator[Any]:
     """The JSON values of an answer that may hold usage."""
     if content_type.startswith("text/event-stream"):
-        for line in content.splitlines():
+        for line in content.removeprefix(b"\xef\xbb\xbf").splitlines():
             if line.startswith(b"data:") and b"sage" in line:
                 yield from _read(line[5:])
     elif content_type.startswith("application/vnd.amazon.eventstream"):

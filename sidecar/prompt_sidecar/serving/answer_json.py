@@ -25,14 +25,17 @@ _MANY: Final = 100
 _ROOM: Final = 16
 """Levels that are kept free for what a text is put into."""
 REPLACEMENT: Final = "\ufffd"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def read(raw: bytes) -> Any:
     """Return JSON text as its types; None: it cannot be read, or could not be written again.
 
     Integers keep all their digits. Of other numbers the nearest that has 64 bits is returned: `rewriting.rewritten`
-    keeps their spelling.
+    keeps their spelling. A byte order mark before the text is passed over, as most readers of answers do (RFC 8259,
+    section 8.1).
     """
+    raw = raw.removeprefix(BYTE_ORDER_MARK)
     if _LONG_NUMBER.search(raw) is not None:
         found = _read_exactly(raw)
     else:

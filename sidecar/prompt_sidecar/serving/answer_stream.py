@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
+from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK
 from prompt_sidecar.serving.dialects.base import EventSplitter
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.sse import BrokenStream, Event
@@ -50,6 +51,12 @@ class Events(Protocol):
 
     def feed(self, event: Event) -> bytes:
         """Take an event; return what goes on to the agent now."""
+
+    def keep(self) -> None:
+        """Note that an event was taken as it should be."""
+
+    def undo(self) -> None:
+        """Take back an event that failed, and goes on as it came: what waits is what has waited before it."""
 
     def rest(self) -> bytes:
         """Return what has waited."""
@@ -132,14 +139,19 @@ class AnswerStream:
         for event in events:
             if self._is_beyond(len(event.raw)):
                 return self._too_long(bytes(out))
+            if event.raw == BYTE_ORDER_MARK and self._filter.turns > 1:  # in the middle of what the agent is sent
+                del self._unsplit[: len(event.raw)]
+                continue
             try:
                 made = self._filter.feed(event)
             except Exception as error:  # whatever a provider sends, the agent gets its answer
+                self._filter.undo()
                 if not self._same:
                     _log.error("a stream ends: %s", frames(error))
                     self.why = Why.FAILED
                     raise Discontinued(bytes(out)) from error
                 return self._given_up(Why.FAILED, frames(error), made=bytes(out))
+            self._filter.keep()
             self._filtered_bytes += len(event.raw)
             del self._unsplit[: len(event.raw)]
             out += made

@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
-import orjson
-
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall
-from prompt_sidecar.serving.answer_json import sound
+from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK, read, sound
 from prompt_sidecar.serving.untyped import token_count
 from prompt_sidecar.tokens.refusals import MOST_CHARACTERS
 
@@ -152,7 +150,7 @@ class UsageReader:
         self._kept = bytearray(piece[cut:])
         # Few events have figures, and most pieces hold none of them.
         if b"usage" in whole:
-            for line in whole.splitlines():
+            for line in whole.removeprefix(BYTE_ORDER_MARK).splitlines():
                 if line.startswith(b"data:") and b"usage" in line:
                     self._json(bytes(line[5:]))
 
@@ -172,10 +170,7 @@ class UsageReader:
                 self._json(payload)
 
     def _json(self, text: bytes) -> None:
-        try:
-            answer = orjson.loads(text)
-        except orjson.JSONDecodeError:
-            return
+        answer = read(text)
         for each in (
             answer if isinstance(answer, list) else (answer,)
         ):  # Google streams an array unless asked for events

@@ -136,6 +136,12 @@ class _Elements:
             return event.raw
         return event.raw[: -len(event.data)] + rewritten(event.data, found)
 
+    def keep(self) -> None:
+        """Nothing waits."""
+
+    def undo(self) -> None:
+        """Nothing waits."""
+
     def rest(self) -> bytes:
         """Nothing waits."""
         return b""

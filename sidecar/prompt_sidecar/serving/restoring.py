@@ -70,8 +70,8 @@ class Arguments:
         self._sent: list[str] = []
         self._rest = ""
         """What was given and has not been looked at."""
-        self._containers: list[str] = []
-        """What encloses the place that was reached: `{` or `[`, the innermost last."""
+        self._enclosing: tuple[str, Any] | None = None
+        """What encloses the place that was reached: `{` or `[`, and in the same form what encloses that."""
         self._before = ""
         """The last of JSON's signs outside strings."""
         self._in_string = False
@@ -101,6 +101,29 @@ class Arguments:
         out += "".join(self._waiting or ()) + self._rest  # the call was cut off in them
         self._waiting, self._rest = None, ""
         return self._kept(out)
+
+    def undo(self) -> Callable[[], None]:
+        """Return what takes back all that happens from now on."""
+        rest, enclosing, before, in_string, nested = (
+            self._rest,
+            self._enclosing,
+            self._before,
+            self._in_string,
+            self._nested,
+        )
+        texts = self._given, self._sent, self._string, self._string_sent
+        waiting = self._waiting
+        lengths = [len(each) for each in (*texts, waiting or [])]
+
+        def undo() -> None:
+            self._rest, self._enclosing, self._before = rest, enclosing, before
+            self._in_string, self._nested = in_string, nested
+            self._given, self._sent, self._string, self._string_sent = texts
+            self._waiting = waiting
+            for each, length in zip((*texts, waiting or []), lengths, strict=True):  # they only grow
+                del each[length:]
+
+        return undo
 
     def whole(self, given: str) -> str | None:
         """Return all that was sent, if `given` is all that was taken; None: it is something else."""
@@ -158,14 +181,14 @@ class Arguments:
 
     def _sign(self, sign: str) -> None:
         if sign in "{[":
-            self._containers.append(sign)
-        elif sign in "}]" and self._containers:
-            self._containers.pop()
+            self._enclosing = sign, self._enclosing
+        elif sign in "}]" and self._enclosing is not None:
+            self._enclosing = self._enclosing[1]
         self._before = sign
 
     def _is_name(self) -> bool:
         """Whether the string is a member's name."""
-        return self._containers[-1:] == ["{"] and self._before in "{,"
+        return self._enclosing is not None and self._enclosing[0] == "{" and self._before in "{,"
 
     def _passed(self, piece: str) -> str:
         """Take a piece of a string that is not filled; return what of it goes on."""

@@ -1,7 +1,8 @@
 """Server-sent events: bytes in, events out, each with the bytes that it came as.
 
 An event that is not the sidecar's business goes on as those bytes, whatever their line ends, fields and comments. Only
-`event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6.
+`event` and `data` are read. WHATWG HTML, "Server-sent events", section 9.2.6. A byte order mark before the first event
+belongs to no line, so it goes on by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import read, write
+from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK, read, write
 from prompt_sidecar.serving.rewriting import rewritten
 
 _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
@@ -77,6 +78,8 @@ class Splitter:
         """`most_bytes` of one event."""
         self._most = most_bytes
         self._rest = bytearray()
+        self._begun = False
+        """Whether an event has ended."""
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Return the events that `chunk` completes; only it is searched.
@@ -89,7 +92,7 @@ class Splitter:
         events, at = [], 0
         for found in _END.finditer(bytes(self._rest[searched:])):
             end = searched + found.end()
-            events.append(_event(bytes(self._rest[at:end])))
+            events += self._events(bytes(self._rest[at:end]))
             at = end
         del self._rest[:at]
         if len(self._rest) > self._most and not events:
@@ -99,7 +102,15 @@ class Splitter:
     def last(self) -> list[Event]:
         """Return what the stream ended with, though no empty line follows it."""
         rest, self._rest = bytes(self._rest), bytearray()
-        return [_event(rest)] if rest else []
+        return self._events(rest) if rest else []
+
+    def _events(self, raw: bytes) -> list[Event]:
+        """Return an event, behind the mark before the first one."""
+        first, self._begun = not self._begun, True
+        if first and raw.startswith(BYTE_ORDER_MARK):
+            rest = raw[len(BYTE_ORDER_MARK) :]
+            return [Event(BYTE_ORDER_MARK), *([_event(rest)] if rest else [])]
+        return [_event(raw)]
 
 
 def _event(raw: bytes) -> Event:

@@ -18,8 +18,9 @@ A dialect is functions over JSON; its `Filter` takes a stream's events and gives
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, Protocol
 
 import orjson
@@ -104,6 +105,8 @@ class Filter(ABC):
         self.left_out = False
         """Whether something was kept from the agent that is not its business, in any turn."""
         self._decided_to_hide: bool | None = None
+        self._undo: list[Callable[[], object]] = []
+        """What takes back what the last event has changed of what waits, in order."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -126,19 +129,36 @@ class Filter(ABC):
         """Whether a part of a call's arguments has not gone on yet."""
         return bool(self._waiting)
 
+    def keep(self) -> None:
+        """Note that an event was taken as it should be."""
+        self._undo.clear()
+
+    def undo(self) -> None:
+        """Take back an event that failed, and goes on as it came: what waits is what has waited before it."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _wait(self, call: Hashable, arguments: Arguments | None) -> None:
+        """Note whether a part of a call's arguments waits; None: nothing does."""
+        if arguments is None:
+            self._waiting.pop(call, None)
+        else:
+            self._waiting[call] = arguments
+
     def _give(self, call: Hashable, arguments: Arguments, piece: str) -> str:
         """Take a piece of a call's arguments; return what goes on now."""
+        self._undo += (partial(self._wait, call, self._waiting.get(call)), arguments.undo())
         goes_on = arguments.feed(piece)
-        if arguments.waits:
-            self._waiting[call] = arguments
-        else:
-            self._waiting.pop(call, None)
+        self._wait(call, arguments if arguments.waits else None)
         return goes_on
 
     def _release(self, call: Hashable) -> str:
         """Return what has waited of a call's arguments, which are over or go on as they come."""
         arguments = self._waiting.pop(call, None)
-        return "" if arguments is None else arguments.rest()
+        if arguments is None:
+            return ""
+        self._undo += (partial(self._wait, call, arguments), arguments.undo())
+        return arguments.rest()
 
     def hides(self) -> bool:
         """Whether the turn is answered here. That is decided once: what comes behind a turn's end changes nothing."""

@@ -6,6 +6,8 @@ Calls are numbered within a choice; several may have one number, as in the first
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from prompt_sidecar.serving.dialects.chat_calls import Called
@@ -17,7 +19,9 @@ from prompt_sidecar.serving.untyped import member, objects, ordinal
 class OtherChoices:
     """The calls of all choices but the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, undo: list[Callable[[], object]]) -> None:
+        """`undo` gets what takes back what an event has changed of what waits, in order."""
+        self._undo = undo
         self._calls: dict[tuple[int, int | None], Called] = {}
         """The newest by the numbers of choice and call."""
         self._waiting: dict[int, dict[Called, Arguments]] = {}
@@ -87,23 +91,30 @@ class OtherChoices:
             return False
         if call.filled is None:
             call.filled = Arguments(call.name, restore)
+        before = self._waiting.get(choice, {}).get(call)
+        self._undo += (partial(self._wait, choice, call, before), call.filled.undo())
         function["arguments"] = goes_on = call.filled.feed(text)
+        self._wait(choice, call, call.filled if call.filled.waits else None)
+        return goes_on != text
+
+    def _wait(self, choice: int, call: Called, arguments: Arguments | None) -> None:
+        """Note whether a part of a call's arguments waits; None: nothing does."""
         waiting = self._waiting.setdefault(choice, {})
-        if call.filled.waits:
-            waiting[call] = call.filled
+        if arguments is not None:
+            waiting[call] = arguments
         else:
             waiting.pop(call, None)
         if not waiting:
             del self._waiting[choice]
-        return goes_on != text
 
     def _released(self, choice: int, call: Called) -> dict[str, Any] | None:
         """Return what waits of a call's arguments, as a piece; None: nothing."""
-        waiting = self._waiting.get(choice, {})
-        arguments = waiting.pop(call, None)
-        if not waiting:
-            self._waiting.pop(choice, None)
-        rest = "" if arguments is None else arguments.rest()
+        arguments = self._waiting.get(choice, {}).get(call)
+        if arguments is None:
+            return None
+        self._undo += (partial(self._wait, choice, call, arguments), arguments.undo())
+        self._wait(choice, call, None)
+        rest = arguments.rest()
         return {"index": call.place, "function": {"arguments": rest}} if rest else None
 
     def _rests(self, choice: int) -> list[dict[str, Any]]:

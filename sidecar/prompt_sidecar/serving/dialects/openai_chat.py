@@ -143,7 +143,7 @@ class _Chunks(Filter):
         self._calls: list[Called] = []
         self._current: dict[int | None, Called] = {}
         """By the provider's index, of which several calls may have the same."""
-        self._others = OtherChoices()
+        self._others = OtherChoices(self._undo)
         self._held: list[bytes] = []
         self._newest: dict[str, Any] = {}
         """The newest chunk of the message."""
