@@ -43,7 +43,7 @@ def refused(address: str, prompt: Any = MESSAGES, **options: Any) -> ClientError
 @pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES), b"[]"])
 def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The prompt comes back as it is, the very object; it is counted each time and logged once."""
-    with Client(NOBODY, deadline=PATIENT) as client:
+    with Client(NOBODY, deadline=PATIENT, clock=lambda: 0.0) as client:
         for _ in range(3):
             made = client.trim("r", prompt)
             assert made.prompt is prompt
