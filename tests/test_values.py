@@ -190,6 +190,14 @@ def test_addresses_are_split() -> None:
     assert [("::1", 80), ("h", 0)] == [split_address("[::1]:80"), split_address("h:0")]
 
 
+@pytest.mark.parametrize("host", ["a..b", ".a", "a" * 64])
+def test_names_that_no_host_has(host: str) -> None:
+    """The resolver would raise an error that is no OSError, in the middle of a start or of a probe."""
+    for kind, value in ((address(), f"{host}:1"), (url(), f"http://{host}:1/v1")):
+        with pytest.raises(ValueError, match="idna"):
+            kind.check(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Some:
     """Settings as a room declares them, beside a field that is none."""

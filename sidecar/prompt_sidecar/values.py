@@ -309,6 +309,7 @@ def url() -> Kind:
             if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
                 raise ValueError
             parts.port  # noqa: B018 - reading it checks it
+            parts.hostname.encode("idna")  # as in split_address
         return value
 
     return Kind("a URL such as http://127.0.0.1:4317, without user and password, or empty", check)
@@ -345,12 +346,14 @@ def split_address(value: str) -> tuple[str, int]:
     """Split `host:port`; an IPv6 host is in brackets.
 
     Raises:
-        ValueError: it is not of that form, or the port is over 65,535.
+        ValueError: it is not of that form, the port is over 65,535, or no name of a host looks like that.
     """
     found = _ADDRESS.fullmatch(value)
     if found is None or int(found[2]) > _LAST_PORT:
         raise ValueError(value)
-    return found[1].strip("[]"), int(found[2])
+    host = found[1].strip("[]")
+    host.encode("idna")  # a UnicodeError is a ValueError; the resolver would raise it
+    return host, int(found[2])
 
 
 def is_loopback(value: str) -> bool:
