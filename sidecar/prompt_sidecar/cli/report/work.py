@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -100,7 +101,16 @@ _own: list[Measurer] = []
 
 
 def _begin(job: Job) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     _own.append(Measurer(job))
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that it works for is killed: it would wait for its next file for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _measure(path: Path) -> Done:
