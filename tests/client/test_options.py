@@ -38,6 +38,10 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"policy": "lean"}, TypeError, "policy is a str; it must be a mapping of age_arguments"),
     ({"policy": {"feedback_error": "ERR"}}, TypeError, "feedback_error is a str; it must be a list"),
+    ({"policy": {"feedback_error": 5}}, TypeError, "feedback_error is a int; it must be a list"),
+    ({"policy": {5: 1}}, TypeError, "Policy has no 5"),
+    ({"annotations": 5}, TypeError, "annotations may be"),
+    ({"model": "\ud800"}, ValueError, "model holds a lone surrogate"),
     ({"annotations": {"3": "pinned"}}, TypeError, "message_index is '3'; it must be a whole number from 0"),
     ({"annotations": [{"message_index": -1, "kind": "pinned"}]}, ValueError, "message_index is -1"),
     ({"annotations": [{"index": 1}]}, TypeError, "annotations may be"),
@@ -88,9 +92,25 @@ def test_a_wrong_run_id(run_id: str) -> None:
         Client(NOBODY).run(run_id)
 
 
+@pytest.mark.parametrize("run_id", [None, 5, b"r"])
+def test_a_run_id_that_is_no_text(run_id: Any) -> None:
+    """The same: else each prompt of the run would go untrimmed."""
+    with pytest.raises(TypeError, match="run_id"):
+        Client(NOBODY).run(run_id)
+
+
+def test_a_selection_that_is_none() -> None:
+    """The whole original would come in its place."""
+    wrong: Any = 5
+    with pytest.raises(TypeError, match="selection is a int; it may be Lines, Bytes, a Pattern or None"):
+        Client(NOBODY).retrieve("r", "id", wrong)
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [
+        ({"trace_context": 5}, "trace_context"),
+        ({"clock": 5}, "clock"),
         ({"deadline": "2"}, "deadline"),
         ({"deadline": True}, "deadline"),
         ({"target": None}, "target"),
@@ -104,6 +124,13 @@ def test_a_wrong_option_of_the_client(wrong: dict[str, Any], word: str) -> None:
     """Of another type than it has."""
     with pytest.raises(TypeError, match=f"{word} is a .*; it must be "):
         Options(**wrong)
+
+
+@pytest.mark.parametrize("target", ["h\n:1", "h\ud800:1"])
+def test_a_target_that_cannot_be_printed(target: str) -> None:
+    """Else gRPC ends the agent's first call with an error about encodings, or nobody is ever reached."""
+    with pytest.raises(ValueError, match="target holds a character that cannot be printed"):
+        Client(target)
 
 
 def test_what_only_the_sidecar_can_tell_is_raised_before_the_run_has_begun() -> None:

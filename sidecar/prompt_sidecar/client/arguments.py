@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
@@ -112,8 +112,10 @@ def annotated(annotations: Any) -> list[tuple[int, Any]]:
     Raises:
         TypeError: they are of another shape.
     """
-    if not annotations:
+    if annotations is None:
         return []
+    if not isinstance(annotations, Iterable):
+        raise TypeError(ANNOTATIONS)
     given = annotations.items() if isinstance(annotations, Mapping) else annotations
     pairs: list[tuple[int, Any]] = []
     for each in given:
@@ -139,7 +141,11 @@ def check_order(policy: Mapping[str, Any]) -> None:
 
 
 def selected(selection: Selection) -> dict[str, Any]:
-    """Return the selection as a field of RetrieveContentRequest."""
+    """Return the selection as a field of RetrieveContentRequest.
+
+    Raises:
+        TypeError: it is none.
+    """
     match selection:
         case Lines():
             return {"lines": {"first": selection.first, "last": selection.last}}
@@ -148,5 +154,7 @@ def selected(selection: Selection) -> dict[str, Any]:
         case Pattern():
             names = ("expression", "context_lines", "ignore_case")
             return {"pattern": {name: getattr(selection, name) for name in names}}
-        case _:
+        case None:
             return {}
+        case _:
+            raise TypeError(f"selection is a {type(selection).__name__}; it may be Lines, Bytes, a Pattern or None")

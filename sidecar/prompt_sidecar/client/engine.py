@@ -276,7 +276,9 @@ class Engine:
         for name in call.options:
             if name not in TrimOptions.__annotations__:
                 raise TypeError(unknown("a prompt has no option", name, TrimOptions.__annotations__))
-        if not str(call.run_id).isprintable():
+        if not isinstance(call.run_id, str):
+            raise TypeError(f"run_id is a {type(call.run_id).__name__}; it must be a text")
+        if not call.run_id.isprintable():
             raise ValueError("run_id holds a character that cannot be printed")
         policy = call.options.get("policy")
         if isinstance(policy, Mapping):

@@ -104,6 +104,8 @@ class Options:
             raise ValueError(f"fallback_bytes is {self.fallback_bytes}; it must be 0 or more")
         if not self.target:
             raise ValueError("target is empty; it may be such as 127.0.0.1:7717 or unix:/run/sidecar.sock")
+        if not self.target.isprintable():
+            raise ValueError("target holds a character that cannot be printed")
 
     def goes_without(self, error: ClientError) -> bool:
         """Whether a prompt goes to the model without the sidecar after this error."""
@@ -169,6 +171,8 @@ _TYPES: Final[Sequence[tuple[str, Any, str]]] = (
     ("by_run", bool, "True or False"),
     ("token", str, "a text"),
     ("tls", (Tls, type(None)), "a Tls or None"),
+    ("trace_context", (Callable, type(None)), "a function that returns headers, or None"),
+    ("clock", Callable, "a function that returns seconds"),
     ("max_message_bytes", int, "a whole number from 1 to 2,147,483,647"),
     ("fallback_bytes", int, "a whole number, 0 or more"),
 )

@@ -100,12 +100,12 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
         if value is None:
             continue
         current = getattr(message, name)
+        if hasattr(current, "extend") and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
+            raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")  # a text: not its letters
         if hasattr(current, "add"):
             for each in value:
                 fill(current.add(), each)
         elif hasattr(current, "extend"):
-            if isinstance(value, str | bytes):  # or it would be taken for its letters
-                raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")
             current.extend(_scalar(field, each) for each in value)
         elif field.message_type is not None:
             # A message that only wraps a list, to distinguish an empty list from none, may be given as the list.
@@ -113,7 +113,7 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
             if not wraps and not isinstance(value, Mapping):
                 accepted = f"it must be a mapping of {', '.join(sorted(field.message_type.fields_by_name))}"
                 raise TypeError(f"{name} is a {type(value).__name__}; {accepted}")
-            if wraps and isinstance(value, str | bytes):
+            if wraps and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
                 raise TypeError(f"{name} is a {type(value).__name__}; it must be a list")
             current.SetInParent()
             fill(current, {wraps: value} if wraps and not isinstance(value, Mapping) else value)
@@ -124,7 +124,7 @@ def fill(message: Any, values: Mapping[str, Any]) -> None:
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """Return an error message for an unknown name, with the nearest known name and all of them."""
     names = sorted(known)
-    near = get_close_matches(name, names, 1)
+    near = get_close_matches(str(name), names, 1)
     meant = f"; did you mean {near[0]}?" if near else ""
     return f"{what} {name}{meant} (there are {', '.join(names)})"
 
@@ -161,12 +161,22 @@ def _scalar(field: Any, value: Any) -> Any:
     # In Python a truth value is a number too.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{field.name} is {_shown(value)}; it must be {accepted}")
+    if text and not _has_encoding(value):
+        raise ValueError(f"{field.name} holds a lone surrogate; it must be {accepted}")
     if bounded and text and not low <= len(value.encode(errors="surrogatepass")) <= high:
         size = len(value.encode(errors="surrogatepass"))
         raise ValueError(f"{field.name} has {size:,} bytes; it must have {low:,} to {high:,}")
     if bounded and not text and not low <= value <= high:  # what is not a number is in no range
         raise ValueError(f"{field.name} is {value}; it must be {accepted}")
     return value
+
+
+def _has_encoding(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _shown(value: Any) -> str:
