@@ -106,6 +106,14 @@ def test_a_selection_that_is_none() -> None:
         Client(NOBODY).retrieve("r", "id", wrong)
 
 
+def test_tracing_of_the_agent_that_fails() -> None:
+    """The call goes without its trace: a run does not end for the sake of its spans."""
+    answers: list[Any] = [lambda: 1 / 0, lambda: None, lambda: {"traceparent": 5}]
+    for trace_context in answers:
+        with client_of(trace_context=trace_context) as (client, _):
+            assert client.trim("r", history("openai_chat", 1)).trimmed
+
+
 @pytest.mark.parametrize(
     ("wrong", "word"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 import time
@@ -15,6 +16,7 @@ import grpc
 
 from prompt_sidecar.client.errors import ClientError, MustNotBeSent
 
+_log = logging.getLogger("prompt_sidecar.client")
 DEFAULT_TARGET: Final = "127.0.0.1:7717"
 RUN_METADATA: Final = "x-prompt-sidecar-run"
 """Metadata with the run's id: a load balancer that hashes it keeps a run with one of several sidecars."""
@@ -147,7 +149,7 @@ class Options:
 
     def metadata(self, run_id: str = "") -> tuple[tuple[str, str], ...]:
         """What one call carries in addition to its message, its run's id included, if it is of a run."""
-        headers = _opentelemetry() if self.trace_context is None else self.trace_context()
+        headers = self._trace_headers()
         carried = [(name, headers[name]) for name in ("traceparent", "tracestate") if is_header(headers.get(name))]
         if self.token:
             carried.append(("authorization", f"Bearer {self.token}"))
@@ -155,6 +157,15 @@ class Options:
             plain = run_id.isascii() and run_id.isprintable()
             carried.append((RUN_METADATA, run_id if plain else quote(run_id, errors="replace")))
         return tuple(carried)
+
+    def _trace_headers(self) -> Mapping[str, str]:
+        """What the call's trace is; nothing, where the agent's own tracing fails: its run must not."""
+        try:
+            found: Any = _opentelemetry() if self.trace_context is None else self.trace_context()
+        except Exception as error:  # noqa: BLE001  # whatever the agent's function raises
+            _log.warning("a call is sent without its trace: trace_context raised %s", type(error).__name__)
+            return {}
+        return found if isinstance(found, Mapping) else {}
 
 
 def is_header(value: object) -> bool:
