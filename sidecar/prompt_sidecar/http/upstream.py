@@ -20,6 +20,7 @@ from prompt_sidecar.serving.headers import PREFIX
 _HOP_BY_HOP: Final = frozenset(
     {
         "connection",
+        "expect",
         "keep-alive",
         "proxy-authenticate",
         "proxy-authorization",
@@ -31,7 +32,8 @@ _HOP_BY_HOP: Final = frozenset(
         "upgrade",
     }
 )
-"""RFC 9110, section 7.6.1, and those that are sent in spite of it."""
+"""RFC 9110, section 7.6.1, and those that are sent in spite of it. `Expect` is answered by the door, which sends bodies
+without waiting: many servers never say `100 Continue`."""
 _REFUSES_THINKING: Final = b"bound to a different conversation"
 """platform.claude.com, "Prefix checks on thinking blocks", read in November 2026."""
 

@@ -1,0 +1,30 @@
+"""What HTTP leaves to each hop: expectations, headers of a connection, statuses and words of a status, WebSockets."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Final
+
+import pytest
+
+from tests.http.raw_agents import PROMPT, connected, request, stack, taken
+from tests.http.serving import Proxied
+from tests.http.test_odd_upstreams import CLOSES, JSON, answering
+
+__all__ = ["stack"]
+CLOSE: Final = "connection: close\r\n"
+
+
+def told(stack: ExitStack, here: Proxied, sent: bytes) -> bytes:
+    """What an agent gets on a connection of its own."""
+    return taken(connected(stack, here, sent))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+def test_an_expectation_is_answered_here(path: str, stack: ExitStack) -> None:
+    """Curl says it before a large body, and many providers' servers never answer it: nobody waits for them."""
+    here, got = stack.enter_context(answering(CLOSES + JSON + b"\r\n{}"))
+
+    answer = told(stack, here, request(path, PROMPT, more=CLOSE + "expect: 100-continue\r\n"))
+    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+    assert 1 == len(got)
