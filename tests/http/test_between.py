@@ -7,9 +7,11 @@ from typing import Final
 
 import pytest
 
+from tests.client.provider import Says
 from tests.http.raw_agents import PROMPT, connected, request, stack, taken
-from tests.http.serving import Proxied
+from tests.http.serving import Proxied, proxied
 from tests.http.test_odd_upstreams import CLOSES, JSON, answering
+from tests.http.upstream import scripted
 
 __all__ = ["stack"]
 CLOSE: Final = "connection: close\r\n"
@@ -28,3 +30,15 @@ def test_an_expectation_is_answered_here(path: str, stack: ExitStack) -> None:
     answer = told(stack, here, request(path, PROMPT, more=CLOSE + "expect: 100-continue\r\n"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
     assert 1 == len(got)
+
+
+def test_each_connection_header_counts(stack: ExitStack) -> None:
+    """What any of several names belongs to the connection, of a request and of an answer."""
+    here = stack.enter_context(proxied(scripted(Says("Hello."))))
+    more = "connection: close\r\nconnection: x-first, x-second\r\nconnection: x-third\r\n"
+    names = ("x-first", "x-second", "x-third", "x-other")
+    sent = request("/v1/chat/completions", PROMPT, more=more + "".join(f"{name}: 1\r\n" for name in names))
+
+    assert told(stack, here, sent).startswith(b"HTTP/1.1 200 ")
+    passed = {name.lower() for name in here.upstream.sent[0].headers}
+    assert {"x-other"} == passed & set(names)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from prompt_sidecar.http.options import HttpOptions
@@ -43,9 +43,9 @@ def refuses_thinking(status: int, body: bytes) -> bool:
     return status == 400 and _REFUSES_THINKING in body.lower()
 
 
-def forwarded(headers: Mapping[str, str], *without: str) -> CIMultiDict[str]:
+def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
     """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`."""
-    named = {each.strip().lower() for each in headers.get("connection", "").split(",")}
+    named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
     dropped = _HOP_BY_HOP | named | set(without)
     kept: Iterable[tuple[str, str]] = (
         (name, value)
