@@ -42,3 +42,15 @@ def test_each_connection_header_counts(stack: ExitStack) -> None:
     assert told(stack, here, sent).startswith(b"HTTP/1.1 200 ")
     passed = {name.lower() for name in here.upstream.sent[0].headers}
     assert {"x-other"} == passed & set(names)
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("words", [b"OK\x01", b"caf\xe9", b"\x1b[31m", b"No way"])
+def test_words_of_a_status_that_cannot_be_sent_on(path: str, words: bytes, stack: ExitStack) -> None:
+    """The agent gets the usual ones, and the answer."""
+    here, _ = stack.enter_context(answering(b"HTTP/1.0 404 " + words + b"\r\n" + JSON + b'\r\n{"a":1}'))
+
+    answer = told(stack, here, request(path, PROMPT, more=CLOSE))
+    usual = words if words.isalnum() or b" " in words else b"Not Found"
+    assert b"HTTP/1.1 404 " + usual == answer.partition(b"\r\n")[0]
+    assert b'{"a":1}' in answer

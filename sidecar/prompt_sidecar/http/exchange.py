@@ -25,7 +25,7 @@ from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.upstream import Upstreams, forwarded, refuses_thinking
+from prompt_sidecar.http.upstream import Upstreams, forwarded, reason, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
@@ -292,7 +292,7 @@ class Exchange:
     ) -> web.StreamResponse:
         """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
         headers = self._headers(prompt, answer, plain=plain)
-        response = web.Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
+        response = web.Response(status=answer.status, reason=reason(answer), headers=headers, body=body)
         await response.prepare(self._request)
         await response.write_eof()
         return response
@@ -414,7 +414,7 @@ class Exchange:
 
     def _begun(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool = False) -> web.StreamResponse:
         headers = self._headers(prompt, answer, plain=plain)
-        return web.StreamResponse(status=answer.status, reason=answer.reason, headers=headers)
+        return web.StreamResponse(status=answer.status, reason=reason(answer), headers=headers)
 
     def _headers(self, prompt: Prompt, answer: aiohttp.ClientResponse, *, plain: bool) -> Mapping[str, str]:
         headers = forwarded(answer.headers, "content-length", *(["content-encoding"] if plain else []))

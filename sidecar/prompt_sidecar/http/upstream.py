@@ -55,6 +55,12 @@ def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
     return CIMultiDict(kept)
 
 
+def reason(answer: aiohttp.ClientResponse) -> str | None:
+    """Return the words of an answer's status; None, for the usual ones: they have characters that cannot be sent on."""
+    words = answer.reason or ""
+    return words if words.isascii() and words.isprintable() else None
+
+
 class Upstreams:
     """Connections to the providers. Made on the event loop, and closed there."""
 
