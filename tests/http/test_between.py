@@ -54,3 +54,12 @@ def test_words_of_a_status_that_cannot_be_sent_on(path: str, words: bytes, stack
     usual = words if words.isalnum() or b" " in words else b"Not Found"
     assert b"HTTP/1.1 404 " + usual == answer.partition(b"\r\n")[0]
     assert b'{"a":1}' in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("status", [b"101", b"000"])
+def test_a_status_that_ends_no_request(path: str, status: bytes, stack: ExitStack) -> None:
+    """Nobody asked to leave HTTP: it is no answer."""
+    here, _ = stack.enter_context(answering(b"HTTP/1.1 " + status + b" Odd\r\n\r\n"))
+
+    assert told(stack, here, request(path, PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 502 ")

@@ -25,7 +25,7 @@ from prompt_sidecar.http.passthrough import cut_off, relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.upstream import Upstreams, forwarded, reason, refuses_thinking
+from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
@@ -157,7 +157,7 @@ class Exchange:
             async with self._upstreams.send(
                 self._route.provider, "POST", self._request.rel_url, headers, prompt.body
             ) as answer:
-                self._outcome.status = answer.status
+                self._outcome.status = checked(answer).status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
                 return await self._answered(prompt, answer)

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from prompt_sidecar.http.reading import Source, UpstreamFailed
 from prompt_sidecar.http.routes import Provider
-from prompt_sidecar.http.upstream import Upstreams, forwarded, reason
+from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason
 
 _OPENING: Final = (
     "host",
@@ -31,7 +31,7 @@ async def passed(request: web.Request, provider: Provider, upstreams: Upstreams)
     headers = forwarded(request.headers, "host")
     async with upstreams.send(provider, request.method, request.rel_url, headers, body) as answer:
         response = web.StreamResponse(
-            status=answer.status, reason=reason(answer), headers=forwarded(answer.headers, "content-length")
+            status=checked(answer).status, reason=reason(answer), headers=forwarded(answer.headers, "content-length")
         )
         await relay(request, answer, response)
         return response, answer.status

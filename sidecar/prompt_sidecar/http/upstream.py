@@ -61,6 +61,17 @@ def reason(answer: aiohttp.ClientResponse) -> str | None:
     return words if words.isascii() and words.isprintable() else None
 
 
+class NoAnswer(aiohttp.ClientError):
+    """A provider's status ends no request."""
+
+
+def checked(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
+    """Return an answer. Raises NoAnswer: an agent would wait for another one, or leave HTTP."""
+    if answer.status < 200:
+        raise NoAnswer
+    return answer
+
+
 class Upstreams:
     """Connections to the providers. Made on the event loop, and closed there."""
 
