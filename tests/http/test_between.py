@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Final
 
 import pytest
+from aiohttp import web
 
 from tests.client.provider import Says
 from tests.http.raw_agents import PROMPT, connected, request, stack, taken
@@ -15,11 +16,18 @@ from tests.http.upstream import scripted
 
 __all__ = ["stack"]
 CLOSE: Final = "connection: close\r\n"
+OPENING: Final = "connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+KEY: Final = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
 
 def told(stack: ExitStack, here: Proxied, sent: bytes) -> bytes:
     """What an agent gets on a connection of its own."""
     return taken(connected(stack, here, sent))
+
+
+def opening(more: str = "") -> bytes:
+    """A WebSocket's opening."""
+    return f"GET /v1/realtime HTTP/1.1\r\nhost: a\r\n{OPENING}{more}\r\n".encode()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
@@ -63,3 +71,23 @@ def test_a_status_that_ends_no_request(path: str, status: bytes, stack: ExitStac
     here, _ = stack.enter_context(answering(b"HTTP/1.1 " + status + b" Odd\r\n\r\n"))
 
     assert told(stack, here, request(path, PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 502 ")
+
+
+def test_a_websocket_that_the_provider_refuses(stack: ExitStack) -> None:
+    """The agent gets the provider's status and headers: a wrong key, or how long to wait."""
+    here = stack.enter_context(proxied(scripted()))
+
+    async def refuses(_: web.Request) -> web.Response:
+        return web.Response(status=429, text="slow down", headers={"retry-after": "7"})
+
+    here.upstream.other = refuses
+    answer = connected(stack, here, opening(KEY)).recv(65_536)
+    assert answer.startswith(b"HTTP/1.1 429 ")
+    assert b"retry-after: 7\r\n" in answer.lower()
+
+
+def test_a_websocket_that_cannot_be_opened(stack: ExitStack) -> None:
+    """One without a key is refused, and the provider is not asked."""
+    here = stack.enter_context(proxied(scripted()))
+
+    assert connected(stack, here, opening()).recv(65_536).startswith(b"HTTP/1.1 400 ")

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict, MultiMapping
 
 from prompt_sidecar.http.reading import Source, UpstreamFailed
 from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason
+from prompt_sidecar.serving.provider_errors import error_body, error_headers
 
 _OPENING: Final = (
     "host",
@@ -26,7 +28,14 @@ _OPENING: Final = (
 async def passed(request: web.Request, provider: Provider, upstreams: Upstreams) -> tuple[web.StreamResponse, int]:
     """Pass a request through; return the answer, which was sent, and the upstream's status."""
     if request.headers.get("upgrade", "").lower() == "websocket":
-        return await _socket(request, provider, upstreams)
+        if not web.WebSocketResponse().can_prepare(request):
+            return _refusal(400, "the request opens no WebSocket (RFC 6455, 4.1)"), 0
+        try:
+            return await _socket(request, provider, upstreams)
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status < 400:
+                raise
+            return _refusal(error.status, "the provider opens no WebSocket", error.headers), error.status
     body = request.content if request.body_exists else None
     headers = forwarded(request.headers, "host")
     async with upstreams.send(provider, request.method, request.rel_url, headers, body) as answer:
@@ -74,6 +83,13 @@ def cut_off(request: web.Request) -> None:
     """Break the agent's connection."""
     if request.transport is not None:
         request.transport.abort()
+
+
+def _refusal(status: int, message: str, headers: MultiMapping[str] | None = None) -> web.Response:
+    """An error of a WebSocket's opening, with the provider's `headers` but for those of a body, which was not read."""
+    told = CIMultiDict[str]() if headers is None else forwarded(headers, "content-length", "content-encoding")
+    told.update(error_headers("", status))
+    return web.Response(status=status, body=error_body("", status, message, "WEBSOCKET"), headers=told)
 
 
 async def _socket(request: web.Request, provider: Provider, upstreams: Upstreams) -> tuple[web.StreamResponse, int]:
