@@ -91,3 +91,11 @@ def test_a_websocket_that_cannot_be_opened(stack: ExitStack) -> None:
     here = stack.enter_context(proxied(scripted()))
 
     assert connected(stack, here, opening()).recv(65_536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_any_path_passes(stack: ExitStack) -> None:
+    """Encoded line ends too: the provider says what is wrong with it."""
+    here, got = stack.enter_context(answering(CLOSES + JSON + b"\r\n{}"))
+
+    assert told(stack, here, request("/v1/files/a%0d%0Ab", PROMPT, more=CLOSE)).startswith(b"HTTP/1.1 200 ")
+    assert [PROMPT] == got

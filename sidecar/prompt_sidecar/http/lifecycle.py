@@ -102,7 +102,7 @@ class HttpDoor:
     async def _open(self, shared: Shared) -> None:
         self._handler = _Handler(self._options, self._key, shared, self._modes)
         application = web.Application(client_max_size=self._options.max_body_bytes)
-        application.router.add_route("*", "/{path:.*}", self._handler.handle)
+        application.router.add_route("*", _ANY_PATH, self._handler.handle)
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -142,6 +142,8 @@ _CUT_SECONDS: Final = 0.1
 """For a request that is still in progress when the grace of a stop is over."""
 _KEEPALIVE_SECONDS: Final = 900.0
 """How long a connection without requests stays open: as server.connection_idle, for the same reason."""
+_ANY_PATH: Final = "/{path:(?s:.*)}"
+"""Also with encoded line ends, which the provider may refuse."""
 _LINE_BYTES: Final = 65_536
 """Of one header: a revision and a JWT may have some thousand bytes each."""
 
