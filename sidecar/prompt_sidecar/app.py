@@ -26,6 +26,7 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import map_large_blocks, share_arenas
 from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
+from prompt_sidecar.server.descriptors import connections
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.serving.caller_names import CallerNames, names_of
@@ -176,6 +177,7 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
         TokensError: the tokens file cannot be used.
         VocabularyError: a vocabulary is missing or damaged.
     """
+    settings = _within_descriptors(settings)
     store = open_store(settings)
     telemetry = _telemetry(settings, environment)
     key = settings.key or secrets.token_bytes(_KEY_BYTES)
@@ -218,6 +220,13 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
     return Sidecar(server, telemetry, http, envoy, settings.server.grace, store, admin)
 
 
+def _within_descriptors(settings: Settings) -> Settings:
+    """Return settings with as many connections as the process may open files for. Raises StartError: for too few."""
+    server = settings.server
+    listeners = bool(server.listen) + bool(server.socket) + bool(settings.envoy.listen)
+    return replace(settings, server=replace(server, max_connections=connections(server.max_connections, listeners)))
+
+
 def _abandon(http: HttpDoor | None, admin: Admin | None) -> None:
     """Close what was opened, as the start failed."""
     if http is not None:
@@ -245,6 +254,8 @@ def _envoy_door(settings: Settings, server: Server) -> EnvoyDoor:
         server.observer,
         server.credentials(),
         keepalive=(settings.server.keepalive, settings.server.keepalive_timeout),
+        connections=settings.server.max_connections,
+        handshake=settings.server.handshake_timeout,
     )
 
 

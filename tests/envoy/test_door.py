@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import pytest
@@ -67,13 +68,13 @@ def door(
     options: EnvoyOptions | None = None,
     core: Runs | None = None,
     tokens_file: str = "",
-    keepalive: tuple[float, float] = (60.0, 20.0),
+    bounds: Mapping[str, Any] | None = None,
 ) -> Iterator[Asked]:
-    """Run a door on a server of this process."""
+    """Run a door on a server of this process; `bounds`: of its connections."""
     observer = Watched()
     server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
     listens = options or EnvoyOptions(listen="127.0.0.1:0")
-    made = EnvoyDoor(listens, 1 << 26, observer, keepalive=keepalive)
+    made = EnvoyDoor(listens, 1 << 26, observer, **(bounds or {}))
     server.start(runs() if core is None else core)
     made.start(
         server.shared,

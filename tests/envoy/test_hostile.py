@@ -6,11 +6,14 @@ import itertools
 import json
 import queue
 import re
+
+
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import grpc
@@ -222,7 +225,7 @@ def test_two_hundred_streams_at_once_are_all_trimmed() -> None:
 def test_a_peer_that_is_gone_without_a_word_is_noticed() -> None:
     """A machine that loses its power closes no connection; its streams end when it answers no ping."""
     with (
-        door(keepalive=(1.0, 1.0)) as asked,
+        door(bounds={"keepalive": (1.0, 1.0)}) as asked,
         _Relay(asked.door.port) as relay,
         grpc.insecure_channel(f"127.0.0.1:{relay.port}", options=WIDE) as channel,
         _left_open(Asked(channel, asked.observer, asked.door), 3),
@@ -342,3 +345,28 @@ def test_trailers_behind_pieces_over_grpc(cuts: tuple[int, ...], *, ended: bool)
     )
     assert event.replace(found[0].encode(), KEY.encode()).rstrip(b"\n") == whole.rstrip(b"\n")
     assert [EnvoyOutcome.ANSWERED] == asked.observer.outcomes
+
+
+def _silent(address: str) -> socket.socket:
+    """A connection on which nothing is said."""
+    host, _, port = address.rpartition(":")
+    made = socket.create_connection((host, int(port)), PATIENCE)
+    made.settimeout(PATIENCE)
+    return made
+
+
+def test_connections_beyond_the_bound_are_closed() -> None:
+    """Each takes a file descriptor, and all doors of the process need some."""
+    with ExitStack() as stack, door(bounds={"connections": 2, "handshake": 600.0}) as asked:
+        waiting = {stack.enter_context(_silent(asked.door.address)) for _ in range(9)}
+        while len(waiting) > 2:
+            for each in select.select(list(waiting), [], [], PATIENCE)[0]:
+                if not each.recv(4_096):  # what comes before its end are the door's HTTP/2 settings
+                    waiting.remove(each)
+
+
+def test_a_connection_that_says_nothing_ends() -> None:
+    """Envoy speaks HTTP/2 at once."""
+    with door(bounds={"handshake": 0.1}) as asked, _silent(asked.door.address) as silent:
+        while silent.recv(4_096):
+            pass

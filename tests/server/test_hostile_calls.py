@@ -17,10 +17,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-from prompt_sidecar.server.descriptors import SPARE, TooFewDescriptors, connections
+from prompt_sidecar.server.descriptors import SPARE, connections
 from prompt_sidecar.server.handed import unknown_grpc
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.reception import SLOW_AFTER
+from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.v1 import service_pb2_grpc
 from tests.server.frames import CHECK, DATA, END_STREAM, GOAWAY, TRIM, WATCH, Peer, frame, message, peer
@@ -389,6 +390,6 @@ def test_connections_leave_descriptors(caplog: pytest.LogCaptureFixture) -> None
         found = connections(top, 2)
         assert (top - SPARE) // 2 == found
         assert "ulimit -n" in caplog.text
-        with pytest.raises(TooFewDescriptors, match="ulimit -n"):
+        with pytest.raises(StartError, match="ulimit -n"):
             connections(top, top)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

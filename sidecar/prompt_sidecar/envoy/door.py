@@ -71,6 +71,8 @@ class EnvoyDoor:
         credentials: grpc.ServerCredentials | None = None,
         *,
         keepalive: tuple[float, float] = (60.0, 20.0),
+        connections: int = 1_000,
+        handshake: float = 10.0,
     ) -> None:
         """Bind.
 
@@ -80,10 +82,14 @@ class EnvoyDoor:
             observer: is given each request's outcome.
             credentials: of TLS; None: no TLS.
             keepalive: seconds after which a silent connection is pinged, and in which it must answer.
+            connections: further ones are closed.
+            handshake: seconds in which a new connection must have spoken TLS and HTTP/2.
         """
         self._options = options
         self._most_bytes = max_message_bytes
         self._keepalive = keepalive
+        self._connections = connections
+        self._handshake = handshake
         self._observer = observer
         self._shared: Shared
         """As the next one, since `start`; no stream comes before it."""
@@ -152,6 +158,9 @@ class EnvoyDoor:
                 ("grpc.keepalive_time_ms", int(self._keepalive[0] * 1_000)),
                 ("grpc.keepalive_timeout_ms", int(self._keepalive[1] * 1_000)),
                 ("grpc.http2.ping_timeout_ms", int(self._keepalive[1] * 1_000)),
+                ("grpc.max_allowed_incoming_connections", self._connections),
+                ("grpc.server_handshake_timeout_ms", int(self._handshake * 1_000)),
+                ("grpc.http2.settings_timeout", int(self._handshake * 1_000)),
                 ("grpc.http2.max_frame_size", _FRAME),
                 ("grpc.http2.lookahead_bytes", _WINDOW),
             ]

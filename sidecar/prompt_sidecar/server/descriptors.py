@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import resource
 
+from prompt_sidecar.serving.starting import StartError
+
 SPARE = 128
 """Descriptors for all else: files, `/metrics`, a collector, gRPC's own wake-ups. An idle sidecar has some 30 open."""
 LEAST = 8
@@ -17,17 +19,13 @@ LEAST = 8
 _log = logging.getLogger(__name__)
 
 
-class TooFewDescriptors(Exception):
-    """The process may open too few files; the message has the number that it needs."""
-
-
 def connections(wanted: int, listeners: int) -> int:
     """Return how many connections each listener may have: `wanted`, or fewer if the process may open too few files.
 
     The soft limit is raised as far as it takes and the hard one allows.
 
     Raises:
-        TooFewDescriptors: there is room for fewer than `LEAST`.
+        StartError: there is room for fewer than `LEAST`.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted * listeners + SPARE
@@ -36,7 +34,7 @@ def connections(wanted: int, listeners: int) -> int:
         return wanted
     fewer = (soft - SPARE) // listeners
     if fewer < LEAST:
-        raise TooFewDescriptors(
+        raise StartError(
             f"the process may open {soft} files; {LEAST * listeners + SPARE} is the least that it needs "
             f"and {need} what server.max_connections asks for: raise the limit (ulimit -n)"
         )

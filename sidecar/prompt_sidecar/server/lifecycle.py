@@ -30,7 +30,7 @@ from grpc_reflection.v1alpha import reflection
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import give_back
 from prompt_sidecar.server.callers import Callers
-from prompt_sidecar.server.descriptors import TooFewDescriptors, connections
+from prompt_sidecar.server.descriptors import connections
 from prompt_sidecar.server.handed import unknown_grpc
 from prompt_sidecar.server.health import NOT_SERVING, SERVING, Health
 from prompt_sidecar.server.health import SERVICE_NAME as HEALTH_NAME
@@ -350,10 +350,7 @@ def _file_id(path: Path) -> tuple[int, int]:
 def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
     """How gRPC is to treat connections."""
     listeners = bool(settings.listen) + bool(settings.socket)
-    try:
-        most = connections(settings.max_connections, listeners)
-    except TooFewDescriptors as error:
-        raise StartError(str(error)) from None
+    most = connections(settings.max_connections, listeners)
     milliseconds = {
         "grpc.max_connection_idle_ms": settings.connection_idle,
         "grpc.max_connection_age_ms": settings.connection_age,
