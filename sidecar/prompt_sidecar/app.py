@@ -273,6 +273,7 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
     if not settings.http.listen:
         return None
     with needing("http.listen", "http"):
+        from prompt_sidecar.http.agents import AgentLimits
         from prompt_sidecar.http.lifecycle import HttpDoor, Tls
         from prompt_sidecar.http.prompting import Modes
     server = settings.server
@@ -283,7 +284,8 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
         enforces=any(guard.mode == "enforce" for guard in guards),
         observes=settings.mode == "observe",
     )
-    return HttpDoor(settings.http, key, tls, modes)
+    agent_limits = AgentLimits(server.message_timeout, server.answer_timeout)
+    return HttpDoor(settings.http, key, tls, modes, agent_limits)
 
 
 def _telemetry(settings: Settings, environment: Mapping[str, str]) -> Running:

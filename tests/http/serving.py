@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.http.agents import AgentLimits
 from prompt_sidecar.http.lifecycle import HttpDoor, Tls
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.prompting import Modes
@@ -58,6 +59,7 @@ def proxied(
     limits: Limits | None = None,
     guard: GuardOptions | None = None,
     tls: Tls | None = None,
+    agent_limits: AgentLimits | None = None,
     **more: object,
 ) -> Iterator[Proxied]:
     """Serve a door; prompts for models that are not known have `window` tokens."""
@@ -68,7 +70,7 @@ def proxied(
             counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=time.time, guard=guard
         )
         modes = Modes(restores=bool(guard and guard.restore), enforces=bool(guard and guard.mode == "enforce"))
-        door = HttpDoor(options(upstream.url, **more), KEY, tls, modes)
+        door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
         server.start(core)
         door.start(server.shared)
         try:

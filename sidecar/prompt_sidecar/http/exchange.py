@@ -20,8 +20,9 @@ import aiohttp
 from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.encodings import UNPACKED, decoded
-from prompt_sidecar.http.passthrough import cut_off, relay
+from prompt_sidecar.http.passthrough import relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
@@ -69,6 +70,7 @@ class Exchange:
 
     Args:
         request: the agent's.
+        agent: whose it is.
         route: of the request; it has a dialect.
         prompter: makes the prompts.
         upstreams: the providers.
@@ -80,6 +82,7 @@ class Exchange:
     def __init__(
         self,
         request: web.Request,
+        agent: Agent,
         route: Route,
         prompter: Prompter,
         upstreams: Upstreams,
@@ -90,6 +93,7 @@ class Exchange:
     ) -> None:
         assert route.dialect is not None
         self._request = request
+        self._agent = agent
         self._route = route
         self._dialect: Dialect = route.dialect
         self._prompter = prompter
@@ -135,7 +139,7 @@ class Exchange:
             except ConnectionError:
                 if self._response is None:
                     raise
-                cut_off(self._request)
+                self._agent.cut_off()
                 return self._response
             except Exception as error:
                 if self._response is None:
@@ -186,7 +190,7 @@ class Exchange:
         if self._response is not None:
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
-        await relay(self._request, answer, response)
+        await relay(self._request, self._agent, answer, response)
         return response
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
@@ -198,7 +202,7 @@ class Exchange:
             self._work.soon(self._prompter.report, prompt, reader.end())
 
         try:
-            await relay(self._request, answer, response, seen=reader.feed, whole=whole)
+            await relay(self._request, self._agent, answer, response, seen=reader.feed, whole=whole)
         except (asyncio.CancelledError, ConnectionError):
             await read_on(Source(answer), reader.feed)
             whole()
@@ -292,10 +296,7 @@ class Exchange:
     ) -> web.StreamResponse:
         """Send a whole answer; `plain`: it has no encoding, whatever the provider's has."""
         headers = self._headers(prompt, answer, plain=plain)
-        response = web.Response(status=answer.status, reason=reason(answer), headers=headers, body=body)
-        await response.prepare(self._request)
-        await response.write_eof()
-        return response
+        return await self._agent.send(body, headers, answer.status, reason(answer))
 
     def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
         """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
@@ -326,11 +327,11 @@ class Exchange:
             if not hidden:
                 await response.write_eof()
         except Discontinued as ended:
-            await response.write(ended.made)
+            await self._agent.write(response, ended.made)
             return await self._end_with_error(502, b"")
         except UpstreamFailed:
             cut = True
-            cut_off(self._request)  # as the upstream did: the agent must not take a part for the whole
+            self._agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone
             await stream.read_on()
@@ -350,7 +351,7 @@ class Exchange:
                 kept = True
                 await self._keep(prompt)
             if out:
-                await response.write(out)
+                await self._agent.write(response, out)
             if not chunk:
                 return
 
@@ -406,7 +407,7 @@ class Exchange:
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
-        await self._response.write(self._dialect.stream_error(status, body))
+        await self._agent.write(self._response, self._dialect.stream_error(status, body))
         await self._response.write_eof()
         return self._response
 

@@ -31,6 +31,7 @@ from aiohttp import web
 
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.prompting import Modes
@@ -74,8 +75,8 @@ class Endpoint:
 
     name: str
     """In metrics."""
-    answer: Callable[[web.Request, str, Outcome], Awaitable[web.Response]]
-    """Given a request, its caller, and what is told what becomes of it."""
+    answer: Callable[[web.Request, Agent, str, Outcome], Awaitable[web.StreamResponse]]
+    """Given a request, who has sent it, its caller, and what is told what becomes of it."""
 
 
 class Gateways:
@@ -107,13 +108,13 @@ class Gateways:
         return self._endpoints.get(path) if method == "POST" else None
 
     async def _answer(
-        self, make: Callable[[_Request], bytes], request: web.Request, caller: str, outcome: Outcome
-    ) -> web.Response:
-        raw = await request.read()
+        self, make: Callable[[_Request], bytes], request: web.Request, agent: Agent, caller: str, outcome: Outcome
+    ) -> web.StreamResponse:
+        raw = await agent.body(self._options.max_body_bytes)
         work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(raw))
 
         asked = _Request(caller, request.headers, raw, work.check, outcome)
-        return web.Response(body=await work.run(make, asked), content_type="application/json")
+        return await agent.send(await work.run(make, asked), {"content-type": "application/json"})
 
     def _compress(self, request: _Request) -> bytes:
         body = _members(request)

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.files import read_file
+from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
 from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
@@ -57,8 +58,16 @@ class HttpDoor:
         StartError: its address is in use or cannot be bound, or a TLS file cannot be used.
     """
 
-    def __init__(self, options: HttpOptions, key: bytes, tls: Tls | None = None, modes: Modes | None = None) -> None:
+    def __init__(
+        self,
+        options: HttpOptions,
+        key: bytes,
+        tls: Tls | None = None,
+        modes: Modes | None = None,
+        agent_limits: AgentLimits | None = None,
+    ) -> None:
         self._modes = modes or Modes()
+        self._limits = agent_limits or AgentLimits()
         self._options = options
         self._key = key
         self._tls = _context(tls or Tls())
@@ -100,7 +109,7 @@ class HttpDoor:
             raise failed[0]
 
     async def _open(self, shared: Shared) -> None:
-        self._handler = _Handler(self._options, self._key, shared, self._modes)
+        self._handler = _Handler(self._options, self._key, shared, self._modes, self._limits)
         application = web.Application(client_max_size=self._options.max_body_bytes)
         application.router.add_route("*", _ANY_PATH, self._handler.handle)
         self._runner = web.AppRunner(
@@ -151,8 +160,11 @@ _LINE_BYTES: Final = 65_536
 class _Handler:
     """Handles requests, on the event loop."""
 
-    def __init__(self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes) -> None:
+    def __init__(
+        self, options: HttpOptions, key: bytes, shared: Shared, modes: Modes, agent_limits: AgentLimits
+    ) -> None:
         self._options = options
+        self._limits = agent_limits
         self._shared = shared
         self._observer = shared.use_cases.observer
         self._callers = Callers(shared.tokens, shared.names, key, by_credential=options.caller_by == "credential")
@@ -183,6 +195,7 @@ class _Handler:
         found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name
+        agent = Agent(request, self._limits, self._observer.reached)
         outcome, word = Outcome(), "failed"
         self.in_progress.add()
         try:
@@ -192,9 +205,9 @@ class _Handler:
                 self._observer.reached("http.max_requests")
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
             if gateway is not None:
-                response: web.StreamResponse = await gateway.answer(request, self._caller(request), outcome)
+                response: web.StreamResponse = await gateway.answer(request, agent, self._caller(request), outcome)
             else:
-                response = await self._served(request, found, outcome)
+                response = await self._served(request, agent, found, outcome)
         except SidecarError as error:
             word = "refused"
             self._shared.refusals.log(f"http {name}", error, error.status, _peer(request))
@@ -204,7 +217,12 @@ class _Handler:
             self._observer.reached("http.max_body_bytes")
             most = f"{self._options.max_body_bytes:,}"
             return _error(found, 413, f"the body has more than {most} bytes (http.max_body_bytes)", "TOO_LARGE")
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, LateBody) as error:
+            if agent.late:
+                word = "refused"
+                self._shared.refusals.log(f"http {name}", error, "LateBody", _peer(request))
+                message = f"the body did not come within {self._limits.message:g} s (server.message_timeout)"
+                return _error(found, 408, message, "TOO_SLOW")
             word = "upstream_failed"
             self._shared.refusals.log(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
@@ -229,15 +247,15 @@ class _Handler:
     def _caller(self, request: web.Request) -> str:
         return self._callers.of(request.headers, _certificate(request))
 
-    async def _served(self, request: web.Request, found: Route, outcome: Outcome) -> web.StreamResponse:
+    async def _served(self, request: web.Request, agent: Agent, found: Route, outcome: Outcome) -> web.StreamResponse:
         caller = self._caller(request)
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
-            response, outcome.status = await passed(request, found.provider, self._upstreams)
+            response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
             return response
         plain, most = None, self._options.max_body_bytes
-        body = await _body(request, most)
+        body = await agent.body(most)
         work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(body))
         if encoding := request.headers.get("content-encoding"):
             plain = await work.run(decoded, body, encoding, most)
@@ -256,6 +274,7 @@ class _Handler:
         )
         exchange = Exchange(
             request,
+            agent,
             found,
             self._prompter,
             self._upstreams,
@@ -272,21 +291,6 @@ class _Handler:
                 "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "
                 "use a bearer key (AWS_BEARER_TOKEN_BEDROCK) to have them trimmed"
             )
-
-
-async def _body(request: web.Request, most: int) -> bytes:
-    """Return a request's body. As `request.read`, which copies it twice.
-
-    Raises HTTPRequestEntityTooLarge where it has more than `most` bytes.
-    """
-    parts, size = list[bytes](), 0
-    request.content.set_read_chunk_size(most)
-    while part := await request.content.readany():
-        size += len(part)
-        if size > most:
-            raise web.HTTPRequestEntityTooLarge(most, size)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _error(found: Route, status: int, message: str, reason: str) -> web.Response:

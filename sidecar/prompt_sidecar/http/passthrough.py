@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict, MultiMapping
 
+from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.reading import Source, UpstreamFailed
 from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason
@@ -25,7 +26,9 @@ _OPENING: Final = (
 """Headers of a WebSocket's opening that belong to one connection."""
 
 
-async def passed(request: web.Request, provider: Provider, upstreams: Upstreams) -> tuple[web.StreamResponse, int]:
+async def passed(
+    request: web.Request, agent: Agent, provider: Provider, upstreams: Upstreams
+) -> tuple[web.StreamResponse, int]:
     """Pass a request through; return the answer, which was sent, and the upstream's status."""
     if request.headers.get("upgrade", "").lower() == "websocket":
         if not web.WebSocketResponse().can_prepare(request):
@@ -36,18 +39,19 @@ async def passed(request: web.Request, provider: Provider, upstreams: Upstreams)
             if error.status < 400:
                 raise
             return _refusal(error.status, "the provider opens no WebSocket", error.headers), error.status
-    body = request.content if request.body_exists else None
+    body = agent.pieces() if request.body_exists else None
     headers = forwarded(request.headers, "host")
     async with upstreams.send(provider, request.method, request.rel_url, headers, body) as answer:
         response = web.StreamResponse(
             status=checked(answer).status, reason=reason(answer), headers=forwarded(answer.headers, "content-length")
         )
-        await relay(request, answer, response)
+        await relay(request, agent, answer, response)
         return response, answer.status
 
 
 async def relay(
     request: web.Request,
+    agent: Agent,
     answer: aiohttp.ClientResponse,
     response: web.StreamResponse,
     *,
@@ -58,6 +62,7 @@ async def relay(
 
     Args:
         request: the agent's.
+        agent: whose it is.
         answer: the upstream's.
         response: the agent's answer, not begun.
         seen: is given each piece before it is sent, as the agent may leave with it.
@@ -71,18 +76,12 @@ async def relay(
         source = Source(answer)
         while chunk := await source.next():
             seen(chunk)
-            await response.write(chunk)
+            await agent.write(response, chunk)
     except UpstreamFailed:
-        cut_off(request)  # as the upstream did: the agent must not take a part for the whole
+        agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
         return
     whole()
     await response.write_eof()
-
-
-def cut_off(request: web.Request) -> None:
-    """Break the agent's connection."""
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def _refusal(status: int, message: str, headers: MultiMapping[str] | None = None) -> web.Response:

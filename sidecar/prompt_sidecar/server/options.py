@@ -89,15 +89,16 @@ class ServerOptions:
     message_timeout: float = setting(
         20.0,
         seconds(0.1, HOUR),
-        "Time in which a call's message must have arrived; after it the call ends.",
+        "Time in which a call's message, or the body of a request to the HTTP door, must have arrived; after it the "
+        "call ends. A body that passes through unread may take longer, but not be silent for as long.",
         "64 MiB at 30 Mbit/s take 18 seconds.",
         advanced=True,
     )
     answer_timeout: float = setting(
         60.0,
         seconds(1, HOUR),
-        "Time in which a caller must have taken its answer, which is kept in memory until then; after it the call "
-        "ends.",
+        "Time in which a caller must have taken its answer, which is kept in memory until then, or an agent the next "
+        "piece of a stream; after it the call ends.",
         "Three times what an answer of 64 MiB takes at 30 Mbit/s, as the caller may be busy.",
         advanced=True,
     )

@@ -1,0 +1,118 @@
+"""The agent's side of one request: its body, and the answer to it, each within a time.
+
+An agent that sends headers and no body, or takes no more of its answer, would keep its place among the requests for
+ever; a machine that loses its power closes no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+_WRITTEN_AT_ONCE: Final = 65_536
+"""Bytes of an answer that are left to the connection, whether the agent takes them or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLimits:
+    """How long a door waits for agents, in seconds. As the settings of [server]."""
+
+    message: float = 20.0
+    """For the body of a request."""
+    answer: float = 60.0
+    """For an agent that takes no more of its answer."""
+
+
+class LateBody(Exception):
+    """A request's body did not come in time."""
+
+
+class NotTaken(ConnectionError):
+    """An agent has taken nothing of its answer for too long; its connection is cut off."""
+
+
+class Agent:
+    """Who has sent a request. `reached` is called with the name of each bound that is reached."""
+
+    def __init__(self, request: web.Request, limits: AgentLimits, reached: Callable[[str], None]) -> None:
+        self._request = request
+        self._limits = limits
+        self._reached = reached
+        self.late = False
+        """Whether its body did not come in time."""
+
+    async def body(self, most: int) -> bytes:
+        """Return the request's body. As `request.read`, which copies it twice.
+
+        Raises:
+            HTTPRequestEntityTooLarge: it has more than `most` bytes.
+            LateBody: it did not come in time.
+        """
+        try:
+            async with asyncio.timeout(self._limits.message):
+                return await self._read(most)
+        except TimeoutError:
+            raise self._is_late() from None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Return the body in pieces, whatever its size. Raises LateBody where the next one does not come in time."""
+        content = self._request.content
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.message):
+                    piece = await content.readany()
+            except TimeoutError:
+                raise self._is_late() from None
+            if not piece:
+                return
+            yield piece
+
+    async def send(
+        self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
+    ) -> web.StreamResponse:
+        """Send a whole answer. Raises NotTaken."""
+        if len(body) <= _WRITTEN_AT_ONCE:
+            response: web.StreamResponse = web.Response(status=status, reason=reason, headers=headers, body=body)
+            await response.prepare(self._request)
+        else:
+            response = web.StreamResponse(status=status, reason=reason, headers=headers)
+            response.content_length = len(body)
+            await response.prepare(self._request)
+            await self.write(response, body)
+        await response.write_eof()
+        return response
+
+    async def write(self, response: web.StreamResponse, piece: bytes) -> None:
+        """Send a piece of the answer. Raises NotTaken."""
+        try:
+            async with asyncio.timeout(self._limits.answer):
+                await response.write(piece)
+        except TimeoutError:
+            self._reached("server.answer_timeout")
+            self.cut_off()
+            raise NotTaken from None
+
+    def cut_off(self) -> None:
+        """Break the agent's connection."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+    async def _read(self, most: int) -> bytes:
+        parts, size = list[bytes](), 0
+        content = self._request.content
+        content.set_read_chunk_size(most)
+        while part := await content.readany():
+            size += len(part)
+            if size > most:
+                raise web.HTTPRequestEntityTooLarge(most, size)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _is_late(self) -> LateBody:
+        self.late = True
+        self._reached("server.message_timeout")
+        return LateBody()

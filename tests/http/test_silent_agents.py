@@ -1,0 +1,108 @@
+"""Agents that begin a request and do not end it, or take no more of their answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from aiohttp import web
+
+from prompt_sidecar.http.agents import AgentLimits
+from prompt_sidecar.telemetry.observer import Observer
+from tests.client.provider import Says
+from tests.http.raw_agents import PROMPT, connected, request, stack, taken
+from tests.http.serving import Proxied, proxied
+from tests.server.serving import PATIENCE
+
+__all__ = ["stack"]
+SHORT: Final = 0.05
+PATHS: Final = ("/v1/chat/completions", "/v1/compress", "/v1/files")
+"""Trimmed, a gateway's, and passed through."""
+
+
+@dataclass(slots=True)
+class Watched(Observer):
+    """Keeps the names of bounds that were reached."""
+
+    bounds: set[str] = field(default_factory=set)
+    any: threading.Event = field(default_factory=threading.Event)
+
+    def reached(self, bound: str) -> None:
+        """Keep it."""
+        self.bounds.add(bound)
+        self.any.set()
+
+
+def served(stack: ExitStack, here: Proxied) -> bool:
+    """Whether an agent gets its answer."""
+    agent = connected(stack, here, request("/v1/chat/completions", PROMPT, more="connection: close\r\n"))
+    return taken(agent).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_body_that_does_not_come(path: str, stack: ExitStack) -> None:
+    """The request ends with 408, which SDKs try again, and its place is free; the bound is told."""
+    observer, agent_limits = Watched(), AgentLimits(message=SHORT)
+    here = stack.enter_context(
+        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
+    )
+    here.upstream.other = _reads
+    agent = connected(stack, here, request(path, b"{", 100))
+
+    assert agent.recv(65_536).startswith(b"HTTP/1.1 408 ")
+    assert {"server.message_timeout"} == observer.bounds
+    assert served(stack, here)
+
+
+async def _reads(asked: web.Request) -> web.Response:
+    return web.Response(body=await asked.read())
+
+
+def test_a_gateways_answer_that_is_not_taken(stack: ExitStack) -> None:
+    """The same."""
+    observer, limits = Watched(), AgentLimits(answer=SHORT)
+    here = stack.enter_context(
+        proxied(
+            lambda _: Says("Hello."), observer=observer, agent_limits=limits, max_requests=1, max_body_bytes=1 << 26
+        )
+    )
+    text = "x" * 24_000_000  # more than the kernel keeps for a connection
+    body = {"model": "scripted", "messages": [{"role": "user", "content": text}], "token_budget": 100_000_000}
+    agent = connected(stack, here, request("/v1/compress", json.dumps(body).encode()))
+    assert observer.any.wait(PATIENCE)
+    assert len(taken(agent)) < len(text)
+    assert {"server.answer_timeout"} == observer.bounds
+    assert served(stack, here)
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "text/plain"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
+def test_an_answer_that_is_not_taken(path: str, kind: str, stack: ExitStack) -> None:
+    """Its connection is cut off, and its place is free: streams, whole answers, and what passes through."""
+    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
+    here = stack.enter_context(
+        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
+    )
+    here.upstream.only_other = True
+    event = b"data: " + b"x" * 65_536 + b"\n\n"
+    whole = b'{"x":"' + b"x" * 48_000_000 + b'"}'  # more than the kernel keeps for a connection
+
+    async def answer(asked: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": kind})
+        await response.prepare(asked)
+        if kind == "application/json":
+            await response.write(whole)
+        else:
+            while True:
+                await response.write(event)
+        return response
+
+    here.upstream.other = answer
+    agent = connected(stack, here, request(path, PROMPT))
+    assert observer.any.wait(PATIENCE)
+    assert len(taken(agent)) < len(whole)
+    assert {"server.answer_timeout"} == observer.bounds
