@@ -224,6 +224,7 @@ def _within_descriptors(settings: Settings) -> Settings:
     """Return settings with as many connections as the process may open files for. Raises StartError: for too few."""
     server = settings.server
     listeners = bool(server.listen) + bool(server.socket) + bool(settings.envoy.listen)
+    listeners += 2 * bool(settings.http.listen)  # each request has a connection to its provider too
     return replace(settings, server=replace(server, max_connections=connections(server.max_connections, listeners)))
 
 
@@ -284,7 +285,9 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
         enforces=any(guard.mode == "enforce" for guard in guards),
         observes=settings.mode == "observe",
     )
-    agent_limits = AgentLimits(server.message_timeout, server.answer_timeout)
+    agent_limits = AgentLimits(
+        server.max_connections, server.handshake_timeout, server.message_timeout, server.answer_timeout
+    )
     return HttpDoor(settings.http, key, tls, modes, agent_limits)
 
 

@@ -1,7 +1,8 @@
-"""Agents that begin a request and do not end it, or take no more of their answer."""
+"""Agents that connect and ask nothing, begin a request and do not end it, or take no more of their answer."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from contextlib import ExitStack
@@ -19,6 +20,8 @@ from tests.http.serving import Proxied, proxied
 from tests.server.serving import PATIENCE
 
 __all__ = ["stack"]
+LONG: Final = 1e6
+"""Seconds that no test waits."""
 SHORT: Final = 0.05
 PATHS: Final = ("/v1/chat/completions", "/v1/compress", "/v1/files")
 """Trimmed, a gateway's, and passed through."""
@@ -60,6 +63,56 @@ def test_a_body_that_does_not_come(path: str, stack: ExitStack) -> None:
 
 async def _reads(asked: web.Request) -> web.Response:
     return web.Response(body=await asked.read())
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\n"])
+def test_connections_that_send_no_request(sent: bytes, stack: ExitStack) -> None:
+    """They end after a time."""
+    observer, agent_limits = Watched(), AgentLimits(handshake=SHORT)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits))
+
+    assert b"" == taken(connected(stack, here, sent))
+    assert {"server.handshake_timeout"} == observer.bounds
+
+
+def test_silent_connections_make_room(stack: ExitStack) -> None:
+    """Beyond the bound the oldest that has not asked goes, then the one idle for longest; an agent gets through."""
+    observer, agent_limits = Watched(), AgentLimits(connections=3, handshake=LONG)
+    here = stack.enter_context(proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits))
+    idle = [connected(stack, here, request("/v1/chat/completions", PROMPT)) for _ in range(2)]
+    for each in idle:
+        assert each.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    silent = [connected(stack, here) for _ in range(5)]
+
+    assert [b""] * 4 == [taken(each) for each in silent[:4]]
+    assert served(stack, here)
+    assert b"" == taken(silent[4])
+    assert {"server.max_connections"} == observer.bounds
+
+
+def test_requests_in_progress_make_no_room(stack: ExitStack) -> None:
+    """Where all connections have one, the new connection is closed."""
+    asked, answers = threading.Semaphore(0), threading.Event()
+
+    def model(_: object) -> Says:
+        asked.release()
+        return Says("Hello.")
+
+    async def wait() -> None:
+        await asyncio.to_thread(answers.wait, PATIENCE)
+
+    here = stack.enter_context(proxied(model, agent_limits=AgentLimits(connections=2, handshake=LONG)))
+    stack.callback(answers.set)
+    here.upstream.before = wait
+    streamed = json.dumps(json.loads(PROMPT) | {"stream": True}).encode()
+    agents = [connected(stack, here, request("/v1/chat/completions", streamed)) for _ in range(2)]
+    for _ in agents:
+        assert asked.acquire(timeout=PATIENCE)
+
+    assert b"" == taken(connected(stack, here))
+    answers.set()
+    for agent in agents:
+        assert b"HTTP/1.1 200 " == agent.recv(13)
 
 
 def test_a_gateways_answer_that_is_not_taken(stack: ExitStack) -> None:

@@ -19,8 +19,11 @@ _WRITTEN_AT_ONCE: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class AgentLimits:
-    """How long a door waits for agents, in seconds. As the settings of [server]."""
+    """How many connections a door takes, and how long it waits for agents, in seconds. As the settings of [server]."""
 
+    connections: int = 1_000
+    handshake: float = 10.0
+    """For the first request of a connection."""
     message: float = 20.0
     """For the body of a request."""
     answer: float = 60.0

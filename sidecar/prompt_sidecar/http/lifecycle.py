@@ -18,6 +18,7 @@ from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
 from prompt_sidecar.http.callers import Callers
+from prompt_sidecar.http.connections import Connections
 from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
 from prompt_sidecar.http.gateways import Gateways
@@ -78,6 +79,7 @@ class HttpDoor:
         self._thread: threading.Thread | None = None
         self._handler: _Handler | None = None
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
@@ -123,7 +125,14 @@ class HttpDoor:
             max_field_size=_LINE_BYTES,
         )
         await self._runner.setup()
-        await web.SockSite(self._runner, self._socket, ssl_context=self._tls, backlog=_BACKLOG).start()
+        assert self._runner.server is not None
+        self._listener = await self._loop.create_server(
+            self._handler.connections.bounded(self._runner.server),
+            sock=self._socket,
+            ssl=self._tls,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=self._limits.handshake if self._tls is not None else None,
+        )
 
     def stop(self, grace: float) -> bool:
         """Refuse new requests, wait `grace` seconds for those in progress, end; return whether all finished."""
@@ -141,8 +150,8 @@ class HttpDoor:
     async def _close(self) -> None:
         assert self._runner is not None
         assert self._handler is not None
-        for site in list(self._runner.sites):
-            await site.stop()
+        if self._listener is not None:
+            self._listener.close()
         await self._runner.cleanup()
         await self._handler.close()
 
@@ -167,6 +176,7 @@ class _Handler:
         self._limits = agent_limits
         self._shared = shared
         self._observer = shared.use_cases.observer
+        self.connections = Connections(agent_limits, self._observer.reached)
         self._callers = Callers(shared.tokens, shared.names, key, by_credential=options.caller_by == "credential")
         reached = self._observer.reached
         conversations = partial(
@@ -192,6 +202,10 @@ class _Handler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle a request."""
+        with self.connections.asking(request.transport):
+            return await self._handled(request)
+
+    async def _handled(self, request: web.Request) -> web.StreamResponse:
         found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name

@@ -53,10 +53,11 @@ class HttpOptions:
         advanced=True,
     )
     max_requests: int = setting(
-        1_000,
+        900,
         whole(1, 100_000, "requests"),
         "Requests in progress; further ones are refused with 503.",
-        "Most of the time a request waits for its model, which costs the sidecar some 100 kB and no thread.",
+        "Most of the time a request waits for its model, which costs the sidecar some 100 kB and no thread. Fewer than "
+        "server.max_connections, so that there is a connection on which to refuse.",
         advanced=True,
     )
     max_conversations: int = setting(

@@ -113,7 +113,8 @@ class ServerOptions:
     max_connections: int = setting(
         1_000,
         whole(8, 100_000, "connections"),
-        "Connections of each listener; further ones are closed.",
+        "Connections of each listener; further ones are closed. Of the HTTP door's, the one that has waited longest "
+        "for a request makes room.",
         "Each takes a file descriptor, and some 30 kB.",
     )
     max_streams: int = setting(
@@ -154,7 +155,7 @@ class ServerOptions:
     handshake_timeout: float = setting(
         10.0,
         seconds(0.1, HOUR),
-        "Time in which a new connection must have spoken TLS and HTTP/2.",
+        "Time in which a new connection must have spoken TLS and HTTP/2, or sent the HTTP door its first request.",
         "gRPC's default of 120 seconds is long for a client that connects and sends nothing.",
         advanced=True,
     )

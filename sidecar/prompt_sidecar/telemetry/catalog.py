@@ -94,6 +94,8 @@ BOUNDS: Final = (
     "server.max_calls",
     "server.side_calls",
     "server.slow_messages",
+    "server.max_connections",
+    "server.handshake_timeout",
     "server.message_timeout",
     "server.answer_timeout",
     "server.untaken_bytes",
