@@ -14,12 +14,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from prompt_sidecar.errors import Unauthenticated
+from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.serving.subjects import spelled
-from prompt_sidecar.serving.tokens import TokensError, read_tokens
+from prompt_sidecar.serving.tokens import Tokens, TokensError, read_tokens
 from prompt_sidecar.v1 import run_pb2, service_pb2_grpc
 from tests.server.serving import PATIENCE, failure, request, runs, serving
 
@@ -181,6 +183,55 @@ def test_doors_spell_a_subject_alike(certificates: Path, tmp_path: Path) -> None
     finally:
         server.stop(0)
     assert spelling == text.strip().removeprefix("subject=")
+
+
+@pytest.mark.parametrize(
+    ("names", "caller"),
+    [
+        ("URI:spiffe://mesh/ns/a/sa/b,DNS:a.example", "mtls:URI:spiffe://mesh/ns/a/sa/b,DNS:a.example"),
+        ("DNS:a.example,DNS:b.example", "mtls:DNS:a.example,DNS:b.example"),
+        ("URI:urn:a\\,DNS:b", "mtls:URI:urn:a\\,DNS:b"),
+        ("IP:127.0.0.1", None),
+    ],
+)
+def test_certificates_without_a_subject(names: str, caller: str | None, certificates: Path, tmp_path: Path) -> None:
+    """Meshes make them: each is a caller of its own by its other names, at all doors alike, or nobody."""
+    key, wish, out = (str(tmp_path / f"mesh.{ending}") for ending in ("key", "csr", "pem"))
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    _openssl("req", *curve, "-keyout", key, "-out", wish, "-subj", "/")
+    extension = tmp_path / "mesh.ext"
+    parts = [each.replace("\\", ",").split(":", 1) for each in names.replace("\\,", "\\").split(",")]
+    rows = "".join(f"{kind}.{number} = {value}\n" for number, (kind, value) in enumerate(parts))
+    extension.write_text(f"subjectAltName=critical,@names\n[names]\n{rows}")
+    authority = ("-CA", str(certificates / "ca.pem"), "-CAkey", str(certificates / "ca.key"), "-CAcreateserial")
+    _openssl("x509", "-req", "-in", wish, *authority, "-out", out, "-days", "2", "-extfile", str(extension))
+    server = Server(
+        ServerOptions(
+            listen="127.0.0.1:0",
+            tls_certificate=str(certificates / "server.pem"),
+            tls_key=str(certificates / "server.key"),
+            client_ca=str(certificates / "ca.pem"),
+        )
+    )
+    core = runs()
+    server.start(core)
+    decoded = ssl._ssl._test_decode_cert(out)  # type: ignore[attr-defined]  # noqa: SLF001
+    root, chain = (certificates / "ca.pem").read_bytes(), Path(out).read_bytes()
+    credentials = grpc.ssl_channel_credentials(root, Path(key).read_bytes(), chain)
+    http = Callers(Tokens({}), CallerNames({}), bytes(32), by_credential=False)
+    try:
+        with grpc.secure_channel(f"localhost:{server.port}", credentials) as channel:
+            call = partial(service_pb2_grpc.SidecarServiceStub(channel).TrimPrompt, request("mine"), timeout=PATIENCE)
+            if caller is None:
+                assert "UNAUTHENTICATED" == failure(call).reason
+                with pytest.raises(Unauthenticated):
+                    http.of({}, decoded)
+            else:
+                assert call().fits
+                assert 1 == core.figures(caller, "mine").calls
+                assert caller == http.of({}, decoded)
+    finally:
+        server.stop(0)
 
 
 def test_tls_files_that_are_missing_or_wrong(tmp_path: Path, certificates: Path) -> None:

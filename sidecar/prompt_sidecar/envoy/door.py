@@ -15,7 +15,7 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from time import monotonic, perf_counter
 from typing import Any, Final
@@ -35,6 +35,7 @@ from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.restored_answers import RestoredWhole, whole_restored
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
+from prompt_sidecar.serving.subjects import proven_by_grpc
 from prompt_sidecar.telemetry.observer import Observer
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
@@ -329,6 +330,5 @@ class EnvoyDoor:
             if caller is None:
                 raise Unauthenticated("Envoy must send initial_metadata `authorization: Bearer …` with a known token")
             return caller
-        proven: Mapping[str, Any] = context.auth_context()
-        subject = proven.get("x509_subject") or proven.get("x509_common_name")
-        return "mtls:" + bytes(subject[0]).decode("utf-8", "replace") if subject else ""
+        proven = proven_by_grpc(context.auth_context())
+        return f"mtls:{proven}" if proven else ""

@@ -1,6 +1,6 @@
 """Whose a request is, by what it carries.
 
-In this order: the name of the sidecar's own token where tokens are configured, the subject of a client's certificate
+In this order: the name of the sidecar's own token where tokens are configured, the name in a client's certificate
 where those are asked for, the name that settings give to the provider's credential, and else `local`, or a keyed digest
 of the credential where `http.caller_by` says so.
 """
@@ -14,7 +14,7 @@ from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.credentials import credential_caller
 from prompt_sidecar.serving.headers import TOKEN
-from prompt_sidecar.serving.subjects import spelled
+from prompt_sidecar.serving.subjects import proven_by_ssl
 from prompt_sidecar.serving.tokens import Tokens
 
 
@@ -35,15 +35,15 @@ class Callers:
             certificate: the client's, as `ssl.SSLSocket.getpeercert` returns it; None: there is none.
 
         Raises:
-            Unauthenticated: a token is needed and none, or an unknown one, was sent.
+            Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
         """
         if self._tokens:
             caller = self._tokens.caller(headers.get(TOKEN, "").strip())
             if caller is None:
                 raise Unauthenticated(f"send the header {TOKEN} with a token of this sidecar")
             return self._names.of(caller)
-        if subject := spelled(certificate.get("subject", ()) if certificate else ()):
-            return self._names.of("mtls:" + subject)
+        if proven := proven_by_ssl(certificate):
+            return self._names.of("mtls:" + proven)
         if name := self._names.of_credential(headers):
             return name
         if self._by_credential:

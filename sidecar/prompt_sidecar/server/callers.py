@@ -1,21 +1,20 @@
 """Authentication: the caller of a call, to whom its runs belong.
 
 In this order: `unix` for a peer on the unix socket, the name of the bearer token where tokens are configured, the
-subject of the client's certificate where client certificates are, else `local`. Python's gRPC does not expose the uid
+name in the client's certificate where client certificates are, else `local`. Python's gRPC does not expose the uid
 of a unix peer; who may connect, the socket's mode says (0600: one uid and root), so its peers are one caller and
 need no token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any
 
 import grpc
 
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.serving.caller_names import CallerNames
+from prompt_sidecar.serving.subjects import proven_by_grpc
 from prompt_sidecar.serving.tokens import Tokens
 
 CALLER: ContextVar[str] = ContextVar("caller")
@@ -33,7 +32,7 @@ class Callers:
         """Return the caller: the name that settings give it, else what it is.
 
         Raises:
-            Unauthenticated: a token is needed and none, or an unknown one, was sent.
+            Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
         """
         return self._names.of(self._identity(context))
 
@@ -42,11 +41,8 @@ class Callers:
             return "unix"
         if self._tokens:
             return self._by_token(context)
-        proven: Mapping[str, Any] = context.auth_context()
-        subject = proven.get("x509_subject") or proven.get("x509_common_name")
-        if subject:
-            return "mtls:" + str(subject[0], "utf-8", "replace")
-        return "local"
+        proven = proven_by_grpc(context.auth_context())
+        return f"mtls:{proven}" if proven else "local"
 
     def _by_token(self, context: grpc.ServicerContext) -> str:
         sent = [value for key, value in context.invocation_metadata() or () if key == "authorization"]

@@ -1,13 +1,16 @@
-"""The subject of a client's certificate, spelled as gRPC spells it, so that all doors give one certificate one name.
+"""Whose a client's certificate is, told alike by all doors: its subject, or else its names for machines.
 
-gRPC gives it in the form of RFC 2253, from its last part to its first; Python's `ssl` gives the parts, from first to
-last, with OpenSSL's long names.
+gRPC gives the subject in the form of RFC 2253, from its last part to its first; Python's `ssl` gives the parts, from
+first to last, with OpenSSL's long names. Meshes make certificates without a subject and with a URI (SPIFFE X.509-SVID,
+section 2), so that many callers would be one if the subject alone were looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from prompt_sidecar.errors import Unauthenticated
 
 _SHORT: Final[Mapping[str, str]] = {
     "commonName": "CN",
@@ -28,6 +31,41 @@ _SPECIAL: Final = frozenset(',+"\\<>;')
 
 Subject = Sequence[Sequence[tuple[str, str]]]
 """As `ssl.SSLSocket.getpeercert` returns it: parts, each of one or several names with their values."""
+
+
+def proven_by_grpc(context: Mapping[str, Any]) -> str:
+    """Return whose the certificate is that gRPC has checked, as `auth_context` tells; empty: there was none.
+
+    Raises:
+        Unauthenticated: it has no name.
+    """
+    if "x509_pem_cert" not in context:
+        return ""
+    subject, uris, hosts = (
+        [each.decode("utf-8", "backslashreplace") for each in context.get(name, ())]
+        for name in ("x509_subject", "peer_uri", "peer_dns")
+    )
+    return _told("".join(subject), uris, hosts)
+
+
+def proven_by_ssl(certificate: Mapping[str, Any] | None) -> str:
+    """Return whose a certificate is, as `ssl.SSLSocket.getpeercert` returns it; empty: there was none.
+
+    Raises:
+        Unauthenticated: it has no name.
+    """
+    if not certificate:
+        return ""
+    names: Sequence[tuple[str, str]] = certificate.get("subjectAltName", ())
+    uris, hosts = ([value for kind, value in names if kind == wanted] for wanted in ("URI", "DNS"))
+    return _told(spelled(certificate.get("subject", ())), uris, hosts)
+
+
+def _told(subject: str, uris: Iterable[str], hosts: Iterable[str]) -> str:
+    names = [f"{kind}:{_escaped(value)}" for kind, values in (("URI", uris), ("DNS", hosts)) for value in values]
+    if not subject and not names:
+        raise Unauthenticated("the client's certificate has neither a subject nor a URI or DNS name: nobody is proven")
+    return subject or ",".join(names)
 
 
 def spelled(subject: Subject) -> str:
