@@ -16,6 +16,8 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 INITIAL_WINDOW = 4
 """The setting SETTINGS_INITIAL_WINDOW_SIZE: bytes of an answer that may be sent before any is taken."""
+FRAME_BYTES = 16_384
+"""Of one frame, where nothing else is agreed."""
 PATIENCE = 20.0
 
 TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -24,7 +25,22 @@ from prompt_sidecar.server.reception import SLOW_AFTER
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.v1 import service_pb2_grpc
-from tests.server.frames import CHECK, DATA, END_STREAM, GOAWAY, TRIM, WATCH, Peer, frame, message, peer
+from tests.server.frames import (
+    CHECK,
+    DATA,
+    END_STREAM,
+    FRAME_BYTES,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW,
+    SETTINGS,
+    TRIM,
+    WATCH,
+    Peer,
+    frame,
+    message,
+    peer,
+)
 from tests.server.serving import PATIENCE, Serving, failure, request, serving
 from tests.server.test_callers import certificates
 
@@ -203,6 +219,24 @@ def test_a_message_of_nothing_and_a_caller_that_goes() -> None:
         while not _served(served):
             threading.Event().wait(SLOW_AFTER)
         assert served.server.stop(HOURS)
+
+
+def test_of_a_message_that_nobody_requests_little_is_taken(stack: ExitStack) -> None:
+    """However fast a connection is, a call that waits or is refused has the window of HTTP/2's default, 64 KiB."""
+    served = stack.enter_context(serving(OPTIONS))
+    fast = stack.enter_context(peer(served.address))
+    sent, windows = message(b"x" * 60_000), list[int]()
+    for _ in range(20):
+        stream = fast.call(TRIM)
+        for at in range(0, len(sent), FRAME_BYTES):
+            last = at + FRAME_BYTES >= len(sent)
+            fast.socket.sendall(frame(DATA, END_STREAM if last else 0, stream, sent[at : at + FRAME_BYTES]))
+        for kind, flags, of, payload in fast.frames():
+            if kind == SETTINGS:
+                windows += [value for name, value in struct.iter_unpack(">HI", payload) if name == INITIAL_WINDOW]
+            if of == stream and kind == HEADERS and flags & END_STREAM:
+                break
+    assert max(windows, default=0) <= 65_535, windows
 
 
 def test_an_answer_that_is_not_taken_is_let_go(stack: ExitStack) -> None:

@@ -364,6 +364,7 @@ def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.http2.bdp_probe", 0),  # it would take a megabyte and more of messages that nobody has requested
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.max_streams),
         ("grpc.max_allowed_incoming_connections", most),
