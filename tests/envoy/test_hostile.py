@@ -6,8 +6,6 @@ import itertools
 import json
 import queue
 import re
-
-
 import select
 import socket
 import threading

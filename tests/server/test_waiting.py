@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.v1 import run_pb2, search_pb2, service_pb2_grpc, task_pb2, tool_pb2, usage_pb2
-from tests.server.serving import PATIENCE, failure, request, serving
+from tests.server.serving import PATIENCE, Serving, failure, request, serving
 
 DEADLINE = 0.3
 _APART = [("grpc.use_local_subchannel_pool", 1)]
@@ -57,3 +61,37 @@ def test_calls_that_wait_leave_threads_for_other_connections() -> None:
                 assert other.TrimPrompt(request(f"other-{number}"), timeout=SOON).fits
             assert not any(each.done() for each in waiting)
         assert all(each.result().fits for each in waiting)
+
+
+def test_many_connections_of_one_caller_leave_threads_for_others(tmp_path: Path) -> None:
+    """However many of its calls wait, on however many connections, another caller's is answered."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("one:one-token-0123456789\nother:other-token-0123456789\n")
+    tokens.chmod(0o600)
+    one, other = ((("authorization", f"Bearer {name}-token-0123456789"),) for name in ("one", "other"))
+    options = ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=str(tokens))
+    with serving(options) as served, ExitStack() as stack:
+        served.stub.TrimPrompt(request(), timeout=PATIENCE, metadata=one)
+        run = served.core._table.known("token:one", "run") or served.core._table.known("one", "run")  # noqa: SLF001
+        assert run is not None
+        with run.lock:
+            waiting = []
+            for _ in range(12):
+                channel = stack.enter_context(grpc.insecure_channel(served.address, options=_APART))
+                stub = service_pb2_grpc.SidecarServiceStub(channel)
+                waiting += [stub.TrimPrompt.future(request(), timeout=PATIENCE, metadata=one) for _ in range(20)]
+            _wait_for_begun(served, 20)
+            for number in range(5):
+                assert served.stub.TrimPrompt(request(f"other-{number}"), timeout=SOON, metadata=other).fits
+            assert not any(each.done() for each in waiting)
+        assert all(each.result().fits for each in waiting)
+
+
+def _wait_for_begun(served: Serving, count: int) -> None:
+    """Wait until so many calls have a thread."""
+    pool = served.server._workers  # noqa: SLF001
+    for _ in range(int(PATIENCE / 0.01)):
+        if pool.workers - pool._free_threads >= count:  # noqa: SLF001
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"fewer than {count} calls have begun")

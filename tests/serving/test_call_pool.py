@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import call_pool
 from prompt_sidecar.serving.call_pool import LARGE, CallPool
+from prompt_sidecar.serving.turns import Owner
 
 PATIENCE: Final = 60.0
 SOON: Final = 0.05
@@ -64,9 +65,13 @@ def work() -> Iterator[Work]:
     made.end(*(f"{owner}{number}" for owner in "abcd" for number in range(20)))
 
 
+def _owner(name: str) -> Owner:
+    return Owner(name, name)
+
+
 def _submit(pool: CallPool, work: Work, *names: str, rests: bool = False, size: int = 0) -> list[Future[str]]:
     """Submit work whose owner is the first letter of its name."""
-    return [pool.submit_for(name[0], size, work.rest if rests else work.run, name) for name in names]
+    return [pool.submit_for(_owner(name[0]), size, work.rest if rests else work.run, name) for name in names]
 
 
 def test_a_few_run_at_once(work: Work) -> None:
@@ -114,7 +119,7 @@ def test_owners_take_turns(work: Work) -> None:
     """However much one of them has submitted before."""
     pool = CallPool(8, 1, "t")
     _submit(pool, work, *(f"a{number}" for number in range(10)), "b0", "b1", "c0")
-    order = ["a0", "a1", "b0", "c0", "a2", "b1", "a3"]
+    order = ["a0", "b0", "c0", "a1", "b1", "a2", "a3"]
     for place, name in enumerate(order):
         work.wait_for(*order[: place + 1])
         work.end(name)
@@ -137,7 +142,7 @@ def test_one_large_message_at_a_time_leaves_slots_to_small_ones(work: Work) -> N
         slots.take_turns()
         return work.run(name)
 
-    pool.submit_for("d", LARGE, take_turns, "d3")
+    pool.submit_for(_owner("d"), LARGE, take_turns, "d3")
     work.end("b0")
     work.wait_for("a0", "d0", "d1", "d2", "b0", "c0")
     work.end("c0")
@@ -166,7 +171,7 @@ def test_an_error_is_the_results() -> None:
         raise LookupError("not there")
 
     with pytest.raises(LookupError, match="not there"):
-        pool.submit_for("a", 0, fail).result(PATIENCE)
+        pool.submit_for(_owner("a"), 0, fail).result(PATIENCE)
     assert 1 == pool.submit(int, "1").result(PATIENCE)
 
 
@@ -180,7 +185,7 @@ def test_what_cannot_be_begun_says_so(work: Work) -> None:
     with pytest.raises(RuntimeError, match="cannot be begun"):
         waits.result(PATIENCE)
     with pytest.raises(RuntimeError, match="cannot be begun"):
-        pool.submit_for("b", 0, int).result(PATIENCE)
+        pool.submit_for(_owner("b"), 0, int).result(PATIENCE)
     assert 0 == pool.pending
 
 
@@ -215,7 +220,9 @@ def test_all_work_ends(workers: int, running: int, owners: list[str], locks: int
         with slots.holding(held[number % locks]), slots.waiting():
             return number
 
-    futures = [pool.submit_for(owner, LARGE if number % 3 else 0, hold, number) for number, owner in enumerate(owners)]
+    futures = [
+        pool.submit_for(_owner(owner), LARGE if number % 3 else 0, hold, number) for number, owner in enumerate(owners)
+    ]
     assert list(range(len(owners))) == [each.result(PATIENCE) for each in futures]
     pool.shutdown()
     assert 0 == pool.pending
@@ -241,7 +248,7 @@ def _gives_way(pool: CallPool, work: Work, clock: Standing, seconds: float) -> F
         work.end("a1")
         return "heavy"
 
-    return pool.submit_for("a", LARGE, heavy)
+    return pool.submit_for(_owner("a"), LARGE, heavy)
 
 
 def test_a_heavy_call_waits_while_short_ones_have_work(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +268,11 @@ def test_a_heavy_call_waits_while_short_ones_have_work(work: Work, monkeypatch: 
         slots.take_turns()
         return work.run(name + "turns")
 
-    short = [*_submit(pool, work, "b0"), pool.submit_for("c", 0, rest, "c0"), pool.submit_for("d", 0, long, "d0")]
+    short = [
+        *_submit(pool, work, "b0"),
+        pool.submit_for(_owner("c"), 0, rest, "c0"),
+        pool.submit_for(_owner("d"), 0, long, "d0"),
+    ]
     work.wait_for("b0", "c0", "d0")
     heavy = _gives_way(pool, work, clock, PATIENCE)
     work.wait_for("b0", "c0", "d0", "heavy")

@@ -36,6 +36,7 @@ from prompt_sidecar.serving.restored_answers import RestoredWhole, whole_restore
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.serving.subjects import proven_by_grpc
+from prompt_sidecar.serving.turns import Owner
 from prompt_sidecar.telemetry.observer import Observer
 
 SERVICE: Final = "envoy.service.ext_proc.v3.ExternalProcessor"
@@ -245,7 +246,7 @@ class EnvoyDoor:
         self._waiting_bytes += len(step.body)
         self._shared.in_flight.add()
         work: Future[Processed] = self._shared.workers.submit_for(
-            peer, len(step.body), self._processor.trim, step.path, exchange.headers, step.body, peer, check
+            Owner(peer, peer), len(step.body), self._processor.trim, step.path, exchange.headers, step.body, peer, check
         )
         work.add_done_callback(lambda _: self._shared.in_flight.remove())
         try:

@@ -111,7 +111,8 @@ class Gateways:
         self, make: Callable[[_Request], bytes], request: web.Request, agent: Agent, caller: str, outcome: Outcome
     ) -> web.StreamResponse:
         raw = await agent.body(self._options.max_body_bytes)
-        work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(raw))
+        owner = self._shared.names.owner(caller, connection(request))
+        work = Work(self._shared.workers, self._shared.in_flight, owner, len(raw))
 
         asked = _Request(caller, request.headers, raw, work.check, outcome)
         return await agent.send(await work.run(make, asked), {"content-type": "application/json"})

@@ -35,6 +35,7 @@ from prompt_sidecar.serving.pool import InFlight
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError, no_password
+from prompt_sidecar.serving.turns import Counts, Owner
 from prompt_sidecar.values import split_address
 
 _BACKLOG: Final = 512
@@ -195,6 +196,8 @@ class _Handler:
         self.closing = False
         self.in_progress = InFlight()
         """Requests."""
+        self._places = Counts()
+        """Those that have a place of `http.max_requests`."""
 
     async def close(self) -> None:
         """Close the connections to providers."""
@@ -202,8 +205,12 @@ class _Handler:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle a request."""
-        with self.connections.asking(request.transport):
-            return await self._handled(request)
+        self.in_progress.add()
+        try:
+            with self.connections.asking(request.transport):
+                return await self._handled(request)
+        finally:
+            self.in_progress.remove()
 
     async def _handled(self, request: web.Request) -> web.StreamResponse:
         found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
@@ -211,17 +218,22 @@ class _Handler:
         name = found.name if gateway is None else gateway.name
         agent = Agent(request, self._limits, self._observer.reached)
         outcome, word = Outcome(), "failed"
-        self.in_progress.add()
+        place: Owner | None = None
         try:
             if self.closing:
                 return _error(found, 503, "this sidecar is stopping; call it when it is back", "STOPPING")
-            if self.in_progress.count > self._options.max_requests:
+            caller = self._caller(request)
+            owner = self._shared.names.owner(caller, connection(request))
+            left = self._options.max_requests - self._places.total
+            if left <= 0 or not self._places.share_may(owner.share, left):
                 self._observer.reached("http.max_requests")
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
+            place = owner
+            self._places.add(place, 1)
             if gateway is not None:
-                response: web.StreamResponse = await gateway.answer(request, agent, self._caller(request), outcome)
+                response: web.StreamResponse = await gateway.answer(request, agent, caller, outcome)
             else:
-                response = await self._served(request, agent, found, outcome)
+                response = await self._served(request, agent, found, caller, outcome)
         except SidecarError as error:
             word = "refused"
             self._shared.refusals.log(f"http {name}", error, error.status, _peer(request))
@@ -255,14 +267,16 @@ class _Handler:
             word = "failed_open" if outcome.failed_open else "answered"
             return response
         finally:
-            self.in_progress.remove()
+            if place is not None:
+                self._places.add(place, -1)
             self._observer.requested(name, word, outcome.status, outcome.hidden)
 
     def _caller(self, request: web.Request) -> str:
         return self._callers.of(request.headers, _certificate(request))
 
-    async def _served(self, request: web.Request, agent: Agent, found: Route, outcome: Outcome) -> web.StreamResponse:
-        caller = self._caller(request)
+    async def _served(
+        self, request: web.Request, agent: Agent, found: Route, caller: str, outcome: Outcome
+    ) -> web.StreamResponse:
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
@@ -270,7 +284,8 @@ class _Handler:
             return response
         plain, most = None, self._options.max_body_bytes
         body = await agent.body(most)
-        work = Work(self._shared.workers, self._shared.in_flight, connection(request), len(body))
+        owner = self._shared.names.owner(caller, connection(request))
+        work = Work(self._shared.workers, self._shared.in_flight, owner, len(body))
         if encoding := request.headers.get("content-encoding"):
             plain = await work.run(decoded, body, encoding, most)
             if plain is not None and len(plain) > most:

@@ -55,7 +55,7 @@ class HttpOptions:
     max_requests: int = setting(
         900,
         whole(1, 100_000, "requests"),
-        "Requests in progress; further ones are refused with 503.",
+        "Requests in progress; further ones are refused with 503. One caller leaves an eighth of them to others.",
         "Most of the time a request waits for its model, which costs the sidecar some 100 kB and no thread. Fewer than "
         "server.max_connections, so that there is a connection on which to refuse.",
         advanced=True,

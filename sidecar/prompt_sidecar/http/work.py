@@ -16,6 +16,7 @@ from aiohttp import web
 
 from prompt_sidecar.errors import CallCancelled
 from prompt_sidecar.serving.pool import InFlight, Pool
+from prompt_sidecar.serving.turns import Owner
 
 T = TypeVar("T")
 
@@ -26,9 +27,9 @@ class Work:
 
     pool: Pool
     in_flight: InFlight
-    owner: str = ""
-    """Whose turn among the threads it needs: a connection."""
-    size: int = 0
+    owner: Owner
+    """Whose turn among the threads it needs."""
+    size: int
     """Bytes of the request's body."""
     cancelled: bool = False
     _counts: bool = False
@@ -73,5 +74,5 @@ class Work:
 
 
 def connection(request: web.Request) -> str:
-    """The connection that a request came on, as the owner of its work."""
+    """The connection that a request came on."""
     return "" if request.transport is None else str(request.transport.get_extra_info("peername"))

@@ -16,6 +16,7 @@ from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.subjects import proven_by_grpc
 from prompt_sidecar.serving.tokens import Tokens
+from prompt_sidecar.serving.turns import Owner
 
 CALLER: ContextVar[str] = ContextVar("caller")
 """The caller of the current call; set before its handler runs."""
@@ -35,6 +36,10 @@ class Callers:
             Unauthenticated: a token is needed and none, or an unknown one, was sent; or a certificate has no name.
         """
         return self._names.of(self._identity(context))
+
+    def owner(self, caller: str, peer: str) -> Owner:
+        """Return whose a call of a caller is that came on the connection of a peer."""
+        return self._names.owner(caller, peer)
 
     def _identity(self, context: grpc.ServicerContext) -> str:
         if context.peer().startswith("unix"):

@@ -15,6 +15,8 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
+from prompt_sidecar.serving.turns import Owner
+
 ENDS: ContextVar[float] = ContextVar("ends", default=inf)
 """When the current call's deadline passes, by `monotonic`; gRPC computes the time left by the wall clock."""
 
@@ -73,9 +75,10 @@ class Handed:
         """Return a ServicerContext of the call."""
         return _internals()[0]._Context(self._event, self._state, None)  # noqa: SLF001 - see the module
 
-    def enter(self, admit: Callable[[Any], None], context: Any) -> None:
-        """Record the call's deadline and run `admit`, both in the call's own context."""
-        self._run(_enter, admit, context)
+    def enter(self, admit: Callable[[Any], Owner], context: Any) -> Owner:
+        """Record the call's deadline and return what `admit` does, which runs in the call's own context."""
+        owner: Owner = self._run(_enter, admit, context)
+        return owner
 
     def ask(self, received: Callable[[], None]) -> None:
         """Request the message; `received` is called on gRPC's event loop when it has arrived, or can no longer arrive.
@@ -125,9 +128,9 @@ class Handed:
         return self._read() if found is None else found
 
 
-def _enter(admit: Callable[[Any], None], context: Any) -> None:
+def _enter(admit: Callable[[Any], Owner], context: Any) -> Owner:
     ENDS.set(monotonic() + context.time_remaining())
-    admit(context)
+    return admit(context)
 
 
 def _nothing() -> bytes:

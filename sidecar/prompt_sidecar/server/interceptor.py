@@ -8,7 +8,6 @@ are BaseExceptions, and would otherwise leave the call open for ever), becomes a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from errno import ENOMEM
 from time import monotonic
@@ -20,10 +19,12 @@ from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, OutO
 from prompt_sidecar.server.callers import CALLER, Callers
 from prompt_sidecar.server.handed import ENDS
 from prompt_sidecar.server.health import WATCH
-from prompt_sidecar.server.reception import REFUSALS, Reception
+from prompt_sidecar.server.reception import Reception
+from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.server.status import abort
-from prompt_sidecar.serving.pool import ARRIVAL, Pool
+from prompt_sidecar.serving.pool import ARRIVAL
 from prompt_sidecar.serving.refusals import Refusals
+from prompt_sidecar.serving.turns import Owner
 from prompt_sidecar.telemetry.observer import Called, Observer
 
 HEALTH = "/grpc.health.v1.Health/"
@@ -55,14 +56,14 @@ def seconds_left() -> float:
 class Receptions:
     """Which reception takes a call: `own` the sidecar's, `health` and `watch` those of health, `admin` all others.
 
-    `refusals` are the threads that refuse calls whose messages are not read.
+    `refusing` ends those that are refused before their message is read.
     """
 
     own: Reception
     health: Reception
     watch: Reception
     admin: Reception
-    refusals: Pool
+    refusing: Refusing
 
     def of(self, method: str) -> Reception:
         """Return the reception that takes a method's calls."""
@@ -107,8 +108,6 @@ class Interceptor(grpc.ServerInterceptor):
         if known is None:
             handler = continuation(handler_call_details)
             if handler is None:  # not kept, as callers can make up names
-                if self._receptions.refusals.pending >= REFUSALS:
-                    return None  # gRPC refuses it by itself then
                 return self._turn_away_any if self._closed else self._not_served
             known = self._methods[method] = self._method(handler, method)
         if self._closed and not method.startswith(HEALTH):
@@ -120,15 +119,13 @@ class Interceptor(grpc.ServerInterceptor):
         behaviour = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         name, reception = method.removeprefix("/"), self._receptions.of(method)
 
-        def admit(context: grpc.ServicerContext) -> None:
-            if not health:
-                CALLER.set(self._callers.of(context))
-
-        def refused(error: BaseException) -> Callable[..., None]:
-            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
-                self._refuse(name, context, error, traced=own)
-
-            return refuse
+        def admit(context: grpc.ServicerContext) -> Owner:
+            peer = context.peer()
+            if health:
+                return Owner(peer, peer)
+            caller = self._callers.of(context)
+            CALLER.set(caller)
+            return self._callers.owner(caller, peer)
 
         def answer(request: object, context: grpc.ServicerContext, *more: object) -> object:
             called = self._begun(name, context, traced=own)
@@ -156,10 +153,15 @@ class Interceptor(grpc.ServerInterceptor):
             self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
-        wrapped = _in_pool(stream if handler.response_streaming and not non_blocking else answer, reception)
+        wrapped = _received_by(
+            reception,
+            stream if handler.response_streaming and not non_blocking else answer,
+            admit,
+            self._refusing_with(name, traced=own),
+            streams=handler.request_streaming,
+            lasts=handler.response_streaming,
+        )
         wrapped.experimental_non_blocking = non_blocking
-        wrapped.admit, wrapped.refused = admit, refused
-        wrapped.streams, wrapped.lasts = handler.request_streaming, handler.response_streaming
         make = {
             (False, False): grpc.unary_unary_rpc_method_handler,
             (False, True): grpc.unary_stream_rpc_method_handler,
@@ -174,11 +176,24 @@ class Interceptor(grpc.ServerInterceptor):
         """Return a handler that refuses the calls of a method; an empty name: one that is not served."""
         traced = not name or name.startswith(OWN[1:])
 
-        def answer(_: object, context: grpc.ServicerContext) -> None:
-            self._refuse(name, context, error(), traced=traced)
+        def admit(_: grpc.ServicerContext) -> NoReturn:
+            raise error()
 
         # Registered as taking a stream, so that a refused request's message is not waited for.
-        return grpc.stream_unary_rpc_method_handler(_in_pool(answer, self._receptions.refusals))
+        return grpc.stream_unary_rpc_method_handler(
+            _received_by(self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True)
+        )
+
+    def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
+        """Return what makes the behaviour that ends a call of a method with an error."""
+
+        def refused(error: BaseException) -> Callable[..., None]:
+            def refuse(_: object, context: grpc.ServicerContext, *__: object) -> None:
+                self._refuse(name, context, error, traced=traced)
+
+            return refuse
+
+        return refused
 
     def _refuse(self, name: str, context: grpc.ServicerContext, error: BaseException, *, traced: bool) -> NoReturn:
         called = self._begun(name, context, traced=traced)
@@ -233,11 +248,28 @@ def _code(context: Any) -> str:
     return "DEADLINE_EXCEEDED" if monotonic() >= ENDS.get() else "CANCELLED"
 
 
-def _in_pool(behaviour: Any, pool: Executor) -> Any:
-    """Have gRPC submit `behaviour` to `pool` and not to the server's executor, by an attribute that it looks for."""
+def _never(*_: object) -> NoReturn:
+    raise AssertionError("a call that is not admitted is not served")
+
+
+def _received_by(
+    reception: Reception,
+    behaviour: Callable[..., Any],
+    admit: Callable[[grpc.ServicerContext], Owner],
+    refused: Callable[[BaseException], Callable[..., None]],
+    *,
+    streams: bool,
+    lasts: bool = False,
+) -> Any:
+    """Have gRPC submit `behaviour` to a reception and not to the server's executor, by an attribute that it looks for.
+
+    The other arguments are those that the reception looks for.
+    """
 
     def run(*args: object) -> object:
         return behaviour(*args)
 
-    run.experimental_thread_pool = pool  # type: ignore[attr-defined]
-    return run
+    found: Any = run
+    found.experimental_thread_pool = reception
+    found.admit, found.refused, found.streams, found.lasts = admit, refused, streams, lasts
+    return found

@@ -39,6 +39,7 @@ from prompt_sidecar.server.interceptor import Interceptor, Receptions
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
+from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.server.servicer import SERVICE, Servicer
 from prompt_sidecar.server.unix_socket import check_socket, first_name, group_number, see_that_nobody_listens
 from prompt_sidecar.serving import cgroups
@@ -106,7 +107,8 @@ class Server:
         self._workers = CallPool(settings.workers, settings.running_calls, "call", waited=self.observer.waited)
         side = [Pool(threads, name) for threads, name in _SIDE_POOLS]
         self._pools = (self._workers, *side)
-        receptions = self._receive(*side)
+        self._refusing = Refusing(side[3], self.observer.reached)
+        receptions = self._receive(*side[:3])
         self._own = receptions.own
         self._receptions = receptions
         self._clerk: Clerk | None = None
@@ -185,7 +187,7 @@ class Server:
             described.append(_CHANNELZ)
         reflection.enable_server_reflection(described, self._server)
         taken = self._receptions
-        self._clerk = Clerk(taken.own, taken.health, taken.watch, taken.admin)
+        self._clerk = Clerk(taken.refusing, taken.own, taken.health, taken.watch, taken.admin)
         for pool in self._pools[1:]:  # a thread that is started later may find no memory
             pool.warm(lambda: None)
         self._server.start()
@@ -208,6 +210,7 @@ class Server:
             self._indexer.end()
         self._interceptor.close()
         self._own.close()
+        self._refusing.close()
         self._health.set(NOT_SERVING)
         if self.probes is not None:
             self.probes.draining = True
@@ -252,7 +255,7 @@ class Server:
                 _log.error("%s; what was read before stays in use", error)
         return changes
 
-    def _receive(self, checks: Pool, watch: Pool, admin: Pool, refusals: Pool) -> Receptions:
+    def _receive(self, checks: Pool, watch: Pool, admin: Pool) -> Receptions:
         """Make the receptions of all methods."""
         settings, reached = self._settings, self.observer.reached
         own = Bounds(
@@ -266,11 +269,11 @@ class Server:
         )
         side = replace(own, calls=_SIDE_CALLS, bound="server.side_calls")
         return Receptions(
-            own=Reception(self._workers, refusals, own, self._in_flight, reached),
-            health=Reception(checks, refusals, side, reached=reached),
-            watch=Reception(watch, refusals, side, reached=reached),
-            admin=Reception(admin, refusals, side, reached=reached),
-            refusals=refusals,
+            own=Reception(self._workers, self._refusing, own, self._in_flight, reached),
+            health=Reception(checks, self._refusing, side, reached=reached),
+            watch=Reception(watch, self._refusing, side, reached=reached),
+            admin=Reception(admin, self._refusing, side, reached=reached),
+            refusing=self._refusing,
         )
 
     def _sweep(self, runs: Runs, memory: MemoryGate) -> None:

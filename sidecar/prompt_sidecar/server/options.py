@@ -59,7 +59,8 @@ class ServerOptions:
         24,
         whole(1, 256, "threads"),
         "Threads, each for a call that has begun, also while it waits. A connection begins a call only while fewer of "
-        "its own have begun than threads are free, so it has half of them at most.",
+        "its own have begun than threads are free, so it has half of them at most; all connections of one caller leave "
+        "an eighth to others.",
         "So many long calls wait for their turn, and short ones still find a thread.",
     )
     running_calls: int = setting(
@@ -74,7 +75,8 @@ class ServerOptions:
     max_calls: int = setting(
         1_000,
         whole(1, 100_000, "calls"),
-        "Calls running or waiting; beyond it calls are refused, first those of the connection with the most.",
+        "Calls running or waiting; beyond it calls are refused, first those of the caller with the most, and of its "
+        "connection with the most.",
         "It bounds the wait more than the memory, as bodies are read only a little ahead of the threads: 1,000 calls "
         "of 2 ms on one core take two seconds, for which clients wait by default.",
     )

@@ -13,7 +13,7 @@ call has to be refused to make room, it is the oldest one of the connection that
 little is not crowded out by one that sends much. Answers that their callers do not take are limited in the same way.
 
     submit ──► WAITING ──► READING ──► READY ──► RUNNING ──► ANSWERING ──► over
-                              └─ too slow, or in the way: refused ──┘
+                 └────────────┴─ too slow, or in the way: refused ──┘
 
 It is a `concurrent.futures.Executor`, since gRPC submits every call to the executor of its method; see
 `prompt_sidecar.server.handed`.
@@ -35,7 +35,9 @@ from typing import Any, Final
 
 from prompt_sidecar.errors import MessageLate, SidecarError, Stopping, TooLarge
 from prompt_sidecar.server.handed import Handed
+from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.serving.pool import ARRIVAL, InFlight, Pool
+from prompt_sidecar.serving.turns import Counts, Owner, Turns
 
 SLOW_AFTER: Final = 0.1
 """Seconds after which a message counts as slow: on loopback 10 MB take 10 ms."""
@@ -43,8 +45,6 @@ TICK: Final = 0.05
 """Seconds between two checks of what waits."""
 _LATEST: Final = 1.5 * TICK
 """Most seconds that are counted between two checks."""
-REFUSALS: Final = 256
-"""Refusals that may wait for a thread; beyond it a call is ended without a status. A refusal takes 0.1 ms."""
 _AHEAD: Final = 2
 """Messages that are read ahead, for each thread that takes them: enough that none waits for the next message."""
 _MOST_AHEAD: Final = 16
@@ -55,33 +55,40 @@ _FIRST_SECONDS: Final = 1.0
 """Seconds that the first answer of a stream that may stay open can take to be sent; a thread waits for it."""
 
 
+_UNKNOWN: Final = Owner("", "")
+
+
 class _Phase(Enum):
     WAITING = auto()
     READING = auto()
     READY = auto()
     RUNNING = auto()
     ANSWERING = auto()
-    """Answered or refused, and not yet taken."""
-    CUT = auto()
-    """Cut off, and gRPC has yet to see to it."""
+    """Answered, and not yet taken."""
+    ENDED = auto()
+    """Refused or cut off, and gRPC has yet to see to it."""
 
 
 class _Call:
     """One call and its phase. The lock of its reception protects it."""
 
-    __slots__ = ("answered", "arrived", "handed", "lasts", "over", "pace", "peer", "phase", "since", "slow", "streams")
+    __slots__ = (
+        "answered", "arrived", "asked", "handed", "lasts", "over", "owner", "pace", "phase", "since", "slow", "streams",
+    )  # fmt: skip
 
     def __init__(self, handed: Handed) -> None:
         self.handed = handed
         self.streams: bool = handed.behaviour.streams
         self.lasts: bool = handed.behaviour.lasts
-        self.peer = ""
+        self.owner = _UNKNOWN
         self.arrived = perf_counter()
         self.phase = _Phase.WAITING
         self.since = 0.0
         """When its phase began, by `monotonic`."""
         self.pace = 0.0
         """When its message was first waited for, by the time that was looked at."""
+        self.asked = False
+        """Whether its message was requested: gRPC takes all of it then, until the call ends."""
         self.slow = False
         self.over = False
         """Whether its caller has all of the answer, or has disconnected."""
@@ -110,24 +117,24 @@ class Bounds:
 class Reception(ThreadPoolExecutor):
     """Takes the calls of some methods and has `pool` run them. Its only thread is the `Clerk`'s.
 
-    A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read; raises
-    to refuse), `refused` (returns the behaviour that answers with an error), `streams` (whether it takes a stream of
-    messages, which it reads by itself; such a call is ended after `message_seconds`) and `lasts` (whether its answer is
-    a stream that may stay open).
+    A behaviour that is handed to it has the attributes `admit` (called with the context before anything is read;
+    returns whose the call is, and raises to refuse), `refused` (returns the behaviour that answers with an error),
+    `streams` (whether it takes a stream of messages, which it reads by itself; such a call is ended after
+    `message_seconds`) and `lasts` (whether its answer is a stream that may stay open).
     """
 
     def __init__(
         self,
         pool: Pool,
-        refusals: Pool,
+        refusing: Refusing,
         bounds: Bounds,
         in_flight: InFlight | None = None,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`refusals` runs refusals; `reached` is called with the name of a limit where no status reports it."""
+        """`refusing` ends refused calls; `reached` is called with the name of a limit where no status reports it."""
         super().__init__(1)
         self._pool = pool
-        self._refusals = refusals
+        self._refusing = refusing
         self._bounds = bounds
         self._in_flight = in_flight or InFlight()
         self._reached = reached
@@ -139,12 +146,10 @@ class Reception(ThreadPoolExecutor):
         """Called when something waits that has to be checked from time to time."""
         self.room: Callable[[], int] = lambda: sys.maxsize
         """Bytes that the process may still take: of messages that are read ahead, each may be of the largest size."""
-        self._waiting: OrderedDict[str, OrderedDict[_Call, None]] = OrderedDict()
-        """By connection, in the order in which they have a turn; a call's phase says whether it is here."""
-        self._waits = 0
-        """Calls in it."""
-        self._unread_of: dict[str, int] = {}
-        """By connection, calls that wait or whose messages are being read."""
+        self._waiting: Turns[_Call] = Turns()
+        """A call's phase says whether it is here."""
+        self._unread_of = Counts()
+        """Calls that wait or whose messages are being read."""
         self._reading: OrderedDict[_Call, None] = OrderedDict()
         self._streaming: OrderedDict[_Call, None] = OrderedDict()
         """The running calls whose threads may wait for their callers."""
@@ -154,9 +159,8 @@ class Reception(ThreadPoolExecutor):
         self._slow = 0
         self._ready = 0
         self._running = 0
-        self._read: dict[str, int] = {}
-        """By connection, calls whose messages are read ahead: those that are being read and are not slow, and the ready
-        ones."""
+        self._read = Counts()
+        """Calls whose messages are read ahead: those that are being read and are not slow, and the ready ones."""
 
     @property
     def active(self) -> int:
@@ -170,7 +174,7 @@ class Reception(ThreadPoolExecutor):
 
     @property
     def _pending(self) -> int:
-        return self._waits + len(self._reading) + self._ready + self._running
+        return len(self._waiting) + len(self._reading) + self._ready + self._running
 
     def close(self) -> None:
         """Stop waiting for slow messages, as the server stops."""
@@ -184,8 +188,8 @@ class Reception(ThreadPoolExecutor):
         call = _Call(Handed(run, handed))
         try:
             context = call.handed.context()
-            call.peer = context.peer()
-            call.handed.enter(call.handed.behaviour.admit, context)
+            call.owner = Owner(peer := context.peer(), peer)
+            call.owner = call.handed.enter(call.handed.behaviour.admit, context)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not end gRPC's event loop
             self._refuse(call, error)
         else:
@@ -202,9 +206,8 @@ class Reception(ThreadPoolExecutor):
             if not full:
                 self._in_flight.add()
                 call.since = monotonic()
-                self._waiting.setdefault(call.peer, OrderedDict())[call] = None
-                self._waits += 1
-                _count(self._unread_of, call.peer, 1)
+                self._waiting.add(call.owner, call)
+                self._unread_of.add(call.owner, 1)
                 context.add_callback(lambda: self._over(call))
         if victim is not None:
             self._refuse(victim, self._too_many())
@@ -220,13 +223,14 @@ class Reception(ThreadPoolExecutor):
                 call = self._next()
                 if call is None:
                     break
-                _count(self._read, call.peer, 1)
+                self._read.add(call.owner, 1)
                 if call.streams:
-                    _count(self._unread_of, call.peer, -1)
+                    self._unread_of.add(call.owner, -1)
                     call.phase = _Phase.READY
                     self._ready += 1
                 else:
                     call.phase, call.since, call.pace = _Phase.READING, monotonic(), self._pace
+                    call.asked = True
                     self._reading[call] = None
             if call.streams:
                 self._hand_over(call)
@@ -243,22 +247,10 @@ class Reception(ThreadPoolExecutor):
         ahead = len(self._reading) - self._slow + self._ready
         # Nobody knows how large a message will be, and no memory is reserved for it before it is there.
         left = min(self._ahead, self.room() // self._bounds.message_bytes) - ahead if ahead else self._ahead
-        if left <= 0 or not self._waits:
+        if left <= 0:
             return None
-        for peer, calls in self._waiting.items():
-            if self._read.get(peer, 0) < left:
-                call = next(iter(calls))
-                self._waiting.move_to_end(peer)
-                self._out_of_waiting(call)
-                return call
-        return None
-
-    def _out_of_waiting(self, call: _Call) -> None:
-        calls = self._waiting[call.peer]
-        del calls[call]
-        if not calls:
-            del self._waiting[call.peer]
-        self._waits -= 1
+        taken = self._waiting.take(self._read, left)
+        return None if taken is None else taken[1]
 
     def _received(self, call: _Call) -> None:
         """Continue with a call whose message has arrived, or cannot arrive any more."""
@@ -266,7 +258,7 @@ class Reception(ThreadPoolExecutor):
             if call.phase is not _Phase.READING:
                 return
             self._unread(call)
-            _count(self._read, call.peer, 1)
+            self._read.add(call.owner, 1)
             call.phase = _Phase.READY
             self._ready += 1
         self._hand_over(call)
@@ -276,11 +268,11 @@ class Reception(ThreadPoolExecutor):
         with self._lock:
             call.over = True
             if call.phase is _Phase.WAITING:
-                self._out_of_waiting(call)
-                _count(self._unread_of, call.peer, -1)
+                self._waiting.remove(call.owner, call)
+                self._unread_of.add(call.owner, -1)
             elif call.phase is _Phase.ANSWERING:
                 self._taken(call)
-            elif call.phase is not _Phase.CUT:
+            elif call.phase is not _Phase.ENDED:
                 return  # the thread that has it now will finish it
         self._in_flight.remove()
 
@@ -288,7 +280,7 @@ class Reception(ThreadPoolExecutor):
 
     def _hand_over(self, call: _Call) -> None:
         try:
-            self._pool.submit_for(call.peer, call.handed.size(), self._work, call).add_done_callback(
+            self._pool.submit_for(call.owner, call.handed.size(), self._work, call).add_done_callback(
                 lambda _: self._cut_off_if_not_begun(call)
             )
         except (RuntimeError, MemoryError):
@@ -300,8 +292,8 @@ class Reception(ThreadPoolExecutor):
             if call.phase is not _Phase.READY:
                 return
             self._ready -= 1
-            _count(self._read, call.peer, -1)
-            over, call.phase = call.over, _Phase.CUT
+            self._read.add(call.owner, -1)
+            over, call.phase = call.over, _Phase.ENDED
         if over:
             self._in_flight.remove()
         call.handed.cut_off()
@@ -312,7 +304,7 @@ class Reception(ThreadPoolExecutor):
             if call.phase is not _Phase.READY:
                 return
             self._ready -= 1
-            _count(self._read, call.peer, -1)
+            self._read.add(call.owner, -1)
             self._running += 1
             call.phase, call.since = _Phase.RUNNING, monotonic()
             if call.streams or call.lasts:
@@ -372,7 +364,7 @@ class Reception(ThreadPoolExecutor):
                     break  # the others arrived later
                 call.slow = True
                 self._slow += 1
-                _count(self._read, call.peer, -1)
+                self._read.add(call.owner, -1)
             for call in [each for each in self._reading if each.slow]:
                 if self._closing:
                     error: SidecarError = Stopping("this sidecar is stopping, and the call's message has not come yet")
@@ -401,7 +393,7 @@ class Reception(ThreadPoolExecutor):
                 call.since = inf  # once is enough
             for call in untaken:
                 self._cut(call)
-            waits = bool(self._waits or self._reading or self._streaming or self._answering)
+            waits = bool(self._waiting or self._reading or self._streaming or self._answering)
         for call, error in ended:
             self._refuse(call, error)
         for call in late:
@@ -417,63 +409,56 @@ class Reception(ThreadPoolExecutor):
     def _in_the_way(self, new: _Call) -> _Call | None:
         """Return the call to refuse in favour of a new one: a slow one, or one of a connection with more, or None."""
         unread = self._unread_of
-        if not unread:
+        most = set(unread.have_most())
+        if not most:
             return None
-        most = max(unread.values())
-        victim = next((call for call in self._reading if unread[call.peer] == most), None)
-        if victim is None:
-            victim = next(next(iter(calls)) for peer, calls in self._waiting.items() if unread[peer] == most)
-        more = most > 1 + unread.get(new.peer, 0)
-        return victim if victim.slow or (more and victim.peer != new.peer) else None
+        reading = [call for call in self._reading if call.owner in most]
+        slow = next((call for call in reading if call.slow), None)
+        if slow is not None:
+            return slow
+        victim = next(filter(None, map(self._waiting.oldest, most)), None) or reading[0]
+        if victim.owner.share == new.owner.share:
+            more = unread.of(victim.owner) > 1 + unread.of(new.owner)
+        else:
+            more = unread.of_share(victim.owner.share) > 1 + unread.of_share(new.owner.share)
+        return victim if more else None
 
     @staticmethod
     def _of_largest(calls: OrderedDict[_Call, None], size: Callable[[_Call], int] = lambda _: 1) -> _Call:
         """Return the oldest call of the connection that has the most, by number or by the sum of a size."""
-        count: dict[str, int] = {}
+        counts = Counts()
         for call in calls:
-            count[call.peer] = count.get(call.peer, 0) + size(call)
-        largest = max(count.values())
-        return next(call for call in calls if count[call.peer] == largest)
+            counts.add(call.owner, size(call))
+        largest = set(counts.have_most())
+        return next(call for call in calls if call.owner in largest)
 
     def _unread(self, call: _Call) -> None:
         del self._reading[call]
         if call.slow:
             self._slow -= 1
         else:
-            _count(self._read, call.peer, -1)
-        _count(self._unread_of, call.peer, -1)
+            self._read.add(call.owner, -1)
+        self._unread_of.add(call.owner, -1)
 
     def _end(self, call: _Call) -> None:
         """Take a waiting call out; it must be refused with a reason."""
         if call.phase is _Phase.READING:
             self._unread(call)
         else:
-            self._out_of_waiting(call)
-            _count(self._unread_of, call.peer, -1)
-        call.phase, call.since = _Phase.ANSWERING, monotonic()
-        self._answering[call] = None
+            self._waiting.remove(call.owner, call)
+            self._unread_of.add(call.owner, -1)
+        call.phase = _Phase.ENDED
 
     def _cut(self, call: _Call) -> None:
         """Stop waiting for its answer to be taken; it must be ended."""
         self._taken(call)
-        call.phase = _Phase.CUT
+        call.phase = _Phase.ENDED
 
     # -- how a call ends that is not run -------------------------------------------------------------------------------
 
     def _refuse(self, call: _Call, error: Exception) -> None:
         """Refuse a call; no more of its message is read."""
-        if self._refusals.pending >= REFUSALS:
-            self._cut_off(call)
-            return
-
-        def refuse() -> None:
-            ARRIVAL.at = call.arrived
-            call.handed.refuse(error)
-
-        try:
-            self._refusals.submit(refuse)
-        except (RuntimeError, MemoryError):
-            call.handed.cut_off()
+        self._refusing.refuse(call.handed, call.owner, call.arrived, error, waits=not call.asked)
 
     def _cut_off(self, call: _Call, bound: str = "") -> None:
         if bound:
@@ -483,15 +468,6 @@ class Reception(ThreadPoolExecutor):
     def _too_many(self) -> SidecarError:
         bound = self._bounds.bound
         return TooLarge(f"as many calls run or wait as {bound} allows; retry a little later", bound=bound)
-
-
-def _count(counts: dict[str, int], key: str, more: int) -> None:
-    """Count; what is 0 is left out."""
-    now = counts.get(key, 0) + more
-    if now:
-        counts[key] = now
-    else:
-        counts.pop(key, None)
 
 
 _SLOW = (
@@ -504,11 +480,13 @@ _TAKEN.set_result(None)
 
 
 class Clerk:
-    """The thread that checks some receptions for calls that have waited too long."""
+    """The thread that checks some receptions for calls that have waited too long, and has refusals sent."""
 
-    def __init__(self, *receptions: Reception) -> None:
+    def __init__(self, refusing: Refusing, *receptions: Reception) -> None:
+        self._refusing = refusing
         self._receptions = receptions
         self._woken, self._ended = threading.Event(), threading.Event()
+        refusing.wake = self._wake
         for reception in receptions:
             reception.wake = self._wake
         self._thread = threading.Thread(target=self._run, name="reception", daemon=True)
@@ -528,6 +506,8 @@ class Clerk:
             self._woken.wait()
             self._ended.wait(TICK)
             self._woken.clear()
+            if self._refusing.look():
+                self._woken.set()
             for reception in self._receptions:
                 if reception.look():
                     self._woken.set()

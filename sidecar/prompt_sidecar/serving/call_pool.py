@@ -5,9 +5,9 @@ thread that has work at each of their steps. So of the calls that have begun onl
 its turn among long calls, for a lock or for the store, gives up its slot for that time, and the next one begins
 (`prompt_sidecar.runs.slots`). It takes its slot back at once: no call waits for a slot while it holds something.
 
-A call that has begun keeps its thread to its end. So that nobody can have all of them, an owner, such as a connection,
-begins a call only while fewer of its own have begun than threads are free: one owner has half of the threads at most,
-two have a third each. Owners whose calls wait take turns.
+A call that has begun keeps its thread to its end. So that nobody can have all of them, a connection begins a call only
+while fewer of its own have begun than threads are free: one has half of the threads at most, two have a third each. All
+connections of one caller leave an eighth to others. Those whose calls wait take turns (`prompt_sidecar.serving.turns`).
 
 A large message is read and decoded in one go, in which nothing can be interrupted. So of the calls with one only one at
 a time runs until it takes turns with other long ones, or waits: the other slots are left to small ones.
@@ -20,7 +20,6 @@ short call meets one of these steps, not ten.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from time import perf_counter
@@ -28,6 +27,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from prompt_sidecar.runs.slots import slot_of
 from prompt_sidecar.serving.pool import Pool
+from prompt_sidecar.serving.turns import Counts, Owner, Turns
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class _Work:
 
     __slots__ = ("begun", "function", "future", "gave_way", "given_up", "large", "owner", "pool", "short", "since")
 
-    def __init__(self, pool: CallPool, owner: str, *, large: bool) -> None:
+    def __init__(self, pool: CallPool, owner: Owner, *, large: bool) -> None:
         self.pool = pool
         self.owner = owner
         self.large = large
@@ -84,8 +84,7 @@ def _nothing() -> None:
     """The place of a function that is not there yet."""
 
 
-_Queue = OrderedDict[str, deque[_Work]]
-"""Work by owner; the next one to have a turn is the first."""
+_NOBODY: Final = Owner("", "")
 
 
 class CallPool(Pool):
@@ -106,9 +105,9 @@ class CallPool(Pool):
         self._free_slots = running
         """Below 0 where calls took theirs back while others had begun."""
         self._free_threads = workers
-        self._begun: dict[str, int] = {}
-        """Calls that have begun, by owner."""
-        self._waiting: Mapping[bool, _Queue] = {False: OrderedDict(), True: OrderedDict()}
+        self._begun = Counts()
+        """Calls that have begun."""
+        self._waiting: Mapping[bool, Turns[_Work]] = {False: Turns(), True: Turns()}
         """What waits, with small messages and with large ones, which take turns."""
         self._turn = False
         """Whether it is the large ones'."""
@@ -119,7 +118,7 @@ class CallPool(Pool):
         """Of each heavy call that gives way a lock that is released when no short one has work."""
 
     def submit_for(
-        self, owner: str, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+        self, owner: Owner, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
         """Run `function` in a thread when it is the owner's turn.
 
@@ -133,7 +132,7 @@ class CallPool(Pool):
         work.function = self.counted(function, *args, **kwargs)
         try:
             with self._turns:
-                self._waiting[work.large].setdefault(owner, deque()).append(work)
+                self._waiting[work.large].add(owner, work)
                 self._short += work.short
         except MemoryError:
             self.done(None)
@@ -143,7 +142,7 @@ class CallPool(Pool):
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Run `function` in a thread, as of an owner without a name."""
-        return self.submit_for("", 0, function, *args, **kwargs)
+        return self.submit_for(_NOBODY, 0, function, *args, **kwargs)
 
     def give_up(self, work: _Work) -> None:
         """See `Slots`. A large call does not count as one from then on."""
@@ -236,28 +235,16 @@ class CallPool(Pool):
         for queue in (self._turn, not self._turn):
             if queue and self._large_runs:
                 continue
-            work = self._first(self._waiting[queue])
-            if work is not None:
+            # Those that are passed over have begun as many calls as threads are free, so they are fewer than threads.
+            taken = self._waiting[queue].take(self._begun, self._free_threads)
+            if taken is not None:
+                owner, work = taken
                 self._turn = not queue
                 self._large_runs = self._large_runs or queue
-                self._begun[work.owner] = self._begun.get(work.owner, 0) + 1
+                self._begun.add(owner, 1)
                 self._free_slots -= 1
                 self._free_threads -= 1
                 return work
-        return None
-
-    def _first(self, queue: _Queue) -> _Work | None:
-        """Take out the first one in a queue whose owner may begin a call."""
-        # Those that are passed over have begun as many calls as threads are free, so they are fewer than threads.
-        for owner, works in queue.items():
-            if self._begun.get(owner, 0) >= self._free_threads:
-                continue
-            work = works.popleft()
-            if works:
-                queue.move_to_end(owner)
-            else:
-                del queue[owner]
-            return work
         return None
 
     def _end(self, work: _Work) -> None:
@@ -268,11 +255,7 @@ class CallPool(Pool):
                 self._one_less()
             self._free_slots += 1
             self._free_threads += 1
-            left = self._begun[work.owner] - 1
-            if left:
-                self._begun[work.owner] = left
-            else:
-                del self._begun[work.owner]
+            self._begun.add(work.owner, -1)
 
     def _run(self, work: _Work) -> None:
         with self._turns:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prompt_sidecar.serving.credentials import credential_of
+from prompt_sidecar.serving.turns import Owner
 
 MOST_IDENTITIES: Final = 1_000
 """Identities of one caller: a team's keys."""
@@ -31,11 +32,17 @@ class CallerNames:
 
     def __init__(self, names: Mapping[str, str] | None = None) -> None:
         self._names = dict(names or {})
+        self._shared = {self.of("local"), self.of("unix")}
+        """Names of the callers that may be several."""
         self._of_credentials = any(each.startswith(("sha256:", "jwt:")) for each in self._names)
 
     def of(self, identity: str) -> str:
         """Return the name of a caller that a door has made out."""
         return self._names.get(identity, identity)
+
+    def owner(self, caller: str, connection: str) -> Owner:
+        """Return whose a caller's call is; callers that a door could not tell apart are distinguished by connection."""
+        return Owner(connection if caller in self._shared else caller, connection)
 
     def of_credential(self, headers: Mapping[str, str]) -> str:
         """Return the name of the caller that sends a provider's credential; empty: it has none, or sends none."""

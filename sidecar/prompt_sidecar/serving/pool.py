@@ -12,6 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
 from typing import ParamSpec, TypeVar
 
+from prompt_sidecar.serving.turns import Owner
+
 
 class Arrival(threading.local):
     """When the call that the current thread serves arrived, and how large its answer is."""
@@ -104,7 +106,7 @@ class Pool(ThreadPoolExecutor):
 
     def submit_for(
         self,
-        owner: str,  # noqa: ARG002 - see CallPool
+        owner: Owner,  # noqa: ARG002 - see CallPool
         size: int,  # noqa: ARG002
         function: Callable[P, T],
         /,

@@ -93,6 +93,7 @@ KINDS: Final = (*sorted({rule.kind for rule in RULES_BY_NAME.values()}), CUSTOM)
 BOUNDS: Final = (
     "server.max_calls",
     "server.side_calls",
+    "server.held_refusals",
     "server.slow_messages",
     "server.max_connections",
     "server.handshake_timeout",
