@@ -33,7 +33,7 @@ from prompt_sidecar.serving.caller_names import CallerNames, names_of
 from prompt_sidecar.serving.cgroups import memory_limit
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import configure, frames
-from prompt_sidecar.serving.memory import changed, fitted, sizing
+from prompt_sidecar.serving.memory import changed, check_addresses, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals, library_lines_limited
 from prompt_sidecar.serving.signals import Signals
 from prompt_sidecar.serving.starting import StartError, needing
@@ -177,6 +177,7 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
         TokensError: the tokens file cannot be used.
         VocabularyError: a vocabulary is missing or damaged.
     """
+    check_addresses()
     settings = _within_descriptors(settings)
     store = open_store(settings)
     telemetry = _telemetry(settings, environment)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import orjson
+import pytest
 
+from prompt_sidecar.cli.arguments import EXIT_FAILED, EXIT_USAGE
 from prompt_sidecar.v1 import retrieve_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, environment, program
 
@@ -35,15 +39,42 @@ def _prompt(number: int) -> trim_pb2.TrimPromptRequest:
     )
 
 
-def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None:
-    """More prompts at once than there is memory for: some are answered, the others RESOURCE_EXHAUSTED, none else."""
+def _limited(address_space: int) -> list[str]:
+    """A server that may use so many bytes of addresses."""
     limited = (
         "import resource, runpy, sys; "
-        f"resource.setrlimit(resource.RLIMIT_AS, ({ADDRESS_SPACE}, {ADDRESS_SPACE})); "
+        f"resource.setrlimit(resource.RLIMIT_AS, ({address_space}, {address_space})); "
         "sys.argv[0] = 'prompt_sidecar'; runpy.run_module('prompt_sidecar', run_name='__main__', alter_sys=True)"
     )
-    command = [sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
+    return [sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"]
+
+
+@pytest.mark.parametrize("megabytes", [100, 200, 300, 390, 410, 430, 450, 470, 490])
+def test_too_few_addresses_to_start(megabytes: int) -> None:
+    """It is ready, or ends by itself and says what to raise; it neither waits for ever nor shows a traceback."""
+    with subprocess.Popen(
+        _limited(megabytes * 1_000_000), env=environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        patience = threading.Timer(PATIENCE, process.kill)
+        patience.start()
+        lines: list[str] = []
+        for line in process.stderr:
+            lines.append(line)
+            if re.search(READY, line):
+                process.terminate()
+                break
+        else:
+            assert process.wait() in {EXIT_FAILED, EXIT_USAGE}, lines
+            assert "raise the" in lines[-1]
+            assert "Traceback" not in "".join(lines)
+        process.communicate()
+        patience.cancel()
+
+
+def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None:
+    """More prompts at once than there is memory for: some are answered, the others RESOURCE_EXHAUSTED, none else."""
+    with subprocess.Popen(_limited(ADDRESS_SPACE), env=environment(), stderr=subprocess.PIPE, text=True) as process:
         served = Program(process)
         try:
             address = served.wait_for(READY)[1].rstrip(",")

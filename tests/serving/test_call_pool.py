@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import call_pool
 from prompt_sidecar.serving.call_pool import LARGE, CallPool
+from prompt_sidecar.serving.pool import NO_THREAD, Pool
 from prompt_sidecar.serving.turns import Owner
 
 PATIENCE: Final = 60.0
@@ -204,6 +206,25 @@ def test_without_memory_for_a_thread_those_that_are_there_do_the_work(
     second = _submit(pool, work, "b0")[0]
     work.end("a0", "b0")
     assert "b0" == second.result(PATIENCE)
+
+
+@pytest.mark.parametrize("kind", [Pool, CallPool])
+def test_a_pool_that_gets_too_few_threads_does_not_wait_for_them(
+    kind: type[Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start with fewer than it was asked for is an error, at once."""
+    start, started = threading.Thread.start, itertools.count()
+
+    def failing(thread: threading.Thread) -> None:
+        if next(started) >= 2:
+            raise RuntimeError(NO_THREAD)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", failing)
+    pool = CallPool(4, 2, "few") if kind is CallPool else Pool(4, "few")
+    with pytest.raises(RuntimeError, match=NO_THREAD):
+        pool.warm(lambda: None)
+    pool.shutdown()
 
 
 @given(

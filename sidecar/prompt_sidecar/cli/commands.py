@@ -134,13 +134,24 @@ def _serve(asked: Namespace) -> int:
             serve(settings)
     except (_Refused, ImportError):
         raise
-    except Exception:  # noqa: BLE001 - such as a thread that the system does not let begin
+    except Exception as error:  # noqa: BLE001 - whatever it is
         # Threads that had begun would keep the process for ever, and nobody would start it again.
-        traceback.print_exc()
+        from prompt_sidecar.serving.pool import NO_THREAD
+
+        if isinstance(error, MemoryError) or str(error) == NO_THREAD:
+            print(f"{PROGRAM}: {_TOO_LITTLE}", file=sys.stderr)
+        else:
+            traceback.print_exc()
         _leave(EXIT_FAILED)
     # All is said and sent by now. The interpreter's own end would free every object of every run one by one (26 s for
     # two thousand runs), and wait for threads that still work on calls nobody waits for.
     _leave(EXIT_OK)
+
+
+_TOO_LITTLE: Final = (
+    "the system gives this process no more memory or threads: raise the container's limits of memory and processes, "
+    "or those of the shell (ulimit -v, ulimit -u)"
+)
 
 
 def _leave(code: int) -> NoReturn:

@@ -27,6 +27,7 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.totals import ProcessMemory
 from prompt_sidecar.serving.cgroups import memory_limit
+from prompt_sidecar.serving.starting import StartError
 
 COPIES: Final = 10
 """Times that a prompt's bytes are in memory at the most: as received, its body, its slices and text, the originals
@@ -64,6 +65,9 @@ so it is reached only where they do not fit, or where much of the memory is none
 LEAST_BUDGET: Final = 16_777_216
 """Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
+LEAST_ADDRESSES: Final = 400_000_000
+"""Bytes of addresses without which no sidecar starts: libraries, stacks of threads, and heaps of arenas, most of which
+hold nothing. gRPC's own code ends the process where it gets none."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -111,6 +115,22 @@ def changed(limits: Limits, effective: Limits, container: int) -> str:
     )
 
 
+def check_addresses() -> None:
+    """Check that the process may use as many addresses as a start takes. Raises StartError: it may not."""
+    limit = _address_limit()
+    if 0 < limit < LEAST_ADDRESSES:
+        raise StartError(
+            f"the process may use {limit:,} bytes of addresses; {LEAST_ADDRESSES:,} is the least with which it starts: "
+            "raise the limit (ulimit -v), and limit memory with limits.process_bytes or the container's limit instead"
+        )
+
+
+def _address_limit() -> int:
+    """Bytes of addresses that the process may use; 0: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return 0 if soft == resource.RLIM_INFINITY else soft
+
+
 class MemoryGate:
     """Admits prompts, and reading of large originals, while there is memory for them. Thread-safe.
 
@@ -120,8 +140,7 @@ class MemoryGate:
     def __init__(self, most: int = 0, read: Callable[[], tuple[int, int]] | None = None) -> None:
         self._read = read or _Statm()
         self.limit = most or memory_limit()
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        self._address_limit = 0 if soft == resource.RLIM_INFINITY else soft
+        self._address_limit = _address_limit()
         self._lock = threading.Lock()
         self._reserved = 0
         self._baseline = 0

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import perf_counter
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from prompt_sidecar.serving.turns import Owner
 
@@ -25,6 +25,9 @@ class Arrival(threading.local):
 
 
 ARRIVAL = Arrival()
+
+NO_THREAD: Final = "can't start new thread"
+"""What CPython says where the system lets no thread begin."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,7 +85,11 @@ class Pool(ThreadPoolExecutor):
         return self._pending
 
     def warm(self, function: Callable[[], None], threads: int = 0) -> None:
-        """Start so many threads, all of them by default, and run `function` once in each."""
+        """Start so many threads, all of them by default, and run `function` once in each.
+
+        Raises:
+            RuntimeError: the system does not let so many begin.
+        """
         threads = min(threads, self.workers) or self.workers
         together = threading.Barrier(threads)
 
@@ -90,7 +97,15 @@ class Pool(ThreadPoolExecutor):
             function()
             together.wait()
 
-        for future in [self.start(run) for _ in range(threads)]:
+        begun: list[Future[None]] = []
+        try:
+            begun += (self.start(run) for _ in range(threads))
+        finally:
+            if len(begun) < threads or len(self._threads) < threads:
+                together.abort()  # those that have begun would wait for the others for ever
+        if together.broken:
+            raise RuntimeError(NO_THREAD)
+        for future in begun:
             future.result()
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
