@@ -45,6 +45,8 @@ class Peer:
         connected.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW, window)))
         self._next = 1
         self._came = b""
+        self.over = set[int]()
+        """Streams that the server was seen to end."""
 
     def call(
         self, method: str, sent: bytes = b"", *, end: bool = False, metadata: Sequence[tuple[str, str]] = ()
@@ -91,9 +93,12 @@ class Peer:
         """As `ended`, for so many of the streams."""
         left, got = set(streams), b""
         for kind, flags, stream, payload in self.frames():
+            is_end = kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & END_STREAM)
+            if is_end:
+                self.over.add(stream)
             if stream in left:
                 got += payload
-                if kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & END_STREAM):
+                if is_end:
                     left.discard(stream)
             if len(left) + count <= len(streams):
                 return got

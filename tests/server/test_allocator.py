@@ -1,4 +1,4 @@
-"""What the sidecar sets in glibc's allocator, unless the environment says otherwise."""
+"""Threads share a few of glibc's arenas, unless the environment says otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from prompt_sidecar.server.allocator import ARENAS, LARGE_BYTES, map_large_blocks, share_arenas
+from prompt_sidecar.server.allocator import ARENAS, share_arenas
 
 ALLOCATING: Final = """
 import ctypes, threading
@@ -53,40 +53,3 @@ def test_threads_share_arenas() -> None:
     assert (True, ARENAS) == _arenas()
     assert (False, 5) == _arenas(MALLOC_ARENA_MAX="5")
     assert (False, 4) == _arenas(GLIBC_TUNABLES="glibc.malloc.arena_max=4")
-
-
-FREEING: Final = """
-import ctypes
-from prompt_sidecar.server.allocator import map_large_blocks
-
-done = map_large_blocks()
-del (block := [bytearray(16_000_000)])[:]  # glibc would take this for the size of a large block from now on
-blocks = [bytearray(SIZE) for _ in range(16)]
-ctypes.CDLL(None).malloc_stats()
-print(done)
-"""
-
-
-def _mapped(size: int, **variables: str) -> tuple[bool, int]:
-    """Whether large blocks are mapped, and how many blocks at most were, of 16 of one size behind a larger one."""
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_TUNABLES"))
-    }
-    command = [sys.executable, "-c", FREEING.replace("SIZE", str(size))]
-    done = subprocess.run(
-        command, env=environment | {"PYTHONMALLOC": "malloc"} | variables, capture_output=True, text=True, check=True
-    )
-    most = next(line for line in done.stderr.splitlines() if line.startswith("max mmap regions"))
-    return done.stdout.strip() == "True", int(most.split("=")[1])
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator is looked at")
-def test_large_blocks_are_mapped_whatever_was_freed_before() -> None:
-    """Each by itself, so that each goes back when it is freed; smaller ones are not."""
-    if not map_large_blocks() and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
-        pytest.skip("the C library is not glibc")
-    done, most = _mapped(LARGE_BYTES)
-    assert done
-    assert most >= 16
-    assert _mapped(LARGE_BYTES // 2)[1] < 16
-    assert (False, True) == ((found := _mapped(LARGE_BYTES, MALLOC_MMAP_THRESHOLD_="33554432"))[0], found[1] < 16)
