@@ -23,7 +23,7 @@ from prompt_sidecar.guard.options import AUDIT, GuardOptions
 from prompt_sidecar.runs.archive import Archive
 from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.allocator import map_large_blocks, share_arenas
+from prompt_sidecar.server.allocator import share_arenas
 from prompt_sidecar.server.clock import steady
 from prompt_sidecar.server.core_log import core_lines_logged
 from prompt_sidecar.server.descriptors import connections
@@ -333,7 +333,6 @@ def serve(settings: Settings) -> bool:
     """
     configure(settings.log.format, settings.log.level, current_ids)
     share_arenas()
-    map_large_blocks()
     with core_lines_logged(settings.log.refusals), library_lines_limited(settings.log.refusals):
         return _serve(settings)
 

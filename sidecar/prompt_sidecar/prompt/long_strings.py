@@ -13,13 +13,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from mmap import mmap
 from typing import Any, Final
 
 import orjson
 
 PIECE_BYTES: Final = 2_097_152
-"""Bytes of a string that are decoded at once, in 6 ms; it is so large that it goes back to the system when freed."""
+"""Bytes of a string that are decoded at once, in 6 ms."""
 LEAST_BYTES: Final = 8 * PIECE_BYTES
 """Texts with fewer bytes in long strings are decoded at once, in 40 ms, which takes less memory for some of them."""
 _CUT: Final = re.compile(rb"(?<=[^\\])\\(?!u[dD][c-fC-F])|(?<=[^\\]{5})[\x00-\x5b\x5d-\x7f\xc0-\xff]")
@@ -81,9 +82,29 @@ def _put_back(raw: bytes | memoryview, value: Any, mark: str, taken: Mapping[str
             elif type(each) is str and (at := each.find(mark)) >= 0:
                 end = at + len(mark) + 8
                 places = taken[each[at:end]]
-                pieces = [each[:at]]
-                for begin, stop in pairwise(places):
-                    pieces.append(orjson.loads(b'"%b"' % bytes(raw[begin:stop])))
-                inner[key] = "".join((*pieces, each[end:]))
+                pieces = (orjson.loads(b'"%b"' % bytes(raw[begin:stop])) for begin, stop in pairwise(places))
+                inner[key] = _joined(chain((each[:at],), pieces, (each[end:],)), len(each) + places[-1] - places[0])
                 left -= 1
     return None if left else whole[0]
+
+
+def _joined(pieces: Iterable[str], most: int) -> str:
+    """Join pieces of no more than `most` characters.
+
+    As long as they are ASCII they are collected in memory that goes back to the system at once. Freed in the heap, they
+    would stay there, between blocks that are still used: a call of 35 MB took 3.3 times its bytes in place of 2.8.
+    """
+    others: list[str] = []
+    try:
+        room = mmap(-1, most)
+    except OSError:
+        raise MemoryError from None
+    with room:
+        for piece in pieces:
+            if others or not piece.isascii():
+                others.append(piece)
+            else:
+                room.write(piece.encode())
+        with memoryview(room) as all_of_it, all_of_it[: room.tell()] as written:
+            first = str(written, "ascii")
+    return "".join((first, *others)) if others else first

@@ -21,7 +21,6 @@ from prompt_sidecar.errors import DeadlinePassed, SidecarError
 from prompt_sidecar.facts.recall_calls import RetrieveCall
 from prompt_sidecar.recall.selection import PatternMatch
 from prompt_sidecar.runs.service import Runs
-from prompt_sidecar.server.allocator import map_large_blocks
 from prompt_sidecar.server.conversion.trim import trim_call
 from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.programs.bench import counting
@@ -199,7 +198,6 @@ class Heavy:
 
 def measure(name: str, size: float) -> Measured:
     """Send one input with no deadline, then to a fresh core with one, again and again until it is answered."""
-    map_large_blocks()  # as a server does
     heavy = Heavy(name, size)
     core = runs()
     heavy.prepare(core)
