@@ -60,6 +60,13 @@ def test_passes_are_short_while_objects_are_kept() -> None:
     assert max(passes) <= MOST_OBJECTS
 
 
+def test_the_collector_runs_once_a_server_does() -> None:
+    """It is switched off while the program imports what a server needs."""
+    gc.disable()
+    settle_interpreter()
+    assert gc.isenabled()
+
+
 def test_threads_take_turns_sooner() -> None:
     """The interpreter's own five milliseconds add up where a call hands over several times."""
     settle_interpreter()

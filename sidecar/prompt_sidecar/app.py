@@ -322,6 +322,7 @@ def settle_interpreter() -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
 
 
 def serve(settings: Settings) -> bool:
