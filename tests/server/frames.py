@@ -18,7 +18,7 @@ INITIAL_WINDOW = 4
 """The setting SETTINGS_INITIAL_WINDOW_SIZE: bytes of an answer that may be sent before any is taken."""
 FRAME_BYTES = 16_384
 """Of one frame, where nothing else is agreed."""
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 CHECK = "/grpc.health.v1.Health/Check"
