@@ -49,11 +49,10 @@ def _limited(address_space: int) -> list[str]:
     return [sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"]
 
 
-@pytest.mark.parametrize("megabytes", [100, 200, 300, 390, 410, 430, 450, 470, 490])
-def test_too_few_addresses_to_start(megabytes: int) -> None:
+def _ends_or_is_ready(command: list[str]) -> None:
     """It is ready, or ends by itself and says what to raise; it neither waits for ever nor shows a traceback."""
     with subprocess.Popen(
-        _limited(megabytes * 1_000_000), env=environment(), stderr=subprocess.PIPE, text=True
+        command, env=environment() | {"PYTHONMALLOC": "malloc"}, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
         patience = threading.Timer(PATIENCE, process.kill)
@@ -62,7 +61,7 @@ def test_too_few_addresses_to_start(megabytes: int) -> None:
         for line in process.stderr:
             lines.append(line)
             if re.search(READY, line):
-                process.terminate()
+                process.kill()
                 break
         else:
             assert process.wait() in {EXIT_FAILED, EXIT_USAGE}, lines
@@ -70,6 +69,27 @@ def test_too_few_addresses_to_start(megabytes: int) -> None:
             assert "Traceback" not in "".join(lines)
         process.communicate()
         patience.cancel()
+
+
+@pytest.mark.parametrize("megabytes", [100, 300, 450, 499, 520, 600])
+def test_too_few_addresses_to_start(megabytes: int) -> None:
+    """What a start needs least is asked for before anything is begun."""
+    _ends_or_is_ready(_limited(megabytes * 1_000_000))
+
+
+@pytest.mark.parametrize("threads", range(0, 30, 3))
+def test_too_few_threads_to_start(threads: int) -> None:
+    """Whichever thread is the first that the system lets not begin."""
+    limited = (
+        "import itertools, runpy, sys, threading\n"
+        "start, started = threading.Thread.start, itertools.count()\n"
+        "def failing(thread):\n"
+        f'    if next(started) >= {threads}: raise RuntimeError("can\'t start new thread")\n'
+        "    start(thread)\n"
+        "threading.Thread.start = failing\n"
+        "sys.argv[0] = 'prompt_sidecar'; runpy.run_module('prompt_sidecar', run_name='__main__', alter_sys=True)"
+    )
+    _ends_or_is_ready([sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"])
 
 
 def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None:

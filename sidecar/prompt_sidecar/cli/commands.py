@@ -136,9 +136,7 @@ def _serve(asked: Namespace) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is
         # Threads that had begun would keep the process for ever, and nobody would start it again.
-        from prompt_sidecar.serving.pool import NO_THREAD
-
-        if isinstance(error, MemoryError) or str(error) == NO_THREAD:
+        if _is_for_want_of_memory(error):
             print(f"{PROGRAM}: {_TOO_LITTLE}", file=sys.stderr)
         else:
             traceback.print_exc()
@@ -146,6 +144,17 @@ def _serve(asked: Namespace) -> int:
     # All is said and sent by now. The interpreter's own end would free every object of every run one by one (26 s for
     # two thousand runs), and wait for threads that still work on calls nobody waits for.
     _leave(EXIT_OK)
+
+
+def _is_for_want_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it followed, is that there is no memory or no thread."""
+    from prompt_sidecar.serving.pool import NO_THREAD
+
+    while error is not None:
+        if isinstance(error, MemoryError) or str(error) == NO_THREAD:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 _TOO_LITTLE: Final = (

@@ -65,9 +65,9 @@ so it is reached only where they do not fit, or where much of the memory is none
 LEAST_BUDGET: Final = 16_777_216
 """Bytes below which no eviction budget is shrunk: a dozen runs of a small agent."""
 
-LEAST_ADDRESSES: Final = 400_000_000
-"""Bytes of addresses without which no sidecar starts: libraries, stacks of threads, and heaps of arenas, most of which
-hold nothing. gRPC's own code ends the process where it gets none."""
+LEAST_ADDRESSES: Final = 500_000_000
+"""Bytes of addresses with which a sidecar starts: libraries, stacks of threads, and heaps of arenas, most of which hold
+nothing. With fewer than some 450 MB native code of libraries ends the process, as it gets no thread."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
