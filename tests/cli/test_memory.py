@@ -77,7 +77,7 @@ def test_too_few_addresses_to_start(megabytes: int) -> None:
     _ends_or_is_ready(_limited(megabytes * 1_000_000))
 
 
-@pytest.mark.parametrize("threads", range(0, 30, 3))
+@pytest.mark.parametrize("threads", range(0, 24, 2))
 def test_too_few_threads_to_start(threads: int) -> None:
     """Whichever thread is the first that the system lets not begin."""
     limited = (

@@ -192,8 +192,9 @@ class Server:
             pool.warm(lambda: None)
         self._server.start()
         self._serves = True
-        self._sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
-        self._sweeper.start()
+        sweeper = threading.Thread(target=self._sweep, args=(runs, memory), name="sweep", daemon=True)
+        sweeper.start()
+        self._sweeper = sweeper  # one that has not begun cannot be waited for
         self._workers.start(load).result()
         self._workers.warm(warm, self._settings.running_calls + 1)
         give_back()
