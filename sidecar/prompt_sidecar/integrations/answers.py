@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +45,6 @@ _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOT
 """Of an event: a line's end and an empty line, each with any of the three line ends (WHATWG HTML, section 9.2.5). A
 carriage return behind a line feed may be the first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 Place: TypeAlias = tuple[dict[str, Any], str, str]
 """What holds a call's arguments, as text or as an object: an object, the name of its member, the tool's name."""
@@ -490,9 +490,9 @@ class Stream:
         out, at = [], 0
         for found in _END.finditer(bytes(self._rest[searched:])):
             end = searched + found.end()
-            if not self._begun and self._rest.startswith(_BYTE_ORDER_MARK):  # it belongs to no line
-                out.append(_BYTE_ORDER_MARK)
-                at = len(_BYTE_ORDER_MARK)
+            if not self._begun and self._rest.startswith(BOM_UTF8):  # it belongs to no line
+                out.append(BOM_UTF8)
+                at = len(BOM_UTF8)
             self._begun = True
             out.append((yield from self._event(bytes(self._rest[at:end]))))
             at = end

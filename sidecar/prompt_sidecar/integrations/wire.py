@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -58,7 +59,7 @@ def usage_in(format: Format, content_type: str, content: bytes) -> Usage:
 def _events(content_type: str, content: bytes) -> Iterator[Any]:
     """The JSON values of an answer that may hold usage."""
     if content_type.startswith("text/event-stream"):
-        for line in content.removeprefix(b"\xef\xbb\xbf").splitlines():
+        for line in content.removeprefix(BOM_UTF8).splitlines():
             if line.startswith(b"data:") and b"sage" in line:
                 yield from _read(line[5:])
     elif content_type.startswith("application/vnd.amazon.eventstream"):

@@ -30,7 +30,6 @@ from grpc_reflection.v1alpha import reflection
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.allocator import give_back
 from prompt_sidecar.server.callers import Callers
-from prompt_sidecar.server.descriptors import connections
 from prompt_sidecar.server.handed import unknown_grpc
 from prompt_sidecar.server.health import NOT_SERVING, SERVING, Health
 from prompt_sidecar.server.health import SERVICE_NAME as HEALTH_NAME
@@ -353,8 +352,6 @@ def _file_id(path: Path) -> tuple[int, int]:
 
 def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
     """How gRPC is to treat connections."""
-    listeners = bool(settings.listen) + bool(settings.socket)
-    most = connections(settings.max_connections, listeners)
     milliseconds = {
         "grpc.max_connection_idle_ms": settings.connection_idle,
         "grpc.max_connection_age_ms": settings.connection_age,
@@ -371,7 +368,7 @@ def _channel_arguments(settings: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),  # it would take a megabyte and more of messages that nobody has requested
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.max_streams),
-        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.keepalive_permit_without_calls", 1),  # idle peers that went without a word are noticed too
         ("grpc.enable_channelz", int(settings.channelz)),
         *((name, min(int(seconds * 1_000), _FOR_EVER)) for name, seconds in milliseconds.items()),

@@ -12,6 +12,7 @@ import json
 import math
 import re
 import sys
+from codecs import BOM_UTF8
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -25,7 +26,6 @@ _MANY: Final = 100
 _ROOM: Final = 16
 """Levels that are kept free for what a text is put into."""
 REPLACEMENT: Final = "\ufffd"
-BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 def read(raw: bytes) -> Any:
@@ -35,7 +35,7 @@ def read(raw: bytes) -> Any:
     keeps their spelling. A byte order mark before the text is passed over, as most readers of answers do (RFC 8259,
     section 8.1).
     """
-    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    raw = raw.removeprefix(BOM_UTF8)
     if _LONG_NUMBER.search(raw) is not None:
         found = _read_exactly(raw)
     else:

@@ -9,11 +9,11 @@ end, with an error.
 from __future__ import annotations
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from enum import Enum
 from typing import Protocol
 
-from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK
 from prompt_sidecar.serving.dialects.base import EventSplitter
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.sse import BrokenStream, Event
@@ -139,7 +139,7 @@ class AnswerStream:
         for event in events:
             if self._is_beyond(len(event.raw)):
                 return self._too_long(bytes(out))
-            if event.raw == BYTE_ORDER_MARK and self._filter.turns > 1:  # in the middle of what the agent is sent
+            if event.raw == BOM_UTF8 and self._filter.turns > 1:  # in the middle of what the agent is sent
                 del self._unsplit[: len(event.raw)]
                 continue
             try:

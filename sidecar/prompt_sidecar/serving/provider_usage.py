@@ -10,13 +10,14 @@ An answer that refuses the prompt as too long is read too: its message names the
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
 from prompt_sidecar.facts.usage_calls import InputCounting, ReportedRefusal, UsageCall
-from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK, read, sound
+from prompt_sidecar.serving.answer_json import read, sound
 from prompt_sidecar.serving.untyped import token_count
 from prompt_sidecar.tokens.refusals import MOST_CHARACTERS
 
@@ -150,7 +151,7 @@ class UsageReader:
         self._kept = bytearray(piece[cut:])
         # Few events have figures, and most pieces hold none of them.
         if b"usage" in whole:
-            for line in whole.removeprefix(BYTE_ORDER_MARK).splitlines():
+            for line in whole.removeprefix(BOM_UTF8).splitlines():
                 if line.startswith(b"data:") and b"usage" in line:
                     self._json(bytes(line[5:]))
 

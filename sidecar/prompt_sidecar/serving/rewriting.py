@@ -7,10 +7,11 @@ and a member's earlier occurrences stay; only what differs is written anew. Text
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK, read, write
+from prompt_sidecar.serving.answer_json import read, write
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -47,7 +48,7 @@ class _Text:
 
     def made(self, old: Any, new: Any) -> bytes:
         """Return the text, which was read as `old`, with the value `new`."""
-        begins = self._space(len(BYTE_ORDER_MARK) if self._raw.startswith(BYTE_ORDER_MARK) else 0)
+        begins = self._space(len(BOM_UTF8) if self._raw.startswith(BOM_UTF8) else 0)
         made, end = self._value(begins, old, new, 0)
         return self._raw[:begins] + made + self._raw[end:]
 

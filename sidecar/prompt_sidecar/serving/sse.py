@@ -8,10 +8,11 @@ belongs to no line, so it goes on by itself.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import BYTE_ORDER_MARK, read, write
+from prompt_sidecar.serving.answer_json import read, write
 from prompt_sidecar.serving.rewriting import rewritten
 
 _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOTALL)
@@ -107,9 +108,9 @@ class Splitter:
     def _events(self, raw: bytes) -> list[Event]:
         """Return an event, behind the mark before the first one."""
         first, self._begun = not self._begun, True
-        if first and raw.startswith(BYTE_ORDER_MARK):
-            rest = raw[len(BYTE_ORDER_MARK) :]
-            return [Event(BYTE_ORDER_MARK), *([_event(rest)] if rest else [])]
+        if first and raw.startswith(BOM_UTF8):
+            rest = raw[len(BOM_UTF8) :]
+            return [Event(BOM_UTF8), *([_event(rest)] if rest else [])]
         return [_event(raw)]
 
 
