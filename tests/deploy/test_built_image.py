@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.deploy.building import built, need
 from tests.deploy.contained import USER, container
 
@@ -25,6 +27,7 @@ with Client("127.0.0.1:7717", fail_open=False, deadline=60) as client:
 """
 
 
+@pytest.mark.timeout(7_200)
 def test_it_builds_and_serves(record_property: Callable[[str, object], None]) -> None:
     """In one go, as a build takes minutes: size, a start, a probe, a prompt, an end."""
     need()

@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
@@ -19,6 +20,7 @@ INITIAL_WINDOW = 4
 FRAME_BYTES = 16_384
 """Of one frame, where nothing else is agreed."""
 PATIENCE = 120.0
+"""Seconds for each frame, and for all that is waited for at once: pings come for as long as a connection is open."""
 
 TRIM = "/prompt_sidecar.v1.SidecarService/TrimPrompt"
 CHECK = "/grpc.health.v1.Health/Check"
@@ -83,31 +85,42 @@ class Peer:
                 self.socket.sendall(frame(SETTINGS, ACK, 0))
             elif kind == PING and not flags & ACK:
                 self.socket.sendall(frame(PING, ACK, 0, payload))
+            elif kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & END_STREAM):
+                self.over.add(stream)
             yield kind, flags, stream, payload
+
+    def begun(self, stream: int) -> None:
+        """Wait until the answer of this stream begins."""
+        until = monotonic() + PATIENCE
+        for kind, _, of, _ in self.frames():
+            if of == stream and kind == HEADERS:
+                return
+            assert monotonic() < until, f"the answer of stream {stream} has not begun"
+        raise AssertionError(f"the connection has ended before the answer of stream {stream}")
 
     def ended(self, *streams: int) -> bytes:
         """Wait until the server has ended all these streams; what their header blocks and messages were."""
         return self.ended_some(streams, len(streams))
 
     def ended_some(self, streams: Sequence[int], count: int) -> bytes:
-        """As `ended`, for so many of the streams."""
-        left, got = set(streams), b""
-        for kind, flags, stream, payload in self.frames():
-            is_end = kind == RST_STREAM or (kind in {HEADERS, DATA} and flags & END_STREAM)
-            if is_end:
-                self.over.add(stream)
+        """As `ended`, for so many of the streams: gRPC does not hand calls over in the order in which they came."""
+        left, got, until = set(streams) - self.over, b"", monotonic() + PATIENCE
+        if len(left) + count <= len(streams):
+            return got
+        for _, _, stream, payload in self.frames():
             if stream in left:
                 got += payload
-                if is_end:
-                    left.discard(stream)
+                left -= self.over
             if len(left) + count <= len(streams):
                 return got
+            assert monotonic() < until, f"streams {sorted(left)} go on; {count} of {len(streams)} were to end"
         raise AssertionError(f"the connection has ended before streams {sorted(left)}")
 
     def closed(self) -> None:
         """Wait until the server has closed the connection."""
+        until = monotonic() + PATIENCE
         for _ in self.frames():
-            pass
+            assert monotonic() < until, "the connection stays open"
 
 
 @contextmanager
