@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import re
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -205,6 +208,64 @@ def test_nothing_is_read_where_no_name_was_used() -> None:
     fold = told(said("plain words"), said("and more"))
     names.list_names(fold.ledger, Unread())
     assert ([], len(fold.ledger)) == (fold.ledger.names, fold.ledger.named)
+
+
+def slowly_hidden(fold: Fold) -> list[tuple[int, int]]:
+    """The slow twin of `hidden_names`: it keeps all that the history shows and that may be a name."""
+    shown: set[str] = set()
+    for record in fold.ledger.records:
+        for entry in () if record.dropped else record.entries:
+            text = fold.shown(entry)
+            for part in names.leaves(text) if entry.kind is ItemKind.ARGUMENTS else (text,):
+                for token in re.findall(r"[A-Za-z0-9_./-]{4,}", part):
+                    parts = (name := token.rstrip("./-").lstrip("-")).split("/")
+                    shown |= {name} | ({parts[-1], "/".join(parts[-2:])} if len(parts) > 1 else set())
+    covered: set[str] = set()
+    found: list[tuple[int, int]] = []
+    for index in range(len(fold.ledger.records) - 1, -1, -1):
+        for place, name in enumerate(fold.ledger.records[index].names):
+            parts = name.split("/")
+            if name not in covered and name not in shown:
+                found.append((index, place))
+            covered |= {name} | ({parts[-1], "/".join(parts[-2:])} if len(parts) > 1 else set())
+    return found
+
+
+WORDS = st.lists(st.sampled_from(["a_1.py", "x/a_1.py", "-x/y/a_1.py.", "b_22/", "c-3-", "b_22", "lib/b_22", "4711"]))
+
+
+@given(st.lists(st.tuples(WORDS, WORDS, st.booleans()), max_size=6), st.integers(1, 20))
+def test_hidden_names_like_the_slow_twin(iterations: list[tuple[list[str], list[str], bool]], piece: int) -> None:
+    """Wherever a text is cut into pieces, the names are those that all of its words together leave."""
+    fold = told(*(said(" ".join(words), json.dumps({"p": given})) for words, given, _ in iterations))
+    clip(fold, *((1 + 2 * at, 0) for at, (*_, clipped) in enumerate(iterations) if clipped))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(names, "PIECE_CHARACTERS", piece)
+        assert slowly_hidden(fold) == names.hidden_names(fold.ledger, fold)
+
+
+def test_memory_of_a_choice() -> None:
+    """Of a long text nothing is kept but the names that are looked for, however many words it has."""
+    words = " ".join(f"w_{number}" for number in range(200_000))
+    fold = told(said("hidden_1"), said(f"{words} shown_1"), said("shown_1"))
+    clip(fold, (1, 0))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        found = names.hidden_names(fold.ledger, fold)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(1, 0)] == found
+    assert peak < 5 * len(words)  # with copies of the text; a set of all words takes more than ten times as much
+
+
+def test_how_much_is_read_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names are looked for in so many characters, the newest first: what is older counts as hidden."""
+    fold = told(said("name_1 name_2"), said("name_1 " + "x " * 20), said("name_2"))
+    assert [] == names.hidden_names(fold.ledger, fold)
+    monkeypatch.setattr(names, "SHOWN_CHARACTERS", 20)
+    assert [(3, 0)] == [place for place in names.hidden_names(fold.ledger, fold) if place != (5, 0)]
 
 
 def test_a_choice_waits_for_growth() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from sys import intern
 from typing import Final, Protocol
 
@@ -38,6 +39,11 @@ NAMES_LISTED: Final = 256
 """Names in a list; they take about 1,100 tokens, which is more than the largest registry may."""
 NAMES_CONSIDERED: Final = 16_384
 """Names that are looked at for a list, newest first, so that a long history costs no more than a prompt does."""
+SHOWN_CHARACTERS: Final = 8_388_608
+"""Characters of what the prompt shows in which names are looked for, newest first: two million tokens, twice the
+largest window in use. They take some tenths of a second, in which the call cannot end."""
+PIECE_CHARACTERS: Final = 65_536
+"""Characters of a text that are searched in one go, with the rest of what may be a name there: a millisecond."""
 GROWTH: Final = 16
 """The part of its messages that a history must grow by before names are chosen again: in recorded runs fewer than come
 between two batch points, but with a window that is too small each call is one."""
@@ -63,6 +69,7 @@ _RUN: Final = re.compile(r"[^\s\"'`<>\[\]{}|\\]+")
 """What is between spaces, quotation marks and brackets: wide enough that an address is one run."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _SHOWN: Final = re.compile(r"[A-Za-z0-9_./-]{4,}")
+_GAP: Final = re.compile(r"[^A-Za-z0-9_./-]")
 _SIGN: Final = re.compile(r"[0-9_./-]")
 _LETTERS: Final = re.compile(r"[A-Za-z]")
 _TWO: Final = re.compile(r"[A-Za-z0-9]{2}")
@@ -180,7 +187,7 @@ def _like_prose(name: str) -> bool:
 def list_names(ledger: Ledger, texts: Shown) -> None:
     """Choose the names to list again, if the history has grown by `GROWTH` since they were chosen.
 
-    A choice looks at all that is shown, so that all choices of a run together cost in proportion to its history.
+    A choice looks at what is shown, so that all choices of a run together cost in proportion to its history.
     """
     if ledger.named and len(ledger) - ledger.named < len(ledger) // GROWTH:
         return
@@ -193,22 +200,23 @@ def hidden_names(ledger: Ledger, texts: Shown) -> list[tuple[int, int]]:
 
     A place is a message's index in the history, and the name's among the names of that message.
     """
-    if not any(record.names for record in ledger.records):
-        return []
-    shown = _shown(ledger, texts)
+    used = _used(ledger)
+    shown = _shown(ledger, texts, frozenset(name for name, _ in used)) if used else frozenset()
+    hidden = (place for name, place in used if name not in shown and name not in ledger.by_id)
+    return list(islice(hidden, NAMES_LISTED))
+
+
+def _used(ledger: Ledger) -> list[tuple[str, tuple[int, int]]]:
+    """The names that the model used and their places, last used first; none that a later one covers."""
     covered: set[str] = set()
-    found: list[tuple[int, int]] = []
+    found: list[tuple[str, tuple[int, int]]] = []
     left = NAMES_CONSIDERED
     for index in range(len(ledger.records) - 1, -1, -1):
         for place, name in enumerate(ledger.records[index].names):
             left -= 1
-            if name in covered:
-                continue
-            covered.update(_covered_by(name))
-            if name not in shown and name not in ledger.by_id:
-                found.append((index, place))
-                if len(found) == NAMES_LISTED:
-                    return found
+            if name not in covered:
+                covered.update(_covered_by(name))
+                found.append((name, (index, place)))
         if left <= 0:
             break
     return found
@@ -223,19 +231,36 @@ def _covered_by(name: str) -> Iterator[str]:
         yield "/".join(parts[-2:])
 
 
-def _shown(ledger: Ledger, texts: Shown) -> set[str]:
-    """All that the history shows and that may be a name."""
-    tokens: set[str] = set()
-    for record in ledger.records:
+def _shown(ledger: Ledger, texts: Shown, names: frozenset[str]) -> frozenset[str]:
+    """Those of some names that the history shows.
+
+    Only of these is anything kept: all that may be a name in a text of 50 MB takes half a gigabyte.
+    """
+    found: set[str] = set()
+    left = SHOWN_CHARACTERS
+    for record in reversed(ledger.records):
         if record.dropped:
             continue
         for entry in record.entries:
-            if entry.kind in _READ:
-                text = texts.shown(entry)
-                for part in leaves(text) if entry.kind is ItemKind.ARGUMENTS else (text,):
-                    tokens.update(match[0] for match in _SHOWN.finditer(part))  # findall would hold the interpreter
-    found: set[str] = set()
-    for token in tokens:
-        name = token.rstrip("./-").lstrip("-")
-        found.update(_covered_by(name))
-    return found
+            if entry.kind not in _READ:
+                continue
+            text = texts.shown(entry)
+            whole = len(text) <= left
+            for part in leaves(text) if whole and entry.kind is ItemKind.ARGUMENTS else (text[:left],):
+                for token in _tokens(part):
+                    name = token.rstrip("./-").lstrip("-")
+                    found.update(names.intersection(_covered_by(name)))
+            if not whole:
+                return frozenset(found)
+            left -= len(text)
+    return frozenset(found)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    """All that may be a name in a text, as it comes, each once in a piece of it: no piece holds the interpreter."""
+    start = 0
+    while start < len(text):
+        gap = _GAP.search(text, start + PIECE_CHARACTERS)
+        end = gap.start() if gap is not None else len(text)
+        yield from set(_SHOWN.findall(text, start, end))
+        start = end
