@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.errors import CallCancelled, DeadlinePassed
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, InvalidRequest
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.guard import masking
 from prompt_sidecar.guard.options import GuardOptions
@@ -169,6 +169,21 @@ def test_a_long_call_can_end_while_originals_are_stored() -> None:
         with pytest.raises(DeadlinePassed):
             trim(engine, OPENAI_CHAT, raw, Late(at))
         assert expected == returned(trim(engine, OPENAI_CHAT, raw, never))
+
+
+def test_what_an_interrupted_call_kept_is_forgotten_with_its_run() -> None:
+    """A call that ends keeps a draft; where its retry comes to nothing, the end of the run still frees all."""
+    raw = longer(OPENAI_CHAT, 16)
+    engine = Engine(limit=LIMIT)
+    for number in range(20):
+        with pytest.raises(CallCancelled):
+            trim(engine, OPENAI_CHAT, raw, Late(10, CallCancelled), run_id=f"run-{number}")
+        with pytest.raises(InvalidRequest):
+            trim(engine, OPENAI_CHAT, b"{", never, run_id=f"run-{number}")
+        trim(engine, OPENAI_CHAT, raw, never, run_id=f"run-{number}", dry_run=True)
+        engine.runs.end("promises", f"run-{number}")
+    totals = engine.runs.totals()
+    assert (0, 0, 0) == (len(engine.runs), totals.stash.runs, totals.memory_bytes)
 
 
 def test_a_message_of_many_texts_can_end_between_them() -> None:

@@ -10,8 +10,9 @@ import pytest
 from prompt_sidecar.errors import RunUnknown
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.recall_calls import RetrieveCall
-from prompt_sidecar.facts.task_calls import TaskStatus, UpdateTaskCall
+from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskStatus, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolCall
+from prompt_sidecar.facts.totals import Event
 from prompt_sidecar.recall.outcome import Outcome
 from prompt_sidecar.runs.service import Runs
 from tests.promises.resend import without_own_text
@@ -105,6 +106,37 @@ def test_run_count_is_bounded(format: str) -> None:
         engine.runs.figures("promises", "run-1")
     assert "run_id" == caught.value.field
     assert 3 == engine.runs.stash.totals().runs
+
+
+def write_tasks(engine: Engine, run_id: str, *items: str) -> None:
+    """Put tasks in the place of a run's."""
+    engine.runs.create_tasks(CreateTasksCall("promises", run_id, items, append=False, request_id=""))
+
+
+def test_no_tasks_begin_no_run() -> None:
+    """Who writes down no tasks in runs that nobody has seen leaves nothing behind."""
+    engine = Engine(limit=LIMIT)
+    for number in range(100):
+        write_tasks(engine, f"run-{number}")
+    totals = engine.runs.totals()
+    assert (0, 0, 0) == (len(engine.runs), totals.stash.runs, totals.memory_bytes)
+    assert 0 == totals.events.get(Event.RUN_STARTED, 0)
+
+
+def test_runs_whose_tasks_were_removed_are_bounded() -> None:
+    """They count as other runs do, and are forgotten as these: in the stash and in the budget, too."""
+    engine = Engine(limit=LIMIT, limits=Limits(runs=3))
+    for number in range(100):
+        write_tasks(engine, f"run-{number}", "look")
+        write_tasks(engine, f"run-{number}")
+    totals = engine.runs.totals()
+    assert (3, 3) == (len(engine.runs), totals.stash.runs)
+    assert 97 == totals.bounds["limits.runs"]
+    for number in range(97, 100):
+        engine.runs.end("promises", f"run-{number}")
+    totals = engine.runs.totals()
+    assert (0, 0, 0) == (len(engine.runs), totals.stash.runs, totals.memory_bytes)
+    assert 100 == totals.events[Event.RUN_STARTED]
 
 
 @formats

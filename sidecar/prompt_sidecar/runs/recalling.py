@@ -162,7 +162,8 @@ class Recalling:
         self._archiving.restore(call.caller, call.run_id, pace.holding, tasks=True, begins=True)
         with self._table.entered(call.caller, call.run_id, pace.holding) as run:
             tasks = self.write_tasks(run, call.items, append=call.append, request_id=call.request_id)
-            self._table.keep(run)
+            if run.registered or not run.unused:
+                self._table.keep(run)
             self._archiving.changed(run, tasks=True)
         self._archiving.settle(run)
         return tasks

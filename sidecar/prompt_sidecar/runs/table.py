@@ -185,10 +185,14 @@ class RunTable:
         return run
 
     def leave(self, run: Run) -> None:
-        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes."""
+        """The call that had it begun is done. A run that has come to nothing, by an error or a dry run, goes.
+
+        One that was kept stays until it is forgotten as all others, though nothing may be left of it, as of tasks that
+        were removed: the stash knows it, and the budget.
+        """
         with self._lock:
             run.in_use -= 1
-            if run.unused and not run.in_use and self._runs.get(run.name) is run:
+            if run.unused and not run.registered and not run.in_use and self._runs.get(run.name) is run:
                 del self._runs[run.name]
                 self.vault.forget(run.stash_key)
 
