@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -10,20 +11,21 @@ from typing import Final, TypeVar
 import msgspec
 
 from prompt_sidecar.errors import StoreUnavailable
-from prompt_sidecar.facts.archived import Original, Restored, StoreCommand, StoreLoss, TaskState
+from prompt_sidecar.facts.archived import Original, Restored, StoreCommand, StoreLoss, StoreReply, TaskState
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.recall.item import HistoryItem
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.commands import NO_ANSWER, Commands
 from prompt_sidecar.store.place import UNKNOWN, RunPlace
 from prompt_sidecar.store.sealing import Unreadable
-from prompt_sidecar.store.server import Backend, Failure
+from prompt_sidecar.store.server import Backend, Failure, names_in, values_in
 
 _Decoded = TypeVar("_Decoded")
 
 READ_ITEMS: Final = 64
 """Values that one command reads."""
 _FOUND: Final = (layout.BIRTH, layout.REVISION, layout.FIGURES, layout.TASKS)
+_EPOCH: Final = re.compile(rb"[0-9]{1,15}")
 # Made before there are threads: msgspec crashes the process where two of them decode a type for the first time at once.
 _figures: Final = msgspec.msgpack.Decoder(RunFigures)
 _tasks: Final = msgspec.msgpack.Decoder(TaskState)
@@ -42,7 +44,7 @@ class Reader:
         """Find out the run's epoch, and what another process has left of it. Raises Failure."""
         rows = self._commands.ask(StoreCommand.READ, run.sealer.name, partial(self._read, run, _FOUND), Failure)
         stored, tombstone, birth, *values = rows
-        epoch = int(stored) if stored is not None else 0
+        epoch = int(stored or 0)
         live = stored is not None and tombstone is None
         with self._lock:
             if run.epoch != UNKNOWN:
@@ -89,7 +91,10 @@ class Reader:
         return [self._opened(run, name, value) for name, value in zip(fields, values, strict=True)]
 
     def _read(self, run: RunPlace, fields: Sequence[bytes]) -> list[bytes | None]:
-        rows: list[bytes | None] = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
+        reply = self._backend.run(layout.READ, run.sealer.name, [int(self._life * 1_000), *fields])
+        rows = values_in(reply, len(fields) + 2)
+        if rows[0] is not None and not _EPOCH.fullmatch(rows[0]):
+            raise Failure(StoreReply.FAILED)
         return rows
 
     def _opened(self, run: RunPlace, name: bytes, value: bytes | None) -> bytes | None:
@@ -107,20 +112,20 @@ class Reader:
         for first in range(0, len(stash_ids), READ_ITEMS):
             some = stash_ids[first : first + READ_ITEMS]
             for stash_id, value in zip(some, self._values(run, [original_field(each) for each in some]), strict=True):
-                if value is not None:
-                    content_type, original = _original.decode(value)
+                if (decoded := self._decoded(value, _original)) is not None:
+                    content_type, original = decoded
                     found[stash_id] = Original(stash_id, original, content_type, None)
         return found
 
     def items(self, run: RunPlace) -> Sequence[Original]:
         """See `Place.items`."""
         name = run.sealer.name
-        fields = self._commands.ask(StoreCommand.READ, name, partial(self._backend.run, layout.LIST, name, ()))
+        fields = self._commands.ask(StoreCommand.READ, name, lambda: names_in(self._backend.run(layout.LIST, name, ())))
         named = sorted(each for each in fields if each.startswith(layout.ITEMS))
         by_id: dict[str, HistoryItem] = {}
         for first in range(0, len(named), READ_ITEMS):
             for value in self._values(run, named[first : first + READ_ITEMS]):
-                for item in _items.decode(value) if value is not None else ():
+                for item in self._decoded(value, _items) or ():
                     by_id.setdefault(item.stash_id, item)
         ordered = sorted(by_id.values(), key=lambda item: item.message)
         return [Original(item.stash_id, b"", item.content_type, item) for item in ordered]

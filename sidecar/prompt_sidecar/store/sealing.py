@@ -8,6 +8,7 @@ value cannot be moved: run, field and epoch are its associated data. Ids in the 
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 import zstandard
@@ -20,6 +21,7 @@ _NONCE: Final = 12
 """Bytes, random: with one key a run, 2^32 values would have to be written before one may repeat (NIST SP 800-38D)."""
 _VERSION: Final = b"\x01"
 _PLAIN, _PACKED = b"\x00", b"\x01"
+_RUN_NAME: Final = re.compile(rb"ps:\{[0-9a-f]{32}\}")
 _COMPRESS_FROM: Final = 64
 """Bytes; Zstandard's frame takes more than it saves below."""
 
@@ -61,6 +63,11 @@ class Sealer:
 
     def _bound_to(self, field: bytes, epoch: int) -> bytes:
         return b"%b\x00%d\x00%b" % (self.name.encode(), epoch, field)
+
+
+def is_run_name(name: bytes) -> bool:
+    """Whether a key in the store may be a run's, by its form."""
+    return _RUN_NAME.fullmatch(name) is not None
 
 
 def caller_name(caller_key: bytes) -> str:

@@ -30,6 +30,9 @@ AWAY: Final = (
 FOUND_AGAIN: Final = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError)
 """Errors after which the library's client of a cluster has heard from another node where the keys are."""
 
+NO_REPLY: Final = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
+"""What the library raises besides for bytes that are no reply, as of something else that listens there."""
+
 FIRST_TRIES: Final = 3
 """How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
 the first one, which may be away."""
@@ -43,6 +46,20 @@ class Failure(Exception):
     def __init__(self, reply: StoreReply) -> None:
         super().__init__(reply.value)
         self.reply = reply
+
+
+def values_in(reply: Any, size: int) -> list[bytes | None]:
+    """The values that a script replied, so many. Raises Failure where it is another reply: the store is damaged."""
+    if not isinstance(reply, list) or len(reply) != size or not all(isinstance(each, bytes | None) for each in reply):
+        raise Failure(StoreReply.FAILED)
+    return reply
+
+
+def names_in(reply: Any) -> list[bytes]:
+    """The names that a script replied. Raises Failure as `values_in`."""
+    if not isinstance(reply, list) or not all(isinstance(each, bytes) for each in reply):
+        raise Failure(StoreReply.FAILED)
+    return reply
 
 
 class Backend(Protocol):
@@ -256,6 +273,8 @@ class Server:
             self._loaded[script] = _digest(script)
         except ERRORS as error:
             raise self._failure(client, error) from None
+        except NO_REPLY:
+            raise Failure(StoreReply.FAILED) from None
         return reply
 
     @staticmethod

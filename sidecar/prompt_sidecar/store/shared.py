@@ -29,7 +29,7 @@ from functools import partial
 from itertools import chain
 from math import inf
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from cachetools import FIFOCache
@@ -53,8 +53,8 @@ from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.place import UNKNOWN, Job, RunPlace
 from prompt_sidecar.store.reading import READ_ITEMS, Reader, original_field
-from prompt_sidecar.store.sealing import Sealer, caller_name
-from prompt_sidecar.store.server import Argument, Backend, Failure
+from prompt_sidecar.store.sealing import Sealer, caller_name, is_run_name
+from prompt_sidecar.store.server import Argument, Backend, Failure, names_in, values_in
 
 PIECE_BYTES: Final = 262_144
 """Bytes of originals in one command: the store serves nobody else for the millisecond that it takes."""
@@ -220,16 +220,25 @@ class SharedArchive:
         """See `Archive.end_all`."""
         name, ended = caller_name(caller_key), 0
         tombstone = int(2 * self._life * 1_000)
+        runs: Sequence[bytes] = ()
+        forgotten = 1
         while True:
             check()
-            noted = partial(self._backend.run, layout.NOTED, name, [READ_ITEMS])
-            runs = self._commands.ask(StoreCommand.READ, name, noted)
+            before = runs
+            runs = self._commands.ask(
+                StoreCommand.READ, name, lambda: names_in(self._backend.run(layout.NOTED, name, [READ_ITEMS]))
+            )
             if not runs:
                 return ended
-            for run in runs:
+            if runs == before and forgotten != len(before):
+                raise StoreUnavailable(
+                    "the store that replicas share does not forget the names of runs that were ended"
+                )
+            for run in filter(is_run_name, runs):  # anything else there is no run, and may be somebody's key
                 end = partial(self._backend.run, layout.END_NOW, run.decode(), [tombstone])
                 ended += self._commands.ask(StoreCommand.END, run.decode(), end) == layout.DONE
-            self._commands.ask(StoreCommand.END, name, partial(self._backend.run, layout.FORGET, name, runs))
+            forget = partial(self._backend.run, layout.FORGET, name, runs)
+            forgotten = self._commands.ask(StoreCommand.END, name, forget)
 
     def totals(self) -> StoreTotals:
         """See `Archive.totals`."""
@@ -468,10 +477,13 @@ class SharedArchive:
         birth = run.birth if run.begun else secrets.token_bytes(BIRTH_BYTES)
         arguments = [epoch, int(not run.begun), birth, int(self._life * 1_000), *revision, *figures, *tasks]
         replicas = self._options.replicas if self._options.durability == "acknowledged" else 0
-        ask = partial(
-            self._backend.write, layout.WRITE, run.sealer.name, [*arguments, *chain.from_iterable(values)], replicas
-        )
-        reply: bytes | list[bytes] = self._commands.ask(StoreCommand.WRITE, run.sealer.name, ask, Failure)
+        key, written = run.sealer.name, [*arguments, *chain.from_iterable(values)]
+
+        def ask() -> Any:
+            reply = self._backend.write(layout.WRITE, key, written, replicas)
+            return reply if reply in (layout.GONE, layout.ENDED) else values_in(reply, 2)
+
+        reply: bytes | list[bytes] = self._commands.ask(StoreCommand.WRITE, key, ask, Failure)
         return reply
 
 
