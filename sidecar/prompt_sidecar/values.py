@@ -321,6 +321,7 @@ def secret(least_characters: int) -> Kind:
     def check(value: object) -> str:
         if not isinstance(value, str) or len(value.strip()) < least_characters:
             raise ValueError
+        value.encode()  # bytes of the environment that are no text; UnicodeEncodeError is a ValueError
         return value.strip()
 
     accepted = f"text of at least {least_characters} characters, best 32 random bytes in hex or base64"

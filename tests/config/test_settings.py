@@ -257,6 +257,8 @@ def test_the_key_is_never_shown(tmp_path: Path) -> None:
     assert settings.key != load({"PROMPT_SIDECAR_KEY": KEY + "x"}).key
     assert KEY not in str(table(settings))
     assert "…" in str(table(settings))
+    (problem,) = _problems({"PROMPT_SIDECAR_KEY": KEY + "\udcff"})  # a byte that is no text
+    assert "PROMPT_SIDECAR_KEY is not usable" in problem
     for problems in (_problems({"PROMPT_SIDECAR_KEY": "s3cr3t"}), _problems(flags={"key": "s3cr3t"})):
         assert "s3cr3t" not in str(problems)
 
@@ -391,6 +393,14 @@ def test_credentials_in_a_url_are_refused_and_not_shown(name: str, url: str) -> 
     assert "hunter2" not in problem
 
 
+@pytest.mark.parametrize("query", ["password=hunter2", "socket_timeout=x", "db=hunter2", "unknown=1"])
+def test_options_in_the_stores_url_are_refused_and_not_shown(query: str) -> None:
+    """They are the library's: one that it does not know would fail each command, and one may be a password."""
+    (problem,) = _problems({"PROMPT_SIDECAR_STORE__URL": f"valkey://host:6379/0?{query}", "PROMPT_SIDECAR_KEY": KEY})
+    assert "valkey://host:6379/0?…" in problem
+    assert "hunter2" not in problem
+
+
 def test_an_empty_table_is_one_that_there_is(tmp_path: Path) -> None:
     """A misspelt one would hold nothing that could be found wrong."""
     load({}, config=_file(tmp_path, '[server]\n[policy]\n[callers."x"]\n'))
@@ -463,6 +473,8 @@ def test_a_credential_in_place_of_its_digest_is_not_shown(tmp_path: Path) -> Non
     [
         (f"a = {'[' * 10_000}{']' * 10_000}", "deeper than any setting"),
         (f"[{'a.' * 2_000}a]\nb = 1", "deeper than any setting"),
+        (f"{'a.' * 100_000}a = 1", "deeper than any setting"),  # tomllib would take hours
+        ("a = {" + '"b" . c.' * 50_000 + "a = 1}", "deeper than any setting"),
         (f"a = {'{a = ' * 17}1{'}' * 17}", "deeper than any setting"),
         (f"limits.runs = {'9' * 5_000}", "is not TOML: "),
     ],

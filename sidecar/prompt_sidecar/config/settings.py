@@ -65,6 +65,8 @@ _NOT_SETTINGS = frozenset({CONFIG_VARIABLE, *(PREFIX + name for name in ("DATA",
 those of the MCP process."""
 _CREDENTIALS = re.compile(r"//[^\s\"]*@")
 """User and password in a URL, which no setting takes, so that messages would show them."""
+_QUERY = re.compile(r"(://[^\s\"?]*)\?[^\s\"]*")
+"""What follows a URL's path, which may be a password too."""
 _SHOWN_CHARACTERS = 200
 """Of a value in a message; a file in place of its path would fill the terminal."""
 MOST_PROBLEMS: Final = 50
@@ -72,6 +74,8 @@ MOST_PROBLEMS: Final = 50
 is compared with all that there are."""
 DEEPEST: Final = 16
 """Tables and arrays in one another in a settings file: four times as many as any setting has."""
+_DEEP_KEY: Final = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}""")
+"""A hundred names joined by dots: no value has them, and as a key they take tomllib the square of their number."""
 _NAMES = re.compile(r"\w+(?:\.\w+)*")
 """What may be a setting's name in a message."""
 _KUBERNETES = re.compile(PREFIX + r"(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
@@ -314,14 +318,18 @@ def _read(  # noqa: PLR0917 - what is read, and where it goes
 
 def _shown(value: object) -> str:
     """A value that is not usable, for a message."""
-    text = _CREDENTIALS.sub("//…@", json.dumps(value, default=str))
+    text = _QUERY.sub(r"\1?…", _CREDENTIALS.sub("//…@", json.dumps(value, default=str)))
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _tree(path: str, problems: list[str]) -> dict[str, object]:
     """What the file holds."""
     try:
-        tree = tomllib.loads(read_file(path).decode())
+        text = read_file(path).decode()
+        if _DEEP_KEY.search(text):
+            problems.append(_too_deep(path))
+            return {}
+        tree = tomllib.loads(text)
     except OSError as error:
         problems.append(f"the settings file {path} cannot be read: {error.strerror}")
     except RecursionError:

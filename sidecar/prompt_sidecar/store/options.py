@@ -17,10 +17,13 @@ def _store_url() -> Kind:
             schemes = {"valkey", "valkeys", "redis", "rediss", "unix"}
             if parts.scheme not in schemes or not (parts.hostname or parts.path) or parts.password:
                 raise ValueError
+            if parts.query or parts.fragment:  # options of the library, with a password or a timeout of its own
+                raise ValueError
             parts.port  # noqa: B018 - reading it checks it
         return value
 
-    return Kind("a URL such as valkey://host:6379/0, valkeys:// for TLS, or unix:///path, without password", check)
+    accepted = "a URL such as valkey://host:6379/0, valkeys:// for TLS, or unix:///path"
+    return Kind(f"{accepted}, without password and without options after a question mark", check)
 
 
 @dataclass(frozen=True, slots=True)
