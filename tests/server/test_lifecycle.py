@@ -112,6 +112,18 @@ def test_a_socket_is_for_its_owner(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["a%41b", "100%", "q?x", "h#x", "sp ace", "é"])
+def test_a_socket_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    """The socket is in the folder that is set, though gRPC takes paths for parts of URIs, and serves there."""
+    folder = tmp_path / name
+    folder.mkdir()
+    with serving(ServerOptions(listen="", socket=str(folder / name))) as served:
+        assert (folder / name).is_socket()
+        assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
+    assert [folder] == list(tmp_path.iterdir())
+    assert [] == list(folder.iterdir())
+
+
 def test_a_dead_servers_socket_is_replaced(tmp_path: Path) -> None:
     """A socket file that nobody listens on does not keep a server from starting."""
     path = tmp_path / "s.sock"

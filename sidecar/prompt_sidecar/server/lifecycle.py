@@ -40,7 +40,7 @@ from prompt_sidecar.server.probes import Probes
 from prompt_sidecar.server.reception import Bounds, Clerk, Reception
 from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.server.servicer import SERVICE, Servicer
-from prompt_sidecar.server.unix_socket import check_socket, first_name, group_number, see_that_nobody_listens
+from prompt_sidecar.server.unix_socket import check_socket, first_name, group_number, see_that_nobody_listens, target
 from prompt_sidecar.serving import cgroups
 from prompt_sidecar.serving.call_pool import CallPool
 from prompt_sidecar.serving.caller_names import CallerNames
@@ -135,7 +135,7 @@ class Server:
     def addresses(self) -> tuple[str, ...]:
         """The addresses that clients connect to, as gRPC writes them."""
         tcp = f"{self._settings.listen.rpartition(':')[0]}:{self.port}" if self.port else ""
-        unix = f"unix:{self._settings.socket}" if self._settings.socket else ""
+        unix = target(self._settings.socket) if self._settings.socket else ""
         return tuple(address for address in (tcp, unix) if address)
 
     @property
@@ -316,7 +316,7 @@ class Server:
         first, group = first_name(path), group_number(self._settings.socket_group)
         with _umask(0o177):
             try:
-                self._server.add_insecure_port(f"unix:{first}")
+                self._server.add_insecure_port(target(first))
             except RuntimeError:
                 raise StartError(f"server.socket {path} cannot be bound") from None
         try:

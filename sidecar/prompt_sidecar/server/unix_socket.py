@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
+import re
 import secrets
 import socket
 import stat
@@ -12,6 +13,7 @@ from pathlib import Path
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.serving.starting import StartError
 
+_OF_URIS = re.compile(r"[%?#]")
 _NAME_BYTES = 4
 """Random bytes of a socket's first name."""
 MOST_GROUP = 2**32 - 2
@@ -60,6 +62,11 @@ def see_that_nobody_listens(path: Path) -> None:
 def first_name(path: Path) -> Path:
     """A random name next to the path, under which the socket is bound before it takes its place."""
     return path.with_name(f".{secrets.token_hex(_NAME_BYTES)}")
+
+
+def target(path: str | Path) -> str:
+    """A path as gRPC is given it, which takes it for a part of a URI: `%41` would be an A in another folder's name."""
+    return "unix:" + _OF_URIS.sub(lambda sign: f"%{ord(sign[0]):02X}", str(path))
 
 
 def group_number(name: str) -> int | None:
