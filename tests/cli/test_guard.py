@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -127,6 +129,21 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path, monkeypatch: pytest.Mon
         guard_files.look(rules, [file], as_json=False, out=io.StringIO(), progress=progress)
     assert f"\r{file}: 0 of 0 MB" in terminal.getvalue()
     assert "" == other.getvalue()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], packed: bool) -> None:
+    """As the shell's `<(...)` makes one, packed or not."""
+    content = f"first\n{_TOKEN}\n".encode()
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(gzip.compress(content) if packed else content,))
+    writer.start()
+    try:
+        line, *_ = _shown(capsys, str(path))
+    finally:
+        writer.join()
+    assert f"{path}:2: github_token (mask)" == line
 
 
 def test_the_program_reads_the_standard_input(tmp_path: Path) -> None:

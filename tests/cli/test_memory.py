@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import orjson
@@ -80,7 +81,12 @@ def test_too_few_addresses_to_start(megabytes: int) -> None:
 @pytest.mark.parametrize("threads", range(0, 24, 2))
 def test_too_few_threads_to_start(threads: int) -> None:
     """Whichever thread is the first that the system lets not begin."""
-    limited = (
+    _ends_or_is_ready([sys.executable, "-c", _failing(threads), "serve", "--listen", "127.0.0.1:0"])
+
+
+def _failing(threads: int) -> str:
+    """A program whose system lets so many threads begin."""
+    return (
         "import itertools, runpy, sys, threading\n"
         "start, started = threading.Thread.start, itertools.count()\n"
         "def failing(thread):\n"
@@ -89,7 +95,24 @@ def test_too_few_threads_to_start(threads: int) -> None:
         "threading.Thread.start = failing\n"
         "sys.argv[0] = 'prompt_sidecar'; runpy.run_module('prompt_sidecar', run_name='__main__', alter_sys=True)"
     )
-    _ends_or_is_ready([sys.executable, "-c", limited, "serve", "--listen", "127.0.0.1:0"])
+
+
+@pytest.mark.parametrize("threads", [0, 5, 9])
+def test_too_few_threads_for_a_replay(tmp_path: Path, threads: int) -> None:
+    """A replay, which begins a server of its own, says what to raise, and ends."""
+    run = tmp_path / "run.json"
+    run.write_text('[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]')
+    done = subprocess.run(
+        [sys.executable, "-c", _failing(threads), "replay", str(run)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert EXIT_FAILED == done.returncode
+    assert "raise the" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
 
 
 def test_under_an_address_limit_prompts_are_refused_and_nothing_breaks() -> None:

@@ -45,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_OK
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except (RuntimeError, MemoryError) as error:
+        if not _is_for_want_of_memory(error):
+            raise
+        print(f"{PROGRAM}: {_TOO_LITTLE}", file=sys.stderr)
+        _leave(EXIT_FAILED)  # a server that replay had begun may never end
     except OSError as error:
         _drop_output()
         where = f"{error.filename}: " if error.filename else ""
@@ -184,7 +189,9 @@ def _own_address(asked: Namespace) -> str:
     """Where a server with these settings can be reached from its own machine."""
     server = _settings(asked).server
     if server.socket:
-        return f"unix:{server.socket}"
+        from prompt_sidecar.server.unix_socket import target
+
+        return target(server.socket)
     if not server.listen:
         raise _Refused(
             "server.listen and server.socket are empty, so there is no gRPC to ask; name an --address, or set "

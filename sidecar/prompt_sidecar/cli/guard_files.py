@@ -190,9 +190,8 @@ def _opened(file: str) -> Iterator[tuple[IO[bytes], int]]:
         return
     with ExitStack() as stack:
         try:
-            raw: IO[bytes] = stack.enter_context(Path(file).open("rb"))
-            packed = raw.read(2) == _GZIP
-            raw.seek(0)
+            raw = stack.enter_context(Path(file).open("rb"))
+            packed = raw.peek(len(_GZIP))[: len(_GZIP)] == _GZIP  # a pipe can be read only once
             total = 0 if packed else Path(file).stat().st_size
         except OSError as error:
             raise GuardError(f"{file} cannot be read: {error.strerror}") from None

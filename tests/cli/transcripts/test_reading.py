@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,21 @@ def test_messages_one_a_line_are_a_run(tmp_path: Path) -> None:
     lines = [{**message, "type": "message"} for message in chat(2)]
     (run,) = read_transcripts(jsonl(tmp_path / "m.jsonl", lines))
     assert lines == [json.loads(message) for message in run.prompts[-1].messages]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_pipe_is_read(tmp_path: Path, packed: bool) -> None:
+    """As the shell's `<(...)` makes one, packed or not."""
+    made = b'[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]'
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(gzip.compress(made) if packed else made,))
+    writer.start()
+    try:
+        (run,) = read_transcripts(path, "openai_chat")
+    finally:
+        writer.join()
+    assert 2 == len(run.prompts)
 
 
 def test_a_broken_line_is_told_by_its_number(tmp_path: Path) -> None:

@@ -60,8 +60,7 @@ def content(path: Path) -> bytes:
     """
     try:
         with path.open("rb") as opened:
-            packed = opened.read(len(_GZIP)) == _GZIP
-            opened.seek(0)
+            packed = opened.peek(len(_GZIP))[: len(_GZIP)] == _GZIP  # a pipe can be read only once
             if not packed:
                 raw = opened.read(FILE_BYTES + 1)
             else:
