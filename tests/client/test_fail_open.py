@@ -175,9 +175,12 @@ def test_retries(failures: int, trimmed: bool) -> None:
         assert 3 == handler.calls
 
 
-def test_edits_that_do_not_fit() -> None:
-    """No prompt goes out half edited, whoever answers."""
-    answer = make("TrimPromptResponse", edits=[{"operation": "replace", "pointer": "/7", "value": b"1"}])
+@pytest.mark.parametrize(
+    ("pointer", "value"), [("/7", b"1"), ("/-1", b"1"), ("/0", b"[" * 100_000), ("", b"1"), ("", b"{}"), ("", b"null")]
+)
+def test_edits_that_do_not_fit(pointer: str, value: bytes) -> None:
+    """No prompt goes out half edited, or as something that is none, whoever answers."""
+    answer = make("TrimPromptResponse", edits=[{"operation": "replace", "pointer": pointer, "value": value}])
     with flaky(0, answer) as (_, address):
         with Client(address, deadline=PATIENT) as client:
             made = client.trim("r", MESSAGES)
@@ -289,6 +292,23 @@ def test_an_answer_with_a_prompt_that_cannot_be_read() -> None:
         assert "BAD_ANSWER" == caught.value.reason
 
 
+@pytest.mark.parametrize("body", [b"1", b"[]", b"null", b"[" * 100_000])
+def test_an_answer_with_a_prompt_of_another_kind(body: bytes) -> None:
+    """A body becomes a body: anything else is an error of the client's kind."""
+    with flaky(0, make("TrimPromptResponse", json_body=body)) as (_, address):
+        with Client(address, deadline=PATIENT) as client, pytest.raises(Refused) as caught:
+            client.trim("r", {"messages": []}, base_revision=b"1")
+        assert "BAD_ANSWER" == caught.value.reason
+
+
+def test_an_answer_with_a_time_that_no_calendar_has() -> None:
+    """The other figures of a run can be read."""
+    run = {"run_id": "r", "calls": 3, "started": {"seconds": 1 << 62}}
+    with flaky(0, make("GetRunResponse", run=run)) as (_, address), Client(address, deadline=PATIENT) as client:
+        figures = client.get_run("r")
+        assert (None, 3) == (figures.started, figures.calls)
+
+
 @pytest.mark.parametrize("calls", [[], [{"arguments": b"{}"}], [{"arguments": b"{}"}] * 3])
 def test_an_answer_with_other_calls_than_were_asked_for(calls: list[Any]) -> None:
     """Which value is whose would be guessed: it is an error, and where a client fails open the masks stay."""
@@ -306,7 +326,7 @@ def test_an_answer_with_other_calls_than_were_asked_for(calls: list[Any]) -> Non
                     restored(client, "r", *asked[0])
 
 
-@pytest.mark.parametrize("definitions", [b"", b"{}", b"[", b"\xff"])
+@pytest.mark.parametrize("definitions", [b"", b"{}", b"[", b"\xff", b"[1]", b"[" * 100_000])
 def test_an_answer_without_definitions_of_tools(definitions: bytes) -> None:
     """An error of the client's kind, which the loop fails open for; it is not kept."""
     answer = make("ListToolsResponse", tools_json=definitions)

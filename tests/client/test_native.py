@@ -104,6 +104,11 @@ def test_an_edit_inside_an_sdk_object() -> None:
         ("replace", "/1/0", b"1"),
         ("replace", "/0", b"not json"),
         ("unknown_9", "/0", b"1"),
+        ("remove", "/-1", b""),
+        ("insert", "/-1", b"1"),
+        ("replace", "/\u0661", b"1"),
+        ("replace", "/ 0", b"1"),
+        ("replace", "/1_0", b"1"),
     ],
 )
 def test_an_edit_that_does_not_fit_is_an_error(edit: tuple[str, str, bytes]) -> None:

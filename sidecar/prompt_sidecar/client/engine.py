@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -207,8 +207,10 @@ class Engine:
         known = self._tools.get(format)
         if known is None:
             known = yield from _asked(Tools, "ListTools", format=format or None)
-            if not _is_array(known.tools_json):
-                raise Refused("the answer's definitions are no JSON array", code="INTERNAL", reason=BAD_ANSWER)
+            if not _are_definitions(known.tools_json):
+                raise Refused(
+                    "the answer's definitions are no JSON array of objects", code="INTERNAL", reason=BAD_ANSWER
+                )
             self._tools[format] = known
         return known
 
@@ -349,23 +351,34 @@ def _whole(prompt: Any, answer: Any) -> Trimmed[Any]:
         raise Refused("the answer holds no prompt", code="INTERNAL", reason=NO_PROMPT)
     try:
         made = body.decode() if isinstance(prompt, str) else body if isinstance(prompt, bytes) else json.loads(body)
-    except (ValueError, RecursionError) as error:
+        _check_kind(prompt, made)
+    except (TypeError, ValueError, RecursionError) as error:
         message = f"the answer's prompt cannot be read ({type(error).__name__})"
         raise Refused(message, code="INTERNAL", reason=BAD_ANSWER) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)
 
 
-def _is_array(text: bytes) -> bool:
+def _check_kind(prompt: Any, made: Any) -> None:
+    """Raise TypeError where a prompt of native objects has become something else than a body or a list of messages."""
+    if isinstance(prompt, bytes | str) or made is prompt:
+        return
+    if not isinstance(made, list if isinstance(prompt, Sequence) else Mapping):
+        raise TypeError(f"the prompt has become a {type(made).__name__}")
+
+
+def _are_definitions(text: bytes) -> bool:
     try:
-        return isinstance(json.loads(text), list)
+        read = json.loads(text)
     except (ValueError, RecursionError):
         return False
+    return isinstance(read, list) and all(isinstance(each, dict) for each in read)
 
 
 def _patched(prompt: Any, answer: Any) -> Trimmed[Any]:
     try:
         made = native.edited(prompt, edits_of(answer))
-    except (LookupError, TypeError, ValueError) as error:
+        _check_kind(prompt, made)
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         message = f"the answer's edits do not fit the prompt ({type(error).__name__})"
         raise Refused(message, code="INTERNAL", reason=BAD_EDITS) from None
     return read(Trimmed, answer, prompt=made, trimmed=True)

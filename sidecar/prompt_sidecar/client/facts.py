@@ -522,6 +522,10 @@ def _scalars(message: Any, field: Any) -> tuple[Any, ...]:
     return tuple(values) if field.enum_type is None else tuple(enum_name(field, value) for value in values)
 
 
-def _time(stamp: Any) -> dt.datetime:
-    since = dt.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1_000)
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + since
+def _time(stamp: Any) -> dt.datetime | None:
+    """A time; None: no calendar has it."""
+    try:
+        since = dt.timedelta(seconds=stamp.seconds, microseconds=stamp.nanos // 1_000)
+        return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + since
+    except OverflowError:
+        return None

@@ -99,6 +99,13 @@ def _same_objects(objects: Any, given: list[Any], made: list[Any]) -> list[Any]:
     return [known.get(dumped(message), message) for message in made]
 
 
+def _index(part: str) -> int:
+    """A place in a list, as RFC 6901 has it. Raises ValueError: one below zero would count from the end."""
+    if not (part.isascii() and part.isdecimal()):
+        raise ValueError(f"an edit's pointer names a place in a list by {len(part)} characters that are no index")
+    return int(part)
+
+
 class _Copies:
     """The containers that were copied on the way of an edit. Each is copied once, whatever the number of edits."""
 
@@ -113,7 +120,7 @@ class _Copies:
             child = self._own(parent[key])
             parent[key] = child
             parent = child
-            key = int(part) if isinstance(child, list) else part.replace("~1", "/").replace("~0", "~")
+            key = _index(part) if isinstance(child, list) else part.replace("~1", "/").replace("~0", "~")
         return parent, key
 
     def _own(self, value: Any) -> Any:
