@@ -2,7 +2,8 @@
 
 The first three are measured in a process of its own for each input, without the wire (`tests.programs.bench.alone`).
 What others wait is measured on a real server: one caller sends ordinary prompts, alone and then while as many others as
-there are places send heavy calls one after another.
+there are places send heavy calls one after another. Where these are large, what gRPC itself has others wait is measured
+too, on a server of its own that throws all messages away.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from prompt_sidecar.v1 import retrieve_pb2, trim_pb2
 from tests.programs.bench import counting
 from tests.programs.bench.alone import DEADLINE, EXPRESSION, INPUTS, PATTERN, RUN_ID, Heavy, Measured
 from tests.programs.bench.figures import Section, Spread, milliseconds
-from tests.programs.bench.processes import REAL, ROOT, serving
+from tests.programs.bench.processes import BARE, REAL, ROOT, serving
 from tests.programs.bench.prompts import request
 from tests.programs.bench.synthetic import run
 from tests.programs.bench.wire import Send
@@ -37,6 +38,8 @@ WAIT_TARGET = 0.1
 CALLERS = 4
 """Callers that send heavy calls at once."""
 HEAVY_DEADLINE = 2.0
+LARGE = 10_000_000
+"""Bytes of messages from which what gRPC itself adds is measured too."""
 PATIENCE = 600
 """Seconds."""
 _WIDE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
@@ -48,7 +51,7 @@ def denial(size: float, calls: int) -> Section:
     facts: dict[str, object] = {"size": size, "calls": calls, "deadline": DEADLINE}
     for name in INPUTS:
         alone, others = _alone(name, size), _others(name, size, calls)
-        added = others.under.p99 - others.quiet.p99
+        bare = _others(name, size, calls, BARE) if alone.bytes >= LARGE * size else None
         rows.append(
             [
                 name,
@@ -57,7 +60,8 @@ def denial(size: float, calls: int) -> Section:
                 _against(alone.hold_p99, HOLD_TARGET),
                 f"{alone.memory:.1f} x",
                 f"{_against(alone.overrun, OVERRUN_TARGET)}, {alone.retries} calls",
-                f"{milliseconds(others.quiet.p99)}, {milliseconds(others.under.p99)} ({_met(added, WAIT_TARGET)})",
+                f"{others.told} ({_met(others.added, WAIT_TARGET)})",
+                "" if bare is None else f"+{milliseconds(bare.added)}",
             ]
         )
         facts[name] = {
@@ -72,16 +76,28 @@ def denial(size: float, calls: int) -> Section:
             "others_quiet": others.quiet.facts(),
             "others_under": others.under.facts(),
         }
+        if bare is not None:
+            facts[f"{name}, at a bare gRPC server"] = {"quiet": bare.quiet.facts(), "under": bare.under.facts()}
     return Section(
         "denial",
         f"Calls that are made to be heavy, at {size:g} times the size that their names say",
-        ["", "outcome", "CPU, s", "hold p99, ms", "memory", "overrun, ms", "another's p99, ms: quiet, under"],
+        [
+            "",
+            "outcome",
+            "CPU, s",
+            "hold p99, ms",
+            "memory",
+            "overrun, ms",
+            "another's p99, ms: quiet, under",
+            "of gRPC alone",
+        ],
         rows,
         facts,
         [
             "hold: delay of another thread that only wakes up; memory: peak beside the request, in times of its bytes",
             f"overrun: past a deadline of {DEADLINE:g} s, the longest of as many calls as it took to be answered",
             f"another's p99: ordinary prompts, while {CALLERS} others send this, deadline {HEAVY_DEADLINE:g} s",
+            "of gRPC alone: what the same calls add to another's p99 at a gRPC server that throws all messages away",
         ],
     )
 
@@ -109,12 +125,22 @@ class _Others:
     quiet: Spread
     under: Spread
 
+    @property
+    def added(self) -> float:
+        """Seconds of p99."""
+        return self.under.p99 - self.quiet.p99
 
-def _others(name: str, size: float, calls: int) -> _Others:
-    """Send ordinary prompts to a real server, alone and beside heavy calls."""
+    @property
+    def told(self) -> str:
+        """Both p99, in milliseconds."""
+        return f"{milliseconds(self.quiet.p99)}, {milliseconds(self.under.p99)}"
+
+
+def _others(name: str, size: float, calls: int, server: tuple[str, ...] = REAL) -> _Others:
+    """Send ordinary prompts to a server, alone and beside heavy calls."""
     prompts = list(run(5, 40, 100_000).bodies())
     with ExitStack() as stack:
-        address = stack.enter_context(serving(REAL))
+        address = stack.enter_context(serving(server))
         channel = stack.enter_context(grpc.insecure_channel(address, options=_WIDE))
         trim: Send = channel.unary_unary(SERVICE + "TrimPrompt")
 

@@ -18,6 +18,7 @@ from tests.programs.bench import counting
 ROOT = Path(__file__).parents[3]
 REAL = ("-m", "prompt_sidecar", "serve", "--listen", "127.0.0.1:0")
 FLOOR = ("-m", "tests.programs.bench.floor_server")
+BARE = ("-m", "tests.programs.bench.bare_server")
 KEY = "the bench's key, the same in each process"
 """One key, so that the server and the core in this process mint the same ids and give the same answers."""
 PATIENCE = 120.0
