@@ -4,6 +4,7 @@ agent ── POST /v1/messages ──► lifecycle.py   the aiohttp server, in a
                                  │
                                routes.py      which provider, which dialect; what is not known passes through
                                  ├─ passthrough.py   as it came, both ways
+                                 ├─ websockets.py    message by message, both ways
                                  ▼
                                exchange.py    one request of the agent and the model's answer to it:
                                  │  prompting.py     in a worker thread: which run, hidden turns put back

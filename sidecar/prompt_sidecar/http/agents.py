@@ -7,7 +7,7 @@ ever; a machine that loses its power closes no connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,14 +86,22 @@ class Agent:
             response.content_length = len(body)
             await response.prepare(self._request)
             await self.write(response, body)
-        await response.write_eof()
+        await self.end(response)
         return response
 
     async def write(self, response: web.StreamResponse, piece: bytes) -> None:
         """Send a piece of the answer. Raises NotTaken."""
+        await self.taken(response.write(piece))
+
+    async def end(self, response: web.StreamResponse) -> None:
+        """Send the end of the answer, behind what earlier answers have left to the connection. Raises NotTaken."""
+        await self.taken(self._ended(response))
+
+    async def taken(self, sending: Awaitable[None]) -> None:
+        """Wait until the agent has taken what is sent. Raises NotTaken."""
         try:
             async with asyncio.timeout(self._limits.answer):
-                await response.write(piece)
+                await sending
         except TimeoutError:
             self._reached("server.answer_timeout")
             self.cut_off()
@@ -103,6 +111,10 @@ class Agent:
         """Break the agent's connection."""
         if self._request.transport is not None:
             self._request.transport.abort()
+
+    async def _ended(self, response: web.StreamResponse) -> None:
+        await response.write_eof()
+        await self._request.writer.drain()  # aiohttp leaves this out where it has nothing to write
 
     async def _read(self, most: int) -> bytes:
         parts, size = list[bytes](), 0

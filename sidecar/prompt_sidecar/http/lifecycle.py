@@ -28,6 +28,7 @@ from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
 from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
 from prompt_sidecar.http.upstream import Upstreams
+from prompt_sidecar.http.websockets import Sockets
 from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import frames
@@ -191,6 +192,7 @@ class _Handler:
             modes=modes,
         )
         self._upstreams = Upstreams(options)
+        self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._gateways = Gateways(options, shared, conversations(), key, modes)
         self._signed_reported = False
         self.closing = False
@@ -280,7 +282,10 @@ class _Handler:
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
-            response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
+            if request.headers.get("upgrade", "").lower() == "websocket":
+                response, outcome.status = await self._sockets.passed(request, agent, found.provider)
+            else:
+                response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
             return response
         plain, most = None, self._options.max_body_bytes
         body = await agent.body(most)

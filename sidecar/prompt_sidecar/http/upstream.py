@@ -6,6 +6,7 @@ verified TLS unless that is on loopback. Nothing is tried again here: an SDK has
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _HOP_BY_HOP: Final = frozenset(
 )
 """RFC 9110, section 7.6.1, and those that are sent in spite of it. `Expect` is answered by the door, which sends bodies
 without waiting: many servers never say `100 Continue`."""
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+"""All but the tab."""
 _REFUSES_THINKING: Final = b"bound to a different conversation"
 """platform.claude.com, "Prefix checks on thinking blocks", read in November 2026."""
 
@@ -44,11 +47,14 @@ def refuses_thinking(status: int, body: bytes) -> bool:
 
 
 def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
-    """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`."""
+    """Return the headers that go on: all but those of the connection, the sidecar's own, and `without`.
+
+    Providers' may hold control characters, which cannot be sent on: each becomes a space (RFC 9110, section 5.5).
+    """
     named = {each.strip().lower() for line in headers.getall("connection", ()) for each in line.split(",")}
     dropped = _HOP_BY_HOP | named | set(without)
     kept: Iterable[tuple[str, str]] = (
-        (name, value)
+        (name, _CONTROLS.sub(" ", value))
         for name, value in headers.items()
         if name.lower() not in dropped and not name.lower().startswith(PREFIX)
     )
@@ -59,6 +65,14 @@ def reason(answer: aiohttp.ClientResponse) -> str | None:
     """Return the words of an answer's status; None, for the usual ones: they have characters that cannot be sent on."""
     words = answer.reason or ""
     return words if words.isascii() and words.isprintable() else None
+
+
+def media_type(answer: aiohttp.ClientResponse) -> str:
+    """Return the content type of an answer in lower case, without parameters; empty: it has none.
+
+    aiohttp reads the parameters too, in time that grows with their square: a minute for a header of 60 kB.
+    """
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class NoAnswer(aiohttp.ClientError):
@@ -106,14 +120,21 @@ class Upstreams:
             method, self.url(provider, target), headers=headers, data=data, allow_redirects=False
         )
 
-    def connect(self, provider: Provider, target: URL, headers: CIMultiDict[str], protocols: tuple[str, ...]) -> Any:
-        """Open a WebSocket; use the result with `async with`, as aiohttp's."""
+    def connect(
+        self,
+        provider: Provider,
+        target: URL,
+        headers: CIMultiDict[str],
+        protocols: tuple[str, ...],
+        most_bytes: int,
+    ) -> Any:
+        """Open a WebSocket with messages of at most `most_bytes`; use the result with `async with`, as aiohttp's."""
         url = self.url(provider, target)
         return self._session.ws_connect(
             url.with_scheme({"https": "wss", "http": "ws"}[url.scheme]),
             headers=headers,
             protocols=protocols,
-            max_msg_size=0,
+            max_msg_size=most_bytes,
             autoping=True,
         )
 

@@ -1,0 +1,238 @@
+"""WebSockets between hostile agents and providers: what they may send, how they end, and what is logged of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType, web
+
+from prompt_sidecar.http import websockets
+from prompt_sidecar.http.agents import AgentLimits
+from prompt_sidecar.http.upstream import Upstreams
+from prompt_sidecar.http.websockets import Sockets
+from tests.http.raw_agents import stack
+from tests.http.serving import options, proxied
+from tests.http.test_silent_agents import Watched
+from tests.http.upstream import scripted
+from tests.server.serving import PATIENCE
+
+__all__ = ["stack"]
+MOST: Final = 100_000
+"""Bytes of a message."""
+Side = Callable[[Any], Awaitable[Any]]
+"""What one side does with its WebSocket; what the agent's returns is the result."""
+
+
+def between(stack: ExitStack, agent: Side, provider: Side, **more: Any) -> Any:
+    """Connect an agent's WebSocket with a provider's; return what the agent's side returns."""
+    here = stack.enter_context(proxied(scripted(), max_body_bytes=MOST, **more))
+    over = threading.Event()
+
+    async def opened(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        try:
+            await provider(socket)
+        finally:
+            over.set()
+        return socket
+
+    async def connect() -> Any:
+        async with (
+            asyncio.timeout(PATIENCE),
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{here.url}/v1/realtime", compress=15, max_msg_size=0) as socket,
+        ):
+            return await agent(socket)
+
+    here.upstream.other = opened
+    result = asyncio.run(connect())
+    assert over.wait(PATIENCE)
+    return result
+
+
+async def told(socket: Any) -> tuple[int, str]:
+    """With what code and reason a WebSocket is closed."""
+    while (message := await socket.receive()).type is not WSMsgType.CLOSE:
+        assert message.type in {WSMsgType.TEXT, WSMsgType.BINARY}, message
+    return message.data, message.extra
+
+
+async def waits(socket: Any) -> None:
+    """Take what comes until it is over."""
+    async for _ in socket:
+        pass
+
+
+def test_messages_are_not_compressed_on_the_way(stack: ExitStack) -> None:
+    """A frame of a kilobyte could become a megabyte: an agent that offers compression is not given it."""
+
+    async def agent(socket: Any) -> bool:
+        await socket.close()
+        return bool(socket.compress)
+
+    assert not between(stack, agent, waits)
+
+
+@pytest.mark.parametrize("pieces", [1, 300])
+def test_an_agent_s_message_that_is_too_long(pieces: int, stack: ExitStack) -> None:
+    """It is refused with 1009 however it is cut, the provider is told that the agent is gone, the bound is counted."""
+    observer, closed = Watched(), list[tuple[int, str]]()
+
+    async def agent(socket: Any) -> tuple[int, str]:
+        writer, piece = socket._writer, bytes(MOST // pieces + 1_000)  # noqa: SLF001
+        for at in range(pieces):
+            fin = 0x80 if at == pieces - 1 else 0
+            opcode = 2 if not at else 0
+            head = bytes([fin | opcode, 0x80 | 127]) + len(piece).to_bytes(8, "big") + bytes(4)
+            writer.transport.write(head + piece)
+        return await told(socket)
+
+    async def provider(socket: Any) -> None:
+        closed.append(await told(socket))
+
+    assert 1009 == between(stack, agent, provider, observer=observer)[0]
+    assert [(1001, "")] == closed
+    assert {"http.max_body_bytes"} == observer.bounds
+
+
+def test_a_provider_s_message_that_is_too_long(stack: ExitStack) -> None:
+    """The agent is told that the provider failed."""
+    observer = Watched()
+
+    async def provider(socket: Any) -> None:
+        await socket.send_bytes(bytes(MOST + 1))
+        await waits(socket)
+
+    assert 1014 == between(stack, told, provider, observer=observer)[0]
+    assert {"http.max_body_bytes"} == observer.bounds
+
+
+def test_why_a_provider_closes_goes_on(stack: ExitStack) -> None:
+    """Its code and its words."""
+
+    async def provider(socket: Any) -> None:
+        await socket.close(code=3_001, message=b"session expired")
+
+    assert (3_001, "session expired") == between(stack, told, provider)
+
+
+def test_a_provider_that_is_lost(stack: ExitStack) -> None:
+    """The agent gets a code that may be sent, and none of a good end: it must not take a part for the whole."""
+
+    async def provider(socket: Any) -> None:
+        await socket.send_str("half")
+        socket._req.transport.abort()  # noqa: SLF001
+
+    assert 1014 == between(stack, told, provider)[0]
+
+
+def test_an_agent_that_is_lost(stack: ExitStack) -> None:
+    """The provider is not told that all is well."""
+    closed: list[tuple[int, str]] = []
+
+    async def agent(socket: Any) -> None:
+        socket._writer.transport.abort()  # noqa: SLF001
+
+    async def provider(socket: Any) -> None:
+        closed.append(await told(socket))
+
+    between(stack, agent, provider)
+    assert [(1001, "")] == closed
+
+
+def test_an_agent_that_takes_no_messages(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut off after a time, and so is its provider, which sends without end: the place is free."""
+    monkeypatch.setattr(websockets, "_CLOSE_SECONDS", 0.05)
+    observer = Watched()
+
+    async def agent(socket: Any) -> None:
+        socket._writer.transport.pause_reading()  # noqa: SLF001
+        await asyncio.to_thread(observer.any.wait, PATIENCE)
+
+    async def provider(socket: Any) -> None:
+        with suppress(ConnectionError):
+            while True:
+                await socket.send_bytes(bytes(MOST - 1))
+
+    between(stack, agent, provider, observer=observer, agent_limits=AgentLimits(answer=0.05))
+    assert {"server.answer_timeout"} == observer.bounds
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_an_api_key_among_the_protocols(chosen: bool, stack: ExitStack, caplog: pytest.LogCaptureFixture) -> None:
+    """Browsers can send one nowhere else: whatever the provider chooses of them, none is logged."""
+    here = stack.enter_context(proxied(scripted()))
+
+    async def opened(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=["realtime"] if chosen else [])
+        logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
+        await socket.prepare(request)
+        await socket.close()
+        return socket
+
+    async def connect() -> str | None:
+        async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as session:
+            protocols = ("realtime", "openai-insecure-api-key.sk-secret")
+            async with session.ws_connect(f"{here.url}/v1/realtime", protocols=protocols) as socket:
+                await waits(socket)
+                return socket.protocol
+
+    here.upstream.other = opened
+    with caplog.at_level(logging.DEBUG):
+        assert ("realtime" if chosen else None) == asyncio.run(connect())
+    assert "sk-secret" not in caplog.text
+
+
+def test_other_requests_have_their_turn_between_messages() -> None:
+    """An agent may send messages without end, of a byte each."""
+
+    async def run() -> int:
+        here, there = _Endless(), _Endless()
+        sockets = Sockets(Upstreams(options("http://127.0.0.1:1")), MOST, lambda: None)
+
+        async def other() -> None:
+            here.ended = True
+
+        asked = asyncio.ensure_future(other())
+        await sockets._pump(here, there, 1001, _at_once)  # noqa: SLF001
+        await asked
+        await sockets.upstreams.close()
+        return there.taken
+
+    assert 1_000 > asyncio.run(run())
+
+
+async def _at_once(sending: Awaitable[None]) -> None:
+    await sending
+
+
+class _Endless:
+    """A WebSocket that has always another message, up to many of them."""
+
+    close_code = 1000
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.taken = 0
+        self._left = 100_000
+
+    async def receive(self) -> aiohttp.WSMessage:
+        self._left -= 1
+        if self.ended or not self._left:
+            return aiohttp.WSMessage(WSMsgType.CLOSE, 1000, "")
+        return aiohttp.WSMessage(WSMsgType.BINARY, b"x", None)
+
+    async def send_bytes(self, _: bytes) -> None:
+        self.taken += 1
+
+    async def close(self, *, code: int, message: bytes) -> None:
+        assert 1000 == code
+        assert b"" == message
