@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Final
+from types import SimpleNamespace
+from typing import Final, cast
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientResponse, web
 
+from prompt_sidecar.http.upstream import media_type
 from tests.client.provider import Says
 from tests.http.raw_agents import PROMPT, connected, request, stack, taken
 from tests.http.serving import Proxied, proxied
@@ -62,6 +64,27 @@ def test_words_of_a_status_that_cannot_be_sent_on(path: str, words: bytes, stack
     usual = words if words.isalnum() or b" " in words else b"Not Found"
     assert b"HTTP/1.1 404 " + usual == answer.partition(b"\r\n")[0]
     assert b'{"a":1}' in answer
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("odd", [*b"\x01\x08\x0b\x0c\x1b\x1f\x7f"])
+def test_control_characters_in_a_header(path: str, odd: int, stack: ExitStack) -> None:
+    """A provider's cannot be sent on: each becomes a space, and the agent gets its answer."""
+    head = b"HTTP/1.0 200 OK\r\n" + JSON + b"x-a: b\t" + bytes([odd]) + b"c\r\n"
+    here, _ = stack.enter_context(answering(head + b'\r\n{"a":1}'))
+
+    answer = told(stack, here, request(path, PROMPT, more=CLOSE))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nx-a: b\t c\r\n" in answer
+    assert b'{"a":1}' in answer
+
+
+@pytest.mark.parametrize("parameters", [";", '";', ';a="'])
+def test_a_content_type_with_parameters_without_end(parameters: str) -> None:
+    """The type is found in time that grows with the header, not with its square; aiohttp's takes a minute for 60 kB."""
+    answer = SimpleNamespace(headers={"content-type": " Text/Event-Stream " + ";" + parameters * 3_000_000})
+
+    assert "text/event-stream" == media_type(cast(ClientResponse, answer))
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])

@@ -10,7 +10,8 @@ import socketserver
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import aiohttp
 import pytest
@@ -18,6 +19,10 @@ import pytest
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.http.lifecycle import HttpDoor
 from prompt_sidecar.http.prompting import Modes
+from prompt_sidecar.http.reading import PIECE_BYTES, Source, TurnStream
+from prompt_sidecar.serving.answer_stream import AnswerStream
+from prompt_sidecar.serving.dialects.table import DIALECTS
+from prompt_sidecar.serving.provider_usage import UsageReader
 from tests.client.calls_in_pieces import OURS
 from tests.client.provider import SHAPES, Says
 from tests.http.agents import TOOL
@@ -269,3 +274,45 @@ def test_a_byte_order_mark_before_a_whole_answer() -> None:
     assert (200, 2) == (status, len(got))
     assert answer.startswith(mark + b"{")
     assert "Done." == json.loads(answer)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_other_requests_have_their_turn_within_a_stream(encoding: str) -> None:
+    """A provider may send many events at once, or as many empty packed streams."""
+    answer = SimpleNamespace(content=_AtOnce(b":\n\n" * 20_000 if not encoding else gzip.compress(b"") * 5_000))
+
+    async def run() -> int:
+        source = Source(cast(aiohttp.ClientResponse, answer), encoding)
+        dialect = DIALECTS["openai_chat"]
+        events = dialect.filter(frozenset(), None)
+        events.begin()
+        passing = AnswerStream(dialect.splitter(1 << 20), events, 1 << 20)
+        stream = TurnStream(source, passing, events, UsageReader("openai_chat", 200, "text/event-stream"))
+        turns, over = 0, False
+
+        async def other() -> None:
+            nonlocal turns
+            while not over:
+                turns += 1
+                await asyncio.sleep(0)
+
+        asked = asyncio.ensure_future(other())
+        async for piece in stream.pieces():
+            assert PIECE_BYTES >= len(piece)
+            stream.feed(piece)
+        over = True
+        await asked
+        return turns
+
+    assert 10 < asyncio.run(run())
+
+
+class _AtOnce:
+    """An answer's content that is all there."""
+
+    def __init__(self, body: bytes) -> None:
+        self._left = body
+
+    async def readany(self) -> bytes:
+        found, self._left = self._left, b""
+        return found

@@ -159,3 +159,23 @@ def test_an_answer_that_is_not_taken(path: str, kind: str, stack: ExitStack) -> 
     assert observer.any.wait(PATIENCE)
     assert len(taken(agent)) < len(whole)
     assert {"server.answer_timeout"} == observer.bounds
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/files"])
+def test_small_answers_that_are_not_taken(path: str, stack: ExitStack) -> None:
+    """Each would fit into what is left to a connection, but an agent that asks on and takes none is cut off, too."""
+    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
+    here = stack.enter_context(
+        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
+    )
+    here.upstream.only_other = True
+    whole = b'{"x":"' + b"x" * 60_000 + b'"}'
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=whole, content_type="application/json")
+
+    here.upstream.other = answer
+    connected(stack, here, request(path, PROMPT) * 800)  # more than the kernel keeps for a connection
+    assert observer.any.wait(PATIENCE)
+    assert {"server.answer_timeout"} == observer.bounds
+    assert served(stack, here)

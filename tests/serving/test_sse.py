@@ -83,3 +83,11 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(step: int) -> None:
 def _last(stream: bytes) -> list[Event]:
     splitter = Splitter(100)
     return [*splitter.feed(stream), *splitter.last()]
+
+
+def test_an_event_of_many_lines() -> None:
+    """It is read in time that grows with its lines, not with their square."""
+    lines = 3_000_000
+    [event] = Splitter(1 << 26).feed(b"data: x\n" * lines + b"\n")
+    assert event.data is not None
+    assert 2 * lines - 1 == len(event.data)

@@ -26,7 +26,7 @@ from prompt_sidecar.http.passthrough import relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason, refuses_thinking
+from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, media_type, reason, refuses_thinking
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
@@ -179,7 +179,7 @@ class Exchange:
         return self._request.transport is None or self._request.transport.is_closing()
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        kind, encoding = answer.content_type, _encoding(answer)
+        kind, encoding = media_type(answer), _encoding(answer)
         if not prompt.asked.counting:
             if kind == self._dialect.streamed and (not encoding or encoding in UNPACKED):
                 return await self._streamed(prompt, answer)
@@ -195,7 +195,7 @@ class Exchange:
 
     async def _read_in_passing(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         """Relay an array; its usage is read as it passes."""
-        reader = UsageReader(self._dialect.format, answer.status, answer.content_type)
+        reader = UsageReader(self._dialect.format, answer.status, media_type(answer))
         response = self._begun(prompt, answer)
 
         def whole() -> None:
@@ -234,7 +234,7 @@ class Exchange:
             return await self._read(answer, read_so_far)
         except asyncio.CancelledError:
             await read_on(Source(answer), read_so_far.extend)
-            usage = UsageReader(self._dialect.format, answer.status, answer.content_type)
+            usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
             plain = decoded(bytes(read_so_far), _encoding(answer), self._most_bytes, padded=True)
             usage.feed(plain or bytes(read_so_far))
             self._work.soon(self._prompter.report, prompt, usage.end())
@@ -317,7 +317,7 @@ class Exchange:
         events.output_before = self._shown.output_tokens
         events.last = self._outcome.hidden >= MOST_HIDDEN
         events.begin()
-        reader = UsageReader(dialect.format, answer.status, answer.content_type)
+        reader = UsageReader(dialect.format, answer.status, media_type(answer))
         passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
         stream = TurnStream(Source(answer, _encoding(answer)), passing, events, reader)
         hidden = cut = False
@@ -325,7 +325,7 @@ class Exchange:
             await self._passed(prompt, stream, response)
             hidden = stream.hides
             if not hidden:
-                await response.write_eof()
+                await self._agent.end(response)
         except Discontinued as ended:
             await self._agent.write(response, ended.made)
             return await self._end_with_error(502, b"")
@@ -344,16 +344,13 @@ class Exchange:
     async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
         """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
         kept = False
-        while True:
-            chunk = await stream.next()
-            out = stream.feed(chunk) if chunk else stream.end()
+        async for piece in stream.pieces():
+            out = stream.feed(piece) if piece else stream.end()
             if stream.ended and not kept:
                 kept = True
                 await self._keep(prompt)
             if out:
                 await self._agent.write(response, out)
-            if not chunk:
-                return
 
     async def _keep(self, prompt: Prompt) -> None:
         """Remember what the answer really was, before the agent has its end and sends the next request."""
@@ -408,7 +405,7 @@ class Exchange:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
         await self._agent.write(self._response, self._dialect.stream_error(status, body))
-        await self._response.write_eof()
+        await self._agent.end(self._response)
         return self._response
 
     # -- headers ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ that nobody reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import aiohttp
@@ -25,6 +25,10 @@ in the middle of one, longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
 """And how far: the last event of a response holds all of it, but has come by then in most cases."""
 
+PIECE_BYTES: Final = 4_096
+"""Bytes of a stream that are read, or unpacked, at a time: events of three bytes take some ten milliseconds, and the
+figures or the words of one event fit in."""
+
 
 class UpstreamFailed(Exception):
     """A provider's answer was cut off."""
@@ -36,6 +40,8 @@ class Source:
     def __init__(self, answer: aiohttp.ClientResponse, encoding: str = "") -> None:
         self._answer = answer
         self._unpacker = Unpacker(encoding) if encoding else None
+        self._packed = b""
+        """What has come and is not with the unpacker yet."""
 
     async def next(self) -> bytes:
         """Return the next bytes; empty: it is over. Raises UpstreamFailed."""
@@ -44,12 +50,16 @@ class Source:
             if unpacker is None:
                 return await self._answer.content.readany()
             while not (made := unpacker.more()):
-                chunk = await self._answer.content.readany()
-                if not chunk and not unpacker.whole:
+                if self._packed:
+                    await asyncio.sleep(0)
+                else:
+                    self._packed = await self._answer.content.readany()
+                if not self._packed and not unpacker.whole:
                     raise UpstreamFailed
-                if not chunk:
+                if not self._packed:
                     return b""
-                unpacker.take(chunk)
+                unpacker.take(self._packed[:PIECE_BYTES])
+                self._packed = self._packed[PIECE_BYTES:]
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise UpstreamFailed from error
         return made
@@ -81,9 +91,21 @@ class TurnStream:
         self._events = events
         self._reader = reader
 
-    async def next(self) -> bytes:
-        """Return the next bytes of the provider's; empty: it is over. Raises UpstreamFailed."""
-        return await self._source.next()
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the provider's bytes, and an empty piece when it is over. Raises UpstreamFailed.
+
+        They come in pieces between which other requests have their turn, as a provider may send thousands of events at
+        once, but all at once where nothing of them is read.
+        """
+        chunk = b"."
+        while chunk:
+            chunk = await self._source.next()
+            at = 0
+            while at < len(chunk) - PIECE_BYTES and not self._stream.passes:
+                yield chunk[at : at + PIECE_BYTES]
+                at += PIECE_BYTES
+                await asyncio.sleep(0)
+            yield chunk[at:]
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes; return what goes on to the agent now. Raises Discontinued."""

@@ -115,14 +115,14 @@ class Splitter:
 
 
 def _event(raw: bytes) -> Event:
-    name, data = "", None
+    name = ""
+    data: list[bytes] = []
     for line in _LINES.split(raw):
         if line.startswith(b"data:"):
-            value = line[5:].removeprefix(b" ")
-            data = value if data is None else data + b"\n" + value
+            data.append(line[5:].removeprefix(b" "))
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode("utf-8", "replace")
-    return Event(raw, name, data)
+    return Event(raw, name, b"\n".join(data) if data else None)
 
 
 def written(data: Any, name: str = "") -> bytes:
