@@ -77,6 +77,18 @@ def test_silent_connections_do_not_keep_probes_out() -> None:
     assert "server.probes" in reached
 
 
+@pytest.mark.parametrize(("path", "status"), [("/healthz", b"200"), ("/none", b"404")])
+def test_a_head_request_has_no_body(path: str, status: bytes) -> None:
+    """As RFC 9110, section 9.3.2, has it: load balancers ask so."""
+    probes = Probes("127.0.0.1:0", lambda _: None)
+    with socket.create_connection(("127.0.0.1", probes.port), PATIENCE) as connection:
+        connection.sendall(f"HEAD {path} HTTP/1.1\r\nhost: a\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    probes.close()
+    assert status == answer.split()[1]
+    assert answer.endswith(b"\r\n\r\n")
+
+
 def test_an_address_in_use_is_reported() -> None:
     """Before anything is loaded, with the setting's name."""
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(StartError, match=r"server\.health_listen"):

@@ -149,7 +149,8 @@ class BoundedServer(ThreadingMixIn, WSGIServer):
         with self._lock:
             if request in self._silent:
                 self._asking[request] = self._silent.pop(request)
-        return self._app(environment, start)
+        body = self._app(environment, start)
+        return [] if environment["REQUEST_METHOD"] == "HEAD" else body
 
 
 def _end(connection: socket.socket) -> None:
