@@ -188,6 +188,24 @@ def jwt(**claims: object) -> dict[str, str]:
     return {"authorization": "Bearer " + ".".join([*parts, "c2lnbmF0dXJl"])}
 
 
+def test_a_session_s_name_has_a_bound() -> None:
+    """An agent may send one of any length, and thousands are kept: of a long one there is a digest."""
+    long = "k" * 1_000_000
+    bodies = [
+        Members(json.dumps(body).encode())
+        for body in (
+            {"prompt_cache_key": long},
+            {"metadata": {"user_id": f"session {long}"}},
+            {"prompt_cache_key": long + "k"},
+        )
+    ]
+    names = [session_of({}, body) for body in bodies] + [session_of({"session_id": long}, bodies[0])]
+    assert max(map(len, names)) < 100
+    assert names[0] == names[3]
+    assert 3 == len(set(names))
+    assert "k" * 1_000 == session_of({"session_id": "k" * 1_000}, bodies[0])
+
+
 def test_callers_by_credential() -> None:
     """A key is a caller; of a JWT the subject is, however often it is issued again. No name shows a credential."""
     first = credential_caller(jwt(sub="me", exp=1), KEY)

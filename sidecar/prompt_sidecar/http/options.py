@@ -47,8 +47,8 @@ class HttpOptions:
     max_body_bytes: int = setting(
         67_108_864,
         byte_count(KIB, 2 * GIB - 1),
-        "Bytes of one request that is trimmed, and of one turn of the model that is read. What passes through has no "
-        "limit.",
+        "Bytes of one request that is trimmed, of one turn of the model that is read, and of one message of a "
+        "WebSocket. What else passes through has no limit.",
         "As server.max_message_bytes.",
         advanced=True,
     )
@@ -70,7 +70,8 @@ class HttpOptions:
     hidden_bytes: int = setting(
         64 * MIB,
         byte_count(KIB, 64 * GIB),
-        "Bytes of hidden turns of all runs: the model's calls of the sidecar's tools, and the answers.",
+        "Bytes of hidden turns of all runs: the model's calls of the sidecar's tools, and the answers; as many are "
+        "kept to go on from responses that the provider stores.",
         "Sixteen runs with as much as one may have.",
         advanced=True,
     )

@@ -39,6 +39,12 @@ from prompt_sidecar.serving.untyped import MOST_TOKENS
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
 """The answer to a call of the sidecar's tools that failed."""
 
+MOST_CALLS: Final = 64
+"""Calls of the sidecar's tools that are answered in one turn. A model makes one to five; the answer to each may be
+16 kB, and a provider's answer has room for a million of them."""
+CALLS_BOUND: Final = "http.tool_calls"
+TOO_MANY: Final = "Too many calls at once: this one was not answered. Call again with fewer, or go on without."
+"""The answer to each further call."""
 _WINDOW_DIGITS: Final = 20
 """Digits of a number in a header that are read; Python refuses to read more than 4,300."""
 _log = logging.getLogger("prompt_sidecar.http")
@@ -117,7 +123,8 @@ class Prompter:
         self._options = options
         self._conversations = conversations
         self.hidden = hidden
-        self._stored = StoredResponses(options.max_conversations, shared.use_cases.observer.reached)
+        self._reached = shared.use_cases.observer.reached
+        self._stored = StoredResponses(options.max_conversations, options.hidden_bytes, self._reached)
         self._tools: dict[str, list[tuple[str, bytes]]] = {}
 
     # -- before the model is asked ---------------------------------------------------------------------------------
@@ -180,8 +187,12 @@ class Prompter:
             return self._trimmed(prompt, check)
 
     def _results(self, prompt: Prompt, turn: Turn, check: Callable[[], None]) -> list[tuple[Call, str, bool]]:
-        answers = [(call, self._run_tool(prompt, call, check)) for call in turn.own]
-        return [(call, answer.content, answer.is_error) for call, answer in answers]
+        answered, rest = turn.own[:MOST_CALLS], turn.own[MOST_CALLS:]
+        if rest:
+            self._reached(CALLS_BOUND)
+        answers = [(call, self._run_tool(prompt, call, check)) for call in answered]
+        results = [(call, answer.content, answer.is_error) for call, answer in answers]
+        return results + [(call, TOO_MANY, True) for call in rest]
 
     def _run_tool(self, prompt: Prompt, call: Call, check: Callable[[], None]) -> ToolAnswer:
         caller, run_id = prompt.run

@@ -12,9 +12,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from prompt_sidecar.serving.conversations import Conversation
+
+_FRAME: Final = 400
+"""Bytes of an entry's own objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +32,37 @@ class Stored:
     answers: tuple[Any, ...] = ()
     """Items that answer the sidecar's calls in it."""
 
+    @property
+    def size(self) -> int:
+        """What it takes, estimated."""
+        return _FRAME + len(self.id) + len(orjson.dumps(self.answers))
+
 
 class StoredResponses:
-    """The newest responses of each caller, at most `most` in all. Thread-safe."""
+    """The newest responses of all callers: at most `most`, of `most_bytes` in all. Thread-safe."""
 
-    def __init__(self, most: int, reached: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, most: int, most_bytes: int, reached: Callable[[str], None] = lambda _: None) -> None:
         self._most = most
+        self._most_bytes = most_bytes
         self._reached = reached
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str], Stored] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], tuple[Stored, int]] = OrderedDict()
+        """With the bytes of each."""
+        self._bytes = 0
 
     def keep(self, caller: str, shown: str, stored: Stored) -> None:
-        """Keep a response under the id that the agent was shown."""
+        """Keep a response under the id that the agent was shown. A provider may choose an id of any length."""
+        size = len(shown) + stored.size
         with self._lock:
-            self._known[caller, shown] = stored
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
-                self._reached("http.max_conversations")
+            _, before = self._known.pop((caller, shown), (None, 0))
+            self._known[caller, shown] = stored, size
+            self._bytes += size - before
+            while len(self._known) > self._most or self._bytes > self._most_bytes:
+                self._reached("http.hidden_bytes" if self._bytes > self._most_bytes else "http.max_conversations")
+                _, (_, gone) = self._known.popitem(last=False)
+                self._bytes -= gone
 
     def find(self, caller: str, shown: str) -> Stored | None:
         """Return the response with the id that the agent was shown; None: it is not known."""
         with self._lock:
-            return self._known.get((caller, shown))
+            return self._known.get((caller, shown), (None, 0))[0]

@@ -30,6 +30,8 @@ from prompt_sidecar.serving.members import Members, loads
 
 _DIGITS: Final = 32
 """Hexadecimal digits of an id: 128 bits."""
+_SESSION_CHARACTERS: Final = 1_024
+"""Of a session's name; some agents send JSON with three ids, of 200 characters."""
 _SESSION_HEADERS: Final = (
     "x-claude-code-session-id",
     "x-claude-code-agent-id",
@@ -192,7 +194,7 @@ def session_of(headers: Mapping[str, str], members: Members) -> str:
 
     Claude Code sends `x-claude-code-session-id`, newer versions an agent id for subagents, and in `metadata.user_id` a
     part `_session_`; Codex sends `session_id` (or `session-id`), older ones `conversation_id`, and the same as
-    `prompt_cache_key`.
+    `prompt_cache_key`. Of what is longer than any of these a digest is returned, as all conversations keep theirs.
     """
     parts = [value for name in _SESSION_HEADERS if (value := headers.get(name, ""))]
     if not parts:
@@ -203,7 +205,8 @@ def session_of(headers: Mapping[str, str], members: Members) -> str:
         key = members.get("prompt_cache_key")
         if isinstance(key, str) and key:
             parts.append(key)
-    return "\x1f".join(parts)
+    session = "\x1f".join(parts)
+    return session if len(session) <= _SESSION_CHARACTERS else _digest(session).hex()
 
 
 def _digest(text: str) -> bytes:

@@ -108,6 +108,7 @@ BOUNDS: Final = (
     "http.max_conversations",
     "http.run_hidden_bytes",
     "http.hidden_bytes",
+    "http.tool_calls",
     "envoy.max_exchanges",
     "envoy.max_conversations",
     "envoy.max_prompts",
