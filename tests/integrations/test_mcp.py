@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prompt_sidecar.client import Client
+from prompt_sidecar.mcp.options import MOST_CALLS
 from prompt_sidecar.server.options import ServerOptions
 from tests.client.histories import FACT, history
 from tests.client.serving import PATIENT
@@ -184,6 +186,18 @@ def test_other_hosts_and_origins_are_refused(tmp_path: Path) -> None:
         assert 403 == asked(address, body, origin="https://evil.test")
         assert asked(address, body, host="tools.test") not in (421, 403)
         assert asked(address, body, origin="https://tools.test") not in (421, 403)
+
+
+def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
+    """The oldest that has not sent its request gives way, whether it is silent or has begun one."""
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    begun = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
+    with listening(tmp_path, "127.0.0.1:1") as url, ExitStack() as stack:
+        for at in range(2 * MOST_CALLS):
+            silent = stack.enter_context(socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))))
+            if at % 2:
+                silent.sendall(begun)
+        assert 200 == asked(f"{url}/mcp", ping)
 
 
 def test_beyond_loopback_it_wants_names(tmp_path: Path) -> None:

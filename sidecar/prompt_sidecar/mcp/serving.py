@@ -17,6 +17,7 @@ from mcp.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
 
+from prompt_sidecar.mcp.connections import Connection
 from prompt_sidecar.mcp.options import MOST_BODY_BYTES, MOST_CALLS, McpOptions
 from prompt_sidecar.mcp.relay import Relay
 
@@ -70,7 +71,14 @@ def _over_http(options: McpOptions, server: Server[Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("mcp").setLevel(logging.WARNING)
     configuration = uvicorn.Config(
-        application, host=host, port=port, log_config=None, access_log=False, limit_concurrency=MOST_CALLS
+        application,
+        host=host,
+        port=port,
+        http=Connection,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        limit_concurrency=MOST_CALLS,
     )
     _log.info("MCP on http://%s:%s/mcp, the sidecar at %s", host, port, options.target)
     uvicorn.Server(configuration).run()

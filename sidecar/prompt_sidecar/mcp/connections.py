@@ -1,0 +1,63 @@
+"""Connections of hosts over HTTP: each must send its request in time, whole, and gives way where it has not.
+
+uvicorn counts connections, refuses requests beyond `MOST_CALLS`, and waits for ever for what a connection sends, so
+that silent ones would keep all hosts out. It is told to serve each connection with the class below.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from prompt_sidecar.mcp.options import MOST_CALLS
+
+REQUEST_SECONDS: Final = 20.0
+"""For a whole request, from the connection or the request's first bytes on: as the sidecar's server.message_timeout."""
+_COMES: Final = frozenset({h11.IDLE, h11.SEND_BODY})
+"""States of a client whose request is not whole."""
+
+
+class Connection(H11Protocol):  # type: ignore[misc]  # typed where it is installed
+    """See the module."""
+
+    timer: asyncio.TimerHandle | None = None
+    """Runs while a request is awaited."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Take a connection; where there are as many as may be, the one that has waited longest goes."""
+        super().connection_made(transport)
+        self._look()
+        if len(self.connections) >= MOST_CALLS:
+            waiting = [(each.timer.when(), id(each), each) for each in self.connections if each.timer is not None]
+            if waiting:
+                min(waiting)[-1].give_way()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget it."""
+        self._stop()
+        super().connection_lost(error)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes."""
+        super().data_received(data)
+        self._look()
+
+    def give_way(self) -> None:
+        """End now."""
+        self._stop()
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Start or stop the timer."""
+        if self.conn.their_state not in _COMES:
+            self._stop()
+        elif self.timer is None and not self.transport.is_closing():
+            self.timer = self.loop.call_later(REQUEST_SECONDS, self.give_way)
+
+    def _stop(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
