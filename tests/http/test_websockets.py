@@ -87,7 +87,7 @@ def test_an_agent_s_message_that_is_too_long(pieces: int, stack: ExitStack) -> N
     observer, closed = Watched(), list[tuple[int, str]]()
 
     async def agent(socket: Any) -> tuple[int, str]:
-        writer, piece = socket._writer, bytes(MOST // pieces + 1_000)  # noqa: SLF001
+        writer, piece = socket._writer, bytes(MOST // pieces + 1)  # noqa: SLF001
         for at in range(pieces):
             fin = 0x80 if at == pieces - 1 else 0
             opcode = 2 if not at else 0
