@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, h11
 
 from prompt_sidecar.mcp.options import MOST_CALLS
 
