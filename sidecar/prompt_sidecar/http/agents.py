@@ -47,6 +47,8 @@ class Agent:
         self._reached = reached
         self.late = False
         """Whether its body did not come in time."""
+        self.hold: Callable[[int], None] = lambda _: None
+        """Is told of each part of a body that is kept, in bytes; raises TooLarge where there is no room for it."""
 
     async def body(self, most: int) -> bytes:
         """Return the request's body. As `request.read`, which copies it twice.
@@ -54,6 +56,7 @@ class Agent:
         Raises:
             HTTPRequestEntityTooLarge: it has more than `most` bytes.
             LateBody: it did not come in time.
+            TooLarge: there is no room for it beside others.
         """
         try:
             async with asyncio.timeout(self._limits.message):
@@ -124,6 +127,7 @@ class Agent:
             size += len(part)
             if size > most:
                 raise web.HTTPRequestEntityTooLarge(most, size)
+            self.hold(len(part))
             parts.append(part)
         return b"".join(parts)
 

@@ -17,11 +17,12 @@ from aiohttp import web
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
+from prompt_sidecar.http.bodies import Bodies
 from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.connections import Connections
 from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
-from prompt_sidecar.http.gateways import Gateways
+from prompt_sidecar.http.gateways import Endpoint, Gateways
 from prompt_sidecar.http.hidden import HiddenTurns
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.passthrough import passed
@@ -200,6 +201,7 @@ class _Handler:
         """Requests."""
         self._places = Counts()
         """Those that have a place of `http.max_requests`."""
+        self._bodies = Bodies(options.body_bytes, shared.use_cases.room, reached)
 
     async def close(self) -> None:
         """Close the connections to providers."""
@@ -232,10 +234,9 @@ class _Handler:
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
             place = owner
             self._places.add(place, 1)
-            if gateway is not None:
-                response: web.StreamResponse = await gateway.answer(request, agent, caller, outcome)
-            else:
-                response = await self._served(request, agent, found, caller, outcome)
+            with self._bodies.of(owner) as body:
+                agent.hold = body.take
+                response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
             word = "refused"
             self._shared.refusals.log(f"http {name}", error, error.status, _peer(request))
@@ -277,8 +278,10 @@ class _Handler:
         return self._callers.of(request.headers, _certificate(request))
 
     async def _served(
-        self, request: web.Request, agent: Agent, found: Route, caller: str, outcome: Outcome
+        self, request: web.Request, agent: Agent, found: Route | Endpoint, caller: str, outcome: Outcome
     ) -> web.StreamResponse:
+        if isinstance(found, Endpoint):
+            return await found.answer(request, agent, caller, outcome)
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
@@ -295,6 +298,7 @@ class _Handler:
             plain = await work.run(decoded, body, encoding, most)
             if plain is not None and len(plain) > most:
                 raise web.HTTPRequestEntityTooLarge(most, len(plain))
+            agent.hold(len(plain or b""))
         sent = body if plain is None else plain
         asked = Asked(
             found.dialect,

@@ -60,6 +60,14 @@ class HttpOptions:
         "server.max_connections, so that there is a connection on which to refuse.",
         advanced=True,
     )
+    body_bytes: int = setting(
+        512 * MIB,
+        byte_count(MIB, 64 * GIB),
+        "Bytes of the bodies of requests in progress, in all; further ones are refused with 503, unless they are alone "
+        "or small. One caller leaves an eighth of them to others.",
+        "Eight of the largest bodies, or half a megabyte for each of max_requests.",
+        advanced=True,
+    )
     max_conversations: int = setting(
         4_096,
         whole(16, 1_000_000, "conversations"),

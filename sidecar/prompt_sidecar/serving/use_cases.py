@@ -57,6 +57,8 @@ class UseCases:
         self._memory = memory or MemoryGate()
         self._wake = wake
         self._assumed = AssumedWindows()
+        self.room = self._memory.room
+        """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
         """Given the facts of each call."""
 

@@ -105,6 +105,7 @@ BOUNDS: Final = (
     "server.probe_timeout",
     "http.max_requests",
     "http.max_body_bytes",
+    "http.body_bytes",
     "http.max_conversations",
     "http.run_hidden_bytes",
     "http.hidden_bytes",

@@ -1,0 +1,81 @@
+"""What the bodies of requests take: bounded in all, and shared among callers.
+
+A body is held until its request is answered, as it may be sent again. Where a further one has no room it is refused,
+and its agent sends it again a little later. Used on the event loop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.serving.turns import Counts, Owner
+
+SMALL: Final = 65_536
+"""Bytes of a body that always has room: all places of `http.max_requests` with such bodies take less than one of the
+largest ones."""
+
+
+class Bodies:
+    """Bytes of the bodies that are held, by owner."""
+
+    def __init__(self, most: int, room: Callable[[], int], reached: Callable[[str], None]) -> None:
+        """`most` is the bound; `room` tells the bytes that the process may still take."""
+        self._most = most
+        self._room = room
+        self._reached = reached
+        self._held = Counts()
+
+    @property
+    def held(self) -> int:
+        """Bytes of all."""
+        return self._held.total
+
+    @contextmanager
+    def of(self, owner: Owner) -> Iterator[Body]:
+        """Make what counts the body of one request, until that is answered."""
+        body = Body(self, owner)
+        try:
+            yield body
+        finally:
+            if body.size:
+                self._held.add(owner, -body.size)
+
+    def take(self, owner: Owner, size: int, more: int) -> None:
+        """Count `more` bytes of a body that has `size`. Raises TooLarge: there is no room for them."""
+        if size + more > SMALL:
+            left = self._most - self._held.total - more
+            alone = self._held.total == size
+            if not alone and (left < 0 or not self._held.share_may(owner.share, left)):
+                self._reached("http.body_bytes")
+                raise TooLarge(
+                    f"bodies of requests take as much as all may ({self._most:,} bytes, http.body_bytes); "
+                    "retry a little later",
+                    bound="http.body_bytes",
+                )
+            if self._room() < size + more:  # its parts are joined
+                self._reached("limits.process_bytes")
+                raise TooLarge(
+                    "there is no memory for the body; retry a little later, or give the sidecar more "
+                    "(limits.process_bytes, the container's limit)",
+                    bound="limits.process_bytes",
+                )
+        if more:
+            self._held.add(owner, more)
+
+
+@dataclass(slots=True)
+class Body:
+    """What the body of one request takes."""
+
+    bodies: Bodies
+    owner: Owner
+    size: int = 0
+
+    def take(self, more: int) -> None:
+        """Count so many bytes more. Raises TooLarge: there is no room for them."""
+        self.bodies.take(self.owner, self.size, more)
+        self.size += more

@@ -1,0 +1,140 @@
+"""What the bodies of requests take is bounded, and no caller can have all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from time import monotonic
+from types import MappingProxyType
+
+import aiohttp
+import pytest
+
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.http.bodies import SMALL, Bodies
+from prompt_sidecar.serving.turns import Owner
+from tests.client.provider import Says
+from tests.http.serving import Proxied, proxied
+from tests.server.serving import PATIENCE
+
+MOST = 1_048_576
+PART = 200_000
+"""Bytes of a body that does not end."""
+A, B = Owner("a", "1"), Owner("b", "2")
+
+
+def _bodies(room: int = 10 * MOST) -> tuple[Bodies, list[str]]:
+    reached: list[str] = []
+    return Bodies(MOST, lambda: room, reached.append), reached
+
+
+def test_what_is_held_is_bounded_and_comes_back() -> None:
+    """A further body is refused where all take as much as they may; when one is over there is room again."""
+    bodies, reached = _bodies()
+    with bodies.of(A) as first, bodies.of(B) as second:
+        first.take(MOST // 2)
+        with pytest.raises(TooLarge, match="retry a little later"):
+            second.take(MOST // 2 + 1)
+        second.take(MOST // 4)
+        assert 3 * MOST // 4 == bodies.held
+    assert 0 == bodies.held
+    assert ["http.body_bytes"] == reached
+
+
+def test_one_caller_leaves_some_to_others() -> None:
+    """On however many connections it sends; another caller's body has room."""
+    bodies, _ = _bodies()
+    with ExitStack() as stack:
+        for at in range(7):
+            stack.enter_context(bodies.of(Owner("a", str(at)))).take(MOST // 8)
+        another = stack.enter_context(bodies.of(Owner("a", "another")))
+        with pytest.raises(TooLarge):
+            another.take(MOST // 8)
+        with pytest.raises(TooLarge):
+            another.take(SMALL + 1)
+        stack.enter_context(bodies.of(B)).take(SMALL + 1)
+
+
+def test_a_body_alone_and_small_ones_always_have_room() -> None:
+    """A single body may be larger than the bound, and small ones beside it are read all the same."""
+    bodies, _ = _bodies()
+    with bodies.of(A) as large, bodies.of(B) as small:
+        for _ in range(4):
+            large.take(MOST)
+        small.take(SMALL)
+        with pytest.raises(TooLarge):
+            small.take(1)
+
+
+def test_without_memory_a_body_is_refused() -> None:
+    """Where its parts could not be joined, with the bound that says so."""
+    bodies, reached = _bodies(room=MOST)
+    with bodies.of(A) as body:
+        body.take(MOST // 2)
+        with pytest.raises(TooLarge):
+            body.take(MOST)
+    assert ["limits.process_bytes"] == reached
+
+
+def _held(door: Proxied) -> int:
+    return door.door._handler._bodies.held  # type: ignore[union-attr]  # noqa: SLF001
+
+
+def _wait_for(door: Proxied, held: int) -> None:
+    until = monotonic() + PATIENCE
+    while _held(door) != held:
+        assert monotonic() < until, f"{_held(door)} bytes are held, not {held}"
+        threading.Event().wait(0.01)
+
+
+@contextmanager
+def _begun(door: Proxied, connections: int) -> Iterator[None]:
+    """Connections that have each sent `PART` bytes of a body with ten more, which are held."""
+    with ExitStack() as stack:
+        for _ in range(connections):
+            agent = stack.enter_context(socket.create_connection(("127.0.0.1", door.door.port), PATIENCE))
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {PART + 10}\r\n\r\n"
+            agent.sendall(head.encode() + b" " * PART)
+        _wait_for(door, connections * PART)
+        yield
+    _wait_for(door, 0)
+
+
+def _answer(door: Proxied, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> tuple[int, str]:
+    async def post() -> tuple[int, str]:
+        async with (
+            asyncio.timeout(PATIENCE),
+            aiohttp.ClientSession() as session,
+            session.post(f"{door.url}/v1/chat/completions", data=body, headers=headers) as answered,
+        ):
+            return answered.status, await answered.text()
+
+    return asyncio.run(post())
+
+
+def test_bodies_that_do_not_end_take_no_more_than_the_bound() -> None:
+    """A further agent's prompt is refused with 503, a small one is served, and any once those have gone."""
+    small, large = (json.dumps(_prompt("hello " * times)).encode() for times in (1, 40_000))
+    with proxied(lambda _: Says("hi"), body_bytes=MOST) as door:
+        with _begun(door, 5):
+            status, text = _answer(door, large)
+            assert (503, True) == (status, "http.body_bytes" in text)
+            assert 200 == _answer(door, small)[0]
+        assert 200 == _answer(door, large)[0]
+
+
+def test_what_a_packed_body_becomes_is_counted() -> None:
+    """Gzip makes a thousand times as much of a few bytes."""
+    body = json.dumps(_prompt("hello " * (MOST // 3))).encode()
+    with proxied(lambda _: Says("hi"), body_bytes=MOST) as door, _begun(door, 1):
+        status, text = _answer(door, gzip.compress(body), {"content-encoding": "gzip"})
+        assert (503, True) == (status, "http.body_bytes" in text)
+
+
+def _prompt(text: str) -> object:
+    return {"model": "scripted", "messages": [{"role": "user", "content": text}]}
