@@ -71,6 +71,16 @@ def test_a_body_alone_and_small_ones_always_have_room() -> None:
             small.take(1)
 
 
+def test_a_body_that_becomes_no_larger_is_not_refused() -> None:
+    """One that was read stays, whatever came since: what is packed in an unknown way is not unpacked."""
+    bodies, reached = _bodies()
+    with bodies.of(A) as large, bodies.of(B) as small:
+        large.take(7 * MOST // 8)
+        small.take(SMALL)
+        large.take(0)
+    assert [] == reached
+
+
 def test_without_memory_a_body_is_refused() -> None:
     """Where its parts could not be joined, with the bound that says so."""
     bodies, reached = _bodies(room=MOST)

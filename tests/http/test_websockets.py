@@ -173,7 +173,6 @@ def test_an_api_key_among_the_protocols(chosen: bool, stack: ExitStack, caplog: 
 
     async def opened(request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(protocols=["realtime"] if chosen else [])
-        logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)
         await socket.prepare(request)
         await socket.close()
         return socket

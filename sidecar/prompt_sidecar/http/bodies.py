@@ -46,6 +46,8 @@ class Bodies:
 
     def take(self, owner: Owner, size: int, more: int) -> None:
         """Count `more` bytes of a body that has `size`. Raises TooLarge: there is no room for them."""
+        if not more:
+            return
         if size + more > SMALL:
             left = self._most - self._held.total - more
             alone = self._held.total == size
@@ -63,8 +65,7 @@ class Bodies:
                     "(limits.process_bytes, the container's limit)",
                     bound="limits.process_bytes",
                 )
-        if more:
-            self._held.add(owner, more)
+        self._held.add(owner, more)
 
 
 @dataclass(slots=True)
