@@ -287,7 +287,8 @@ def test_other_requests_have_their_turn_within_a_stream(encoding: str) -> None:
         events = dialect.filter(frozenset(), None)
         events.begin()
         passing = AnswerStream(dialect.splitter(1 << 20), events, 1 << 20)
-        stream = TurnStream(source, passing, events, UsageReader("openai_chat", 200, "text/event-stream"))
+        reader = UsageReader("openai_chat", 200, "text/event-stream")
+        stream = TurnStream(source, passing, events, reader, run=asyncio.to_thread, hold=lambda _: None)
         turns, over = 0, False
 
         async def other() -> None:
@@ -299,7 +300,7 @@ def test_other_requests_have_their_turn_within_a_stream(encoding: str) -> None:
         asked = asyncio.ensure_future(other())
         async for piece in stream.pieces():
             assert PIECE_BYTES >= len(piece)
-            stream.feed(piece)
+            await stream.feed(piece)
         over = True
         await asked
         return turns

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -179,3 +180,34 @@ def test_small_answers_that_are_not_taken(path: str, stack: ExitStack) -> None:
     assert observer.any.wait(PATIENCE)
     assert {"server.answer_timeout"} == observer.bounds
     assert served(stack, here)
+
+
+def test_an_upload_that_its_provider_does_not_take(stack: ExitStack) -> None:
+    """Meanwhile nothing is read of the agent, not even that it has gone: after a time its connection is cut off."""
+    observer, agent_limits = Watched(), AgentLimits(answer=SHORT)
+    here = stack.enter_context(
+        proxied(lambda _: Says("Hello."), observer=observer, agent_limits=agent_limits, max_requests=1)
+    )
+    over = threading.Event()
+    stack.callback(over.set)
+
+    async def answer(_: web.Request) -> web.Response:
+        await asyncio.to_thread(over.wait, PATIENCE)
+        return web.Response()
+
+    here.upstream.other = answer
+    size = 48_000_000  # more than the kernel keeps for two connections
+    agent = connected(stack, here, request("/v1/files", b"x", size))
+    sending = threading.Thread(target=lambda: _sent(agent, b"x" * (size - 1)), daemon=True)
+    sending.start()
+    assert observer.any.wait(PATIENCE)
+    sending.join(PATIENCE)
+    assert not sending.is_alive()
+    assert {"server.answer_timeout"} == observer.bounds
+    over.set()
+    assert served(stack, here)
+
+
+def _sent(agent: socket.socket, raw: bytes) -> None:
+    with suppress(OSError):
+        agent.sendall(raw)

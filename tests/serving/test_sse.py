@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from prompt_sidecar.serving.sse import BrokenStream, Event, Splitter
+from prompt_sidecar.serving.sse import MOST_LINES, BrokenStream, Event, Splitter
 
 STREAM = (
     b'data: {"a":1}\n\nevent: x\r\ndata: one\r\ndata: two\r\n\r\n: comment\n\ndata: three\r\rdata: [DONE]\n\ndata: cut'
@@ -85,9 +85,14 @@ def _last(stream: bytes) -> list[Event]:
     return [*splitter.feed(stream), *splitter.last()]
 
 
-def test_an_event_of_many_lines() -> None:
-    """It is read in time that grows with its lines, not with their square."""
-    lines = 3_000_000
-    [event] = Splitter(1 << 26).feed(b"data: x\n" * lines + b"\n")
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_an_event_of_many_lines(end: bytes) -> None:
+    """One with more lines than any provider's goes on as it came, and takes no more than its bytes."""
+    most = MOST_LINES - 1
+    [event] = Splitter(1 << 26).feed((b"data: x" + end) * most + end + b":")
     assert event.data is not None
-    assert 2 * lines - 1 == len(event.data)
+    assert 2 * most - 1 == len(event.data)
+
+    more = (b"data: x" + end) * (most + 1) + end
+    [event] = Splitter(1 << 26).feed(more + b":")
+    assert Event(more) == event

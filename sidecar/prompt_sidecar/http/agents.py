@@ -27,7 +27,7 @@ class AgentLimits:
     message: float = 20.0
     """For the body of a request."""
     answer: float = 60.0
-    """For an agent that takes no more of its answer."""
+    """For an agent that takes no more of its answer, or a provider that takes no more of its request."""
 
 
 class LateBody(Exception):
@@ -65,8 +65,15 @@ class Agent:
             raise self._is_late() from None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Return the body in pieces, whatever its size. Raises LateBody where the next one does not come in time."""
-        content = self._request.content
+        """Return the body in pieces, whatever its size.
+
+        The agent's connection is cut off where a piece is not taken in time: as long as it waits nothing is read of the
+        agent, not even that it has gone.
+
+        Raises:
+            LateBody: the next one does not come in time.
+        """
+        content, loop = self._request.content, asyncio.get_running_loop()
         while True:
             try:
                 async with asyncio.timeout(self._limits.message):
@@ -75,7 +82,11 @@ class Agent:
                 raise self._is_late() from None
             if not piece:
                 return
-            yield piece
+            waiting = loop.call_later(self._limits.answer, self._not_taken)
+            try:
+                yield piece
+            finally:
+                waiting.cancel()
 
     async def send(
         self, body: bytes, headers: Mapping[str, str], status: int = 200, reason: str | None = None
@@ -106,8 +117,7 @@ class Agent:
             async with asyncio.timeout(self._limits.answer):
                 await sending
         except TimeoutError:
-            self._reached("server.answer_timeout")
-            self.cut_off()
+            self._not_taken()
             raise NotTaken from None
 
     def cut_off(self) -> None:
@@ -130,6 +140,10 @@ class Agent:
             self.hold(len(part))
             parts.append(part)
         return b"".join(parts)
+
+    def _not_taken(self) -> None:
+        self._reached("server.answer_timeout")
+        self.cut_off()
 
     def _is_late(self) -> LateBody:
         self.late = True

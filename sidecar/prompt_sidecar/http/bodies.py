@@ -1,7 +1,8 @@
-"""What the bodies of requests take: bounded in all, and shared among callers.
+"""What the bodies of requests and answers take: bounded in all, and shared among callers.
 
-A body is held until its request is answered, as it may be sent again. Where a further one has no room it is refused,
-and its agent sends it again a little later. Used on the event loop alone.
+A body is held until its request is answered, as it may be sent again; an answer that is read whole, as it may have to
+be changed, or followed by another one. Where a further one has no room its request is refused, and its agent sends it
+again a little later. Used on the event loop alone.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Bodies:
             if not alone and (left < 0 or not self._held.share_may(owner.share, left)):
                 self._reached("http.body_bytes")
                 raise TooLarge(
-                    f"bodies of requests take as much as all may ({self._most:,} bytes, http.body_bytes); "
+                    f"requests and their answers take as much as all may ({self._most:,} bytes, http.body_bytes); "
                     "retry a little later",
                     bound="http.body_bytes",
                 )

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 from aiohttp import web
@@ -24,9 +24,17 @@ from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.encodings import UNPACKED, decoded
 from prompt_sidecar.http.passthrough import relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
-from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
+from prompt_sidecar.http.reading import SMALL, Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
-from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, media_type, reason, refuses_thinking
+from prompt_sidecar.http.upstream import (
+    MOST_ERROR,
+    Upstreams,
+    checked,
+    forwarded,
+    media_type,
+    reason,
+    refuses_thinking,
+)
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
@@ -34,7 +42,7 @@ from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.provider_errors import error_body, http_status
-from prompt_sidecar.serving.provider_usage import UsageReader, too_long
+from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader, too_long
 from prompt_sidecar.serving.restoring import Restore, restored
 from prompt_sidecar.serving.rewriting import rewritten
 
@@ -46,6 +54,7 @@ MOST_REFUSALS: Final = 8
 _SENDING_SECONDS: Final = 0.02
 """By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
 first words of an answer often longer."""
+T = TypeVar("T")
 _JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
 
@@ -199,12 +208,15 @@ class Exchange:
         response = self._begun(prompt, answer)
 
         def whole() -> None:
-            self._work.soon(self._prompter.report, prompt, reader.end())
+            self._report_soon(prompt, reader.end)
+
+        async def take(piece: bytes) -> None:
+            reader.feed(piece)
 
         try:
             await relay(self._request, self._agent, answer, response, seen=reader.feed, whole=whole)
         except (asyncio.CancelledError, ConnectionError):
-            await read_on(Source(answer), reader.feed)
+            await read_on(Source(answer), take)
             whole()
             raise
         return response
@@ -214,8 +226,7 @@ class Exchange:
     async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         body = await self._whole_body(prompt, answer)
         plain = await self._plain(answer, body)
-        found = read(plain)
-        turn = self._turn_in(found, prompt)
+        found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
         if turn is None:
             return await self._sent(prompt, answer, body)
         if turn.hidden and self._outcome.hidden < MOST_HIDDEN:
@@ -230,15 +241,30 @@ class Exchange:
     async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes:
         """Return an answer's body. What the provider counted is reported also where the agent has gone meanwhile."""
         read_so_far = bytearray()
-        try:
-            return await self._read(answer, read_so_far)
-        except asyncio.CancelledError:
-            await read_on(Source(answer), read_so_far.extend)
+
+        async def take(piece: bytes) -> None:
+            read_so_far.extend(piece)
+
+        def counted() -> ProviderUsage:
             usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
             plain = decoded(bytes(read_so_far), _encoding(answer), self._most_bytes, padded=True)
             usage.feed(plain or bytes(read_so_far))
-            self._work.soon(self._prompter.report, prompt, usage.end())
+            return usage.end()
+
+        try:
+            return await self._read(answer, read_so_far)
+        except asyncio.CancelledError:
+            await read_on(Source(answer), take)
+            self._report_soon(prompt, counted)
             raise
+
+    def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None]) -> None:
+        """Report what the provider has counted, which is read in a worker thread: there may be much of it."""
+        self._work.soon(lambda: self._prompter.report(prompt, counted()))
+
+    async def _run(self, size: int, function: Callable[[], T]) -> T:
+        """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large."""
+        return function() if size <= SMALL else await self._work.run(function)
 
     async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
         """Return a body without its encoding, if that is known. Raises TooLongAnswer."""
@@ -247,17 +273,19 @@ class Exchange:
         plain = await self._work.run(partial(decoded, padded=True), body, encoding, self._most_bytes)
         if plain is not None and len(plain) > self._most_bytes:
             raise TooLongAnswer
+        self._agent.hold(len(plain or b""))
         return body if plain is None else plain
 
-    def _turn_in(self, answer: Any, prompt: Prompt) -> Turn | None:
-        """Return the turn in a whole answer; None: it cannot be read."""
+    def _turn_in(self, plain: bytes, prompt: Prompt) -> tuple[dict[str, Any], Turn | None]:
+        """Return a whole answer as JSON's types, and its turn; None: it cannot be read."""
+        answer = read(plain)
         if not isinstance(answer, dict):
-            return None
+            return {}, None
         try:
-            return self._dialect.read(answer, prompt.own)
+            return answer, self._dialect.read(answer, prompt.own)
         except Exception as error:  # noqa: BLE001 - whatever a provider sends, the agent gets its answer
             _log.error("an answer passes as it came: %s", frames(error))
-            return None
+            return answer, None
 
     async def _for_the_agent(self, prompt: Prompt, turn: Turn, plain: bytes, found: dict[str, Any]) -> bytes:
         """Return the last turn as the agent is given it; empty: as it came. What it really was is remembered.
@@ -269,8 +297,7 @@ class Exchange:
         visible: Sequence[Any] = ()
         try:
             if prompt.added or turn.own:
-                visible = self._dialect.written(found, self._shown, prompt.own)
-                body = await self._work.run(rewritten, plain, found)
+                body, visible = await self._work.run(self._written, plain, found, prompt)
             if (restore := self._prompter.restore(prompt)) is not None:
                 body = await self._work.run(self._restored, body or plain, found, restore) or body
             if prompt.added or turn.own or turn.id:
@@ -281,13 +308,24 @@ class Exchange:
             _log.error("an answer passes as far as it was made: %s", frames(error))
         return body
 
+    def _written(self, plain: bytes, found: dict[str, Any], prompt: Prompt) -> tuple[bytes, Sequence[Any]]:
+        """Return an answer as the agent is given it, and what it then holds, as entries."""
+        visible = self._dialect.written(found, self._shown, prompt.own)
+        return rewritten(plain, found), visible
+
     async def _read(self, answer: aiohttp.ClientResponse, into: bytearray | None = None) -> bytes:
-        """Return an answer's body, read into `into`. Raises TooLongAnswer."""
+        """Return an answer's body, read into `into`.
+
+        Raises:
+            TooLongAnswer: it is too long.
+            TooLarge: there is no room for it beside others.
+        """
         found = bytearray() if into is None else into
         async for chunk in answer.content.iter_any():
             found += chunk
             if len(found) > self._most_bytes:
                 raise TooLongAnswer
+            self._agent.hold(len(chunk))
         self._work.begin()
         return bytes(found)
 
@@ -319,7 +357,8 @@ class Exchange:
         events.begin()
         reader = UsageReader(dialect.format, answer.status, media_type(answer))
         passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
-        stream = TurnStream(Source(answer, _encoding(answer)), passing, events, reader)
+        source = Source(answer, _encoding(answer))
+        stream = TurnStream(source, passing, events, reader, run=self._work.run_whole, hold=self._agent.hold)
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)
@@ -338,30 +377,37 @@ class Exchange:
             raise
         finally:
             if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
-                self._work.soon(self._prompter.report, prompt, stream.counted())
-        return await self._next(prompt, events.turn()) if hidden else response
+                self._report_soon(prompt, stream.counted)
+        if not hidden:
+            return response
+        return await self._next(prompt, await self._run(passing.taken_bytes, events.turn))
 
     async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
         """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
         kept = False
         async for piece in stream.pieces():
-            out = stream.feed(piece) if piece else stream.end()
+            out = await stream.feed(piece)
             if stream.ended and not kept:
                 kept = True
-                await self._keep(prompt)
+                await self._keep(prompt, stream.taken_bytes)
             if out:
                 await self._agent.write(response, out)
 
-    async def _keep(self, prompt: Prompt) -> None:
-        """Remember what the answer really was, before the agent has its end and sends the next request."""
+    async def _keep(self, prompt: Prompt, size: int) -> None:
+        """Remember what the answer really was, before the agent has its end and sends the next request.
+
+        `size` is the bytes of the stream.
+        """
         events = self._filter
         assert events is not None
-        turn = events.turn()
+        turn = await self._run(size, events.turn)
         if not (prompt.added or turn.own or turn.id):
             return
-        keep = partial(self._prompter.keep, shown=events.ids[0] if events.ids is not None else "")
+        shown = events.ids[0] if events.ids is not None else ""
         try:
-            await self._work.run(keep, prompt, turn, events.visible(), self._work.check)
+            await self._work.run(
+                lambda: self._prompter.keep(prompt, turn, events.visible(), self._work.check, shown=shown)
+            )
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - the agent gets its answer, whatever it was
@@ -404,7 +450,8 @@ class Exchange:
     async def _end_with_error(self, status: int, body: bytes) -> web.StreamResponse:
         """End a stream that has begun as the provider would."""
         assert self._response is not None
-        await self._agent.write(self._response, self._dialect.stream_error(status, body))
+        told = body if len(body) <= MOST_ERROR else b""
+        await self._agent.write(self._response, self._dialect.stream_error(status, told))
         await self._agent.end(self._response)
         return self._response
 

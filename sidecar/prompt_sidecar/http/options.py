@@ -63,8 +63,9 @@ class HttpOptions:
     body_bytes: int = setting(
         512 * MIB,
         byte_count(MIB, 64 * GIB),
-        "Bytes of the bodies of requests in progress, in all; further ones are refused with 503, unless they are alone "
-        "or small. One caller leaves an eighth of them to others.",
+        "Bytes of the bodies of requests in progress, with answers that are read whole, large events, and what goes "
+        "beyond 4 MiB of a stream; further requests and answers are refused with 503, unless they are alone or small, "
+        "and streams pass as they come. One caller leaves an eighth of them to others.",
         "Eight of the largest bodies, or half a megabyte for each of max_requests.",
         advanced=True,
     )

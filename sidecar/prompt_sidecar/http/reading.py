@@ -9,11 +9,13 @@ that nobody reads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import aiohttp
 
+from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
@@ -28,6 +30,15 @@ READ_ON_BYTES: Final = 65_536
 PIECE_BYTES: Final = 4_096
 """Bytes of a stream that are read, or unpacked, at a time: events of three bytes take some ten milliseconds, and the
 figures or the words of one event fit in."""
+SMALL: Final = 65_536
+"""Bytes of an answer, or of one event, that are read on the event loop: they take a millisecond or so. Larger ones are
+read in a worker thread, to which it takes a tenth of a millisecond to get."""
+USUAL: Final = 4_194_304
+"""Bytes of a stream from which on it counts among what is held for all requests: twenty thousand tokens, in events of
+two hundred bytes, of which most is not kept."""
+
+Run = Callable[[Callable[[], bytes]], Awaitable[bytes]]
+"""Runs a function in a worker thread."""
 
 
 class UpstreamFailed(Exception):
@@ -65,14 +76,16 @@ class Source:
         return made
 
 
-async def read_on(source: Source, take: Callable[[bytes], object], enough: Callable[[], bool] = lambda: False) -> None:
+async def read_on(
+    source: Source, take: Callable[[bytes], Awaitable[object]], enough: Callable[[], bool] = lambda: False
+) -> None:
     """Read on after the agent has gone, within the bounds of this module, until there is enough."""
 
     async def read() -> None:
         taken = 0
         while not enough() and taken < READ_ON_BYTES and (chunk := await source.next()):
             taken += len(chunk)
-            take(chunk)
+            await take(chunk)
 
     reading = asyncio.ensure_future(read())
     try:
@@ -83,40 +96,85 @@ async def read_on(source: Source, take: Callable[[bytes], object], enough: Calla
 
 
 class TurnStream:
-    """One turn's stream. `reader` reads what is counted in what passes unread."""
+    """One turn's stream.
 
-    def __init__(self, source: Source, stream: AnswerStream, events: Filter, reader: UsageReader) -> None:
+    Args:
+        source: its bytes.
+        stream: takes them.
+        events: the filter that `stream` has.
+        reader: reads what is counted in what passes unread.
+        run: runs what takes long.
+        hold: is told of the bytes of large events, and of those of a long stream; raises TooLarge where there is no
+            room for them: then the rest passes as it comes, if it can.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        stream: AnswerStream,
+        events: Filter,
+        reader: UsageReader,
+        *,
+        run: Run,
+        hold: Callable[[int], None],
+    ) -> None:
         self._source = source
         self._stream = stream
         self._events = events
         self._reader = reader
+        self._run = run
+        self._hold = hold
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the provider's bytes, and an empty piece when it is over. Raises UpstreamFailed.
 
         They come in pieces between which other requests have their turn, as a provider may send thousands of events at
-        once, but all at once where nothing of them is read.
+        once, but all at once where nothing of them is read on the event loop.
         """
         chunk = b"."
         while chunk:
             chunk = await self._source.next()
             at = 0
-            while at < len(chunk) - PIECE_BYTES and not self._stream.passes:
+            while at < len(chunk) - PIECE_BYTES and not self._passes_by:
                 yield chunk[at : at + PIECE_BYTES]
                 at += PIECE_BYTES
                 await asyncio.sleep(0)
             yield chunk[at:]
 
-    def feed(self, chunk: bytes) -> bytes:
-        """Take bytes; return what goes on to the agent now. Raises Discontinued."""
-        made = self._stream.feed(chunk)
+    @property
+    def _passes_by(self) -> bool:
+        """Whether what comes next is not read on the event loop."""
+        return self._stream.passes or self._is_large
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether reading what comes next may take long, as it may end a large event, or a long turn."""
+        return max(self._stream.unsplit_bytes, self._reader.kept_bytes) > SMALL or self._stream.taken_bytes > USUAL
+
+    async def feed(self, chunk: bytes) -> bytes:
+        """Take bytes, the last ones if there are none; return what goes on to the agent now. Raises Discontinued."""
+        before = b""
+        if not self._stream.passes and self._is_large:
+            try:
+                self._hold(len(chunk))
+            except TooLarge:
+                before = self._stream.give_up()
+        if self._is_large:
+            return before + await self._run(partial(self._fed, chunk))
+        return before + self._fed(chunk)
+
+    def _fed(self, chunk: bytes) -> bytes:
+        made = self._stream.feed(chunk) if chunk else self._stream.end()
         if self._stream.passes:
             self._reader.feed(chunk)
+        elif self._events.ended:
+            self._events.hides()  # it is decided here, as that takes long where the turn is
         return made
 
-    def end(self) -> bytes:
-        """Return what has waited, as the stream has ended. Raises Discontinued."""
-        return self._stream.end()
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the stream so far, unless it passes as it comes."""
+        return self._stream.taken_bytes
 
     @property
     def ended(self) -> bool:
@@ -131,9 +189,9 @@ class TurnStream:
     async def read_on(self) -> None:
         """Read what the provider counts after the agent has gone."""
 
-        def take(chunk: bytes) -> None:
+        async def take(chunk: bytes) -> None:
             try:
-                self.feed(chunk)
+                await self.feed(chunk)
             except Discontinued:
                 self._stream.abandoned()
 
@@ -142,12 +200,8 @@ class TurnStream:
             return self._events.ended and usage is not None and usage.reported
 
         await read_on(self._source, take, enough)
-        if self._events.ended:
-            return
-        try:
-            self.end()
-        except Discontinued:
-            self._stream.abandoned()
+        if not self._events.ended:
+            await take(b"")
 
     def counted(self) -> ProviderUsage | None:
         """Return what the provider has counted so far; None: it did not say."""

@@ -43,7 +43,7 @@ _REFUSES_THINKING: Final = b"bound to a different conversation"
 
 def refuses_thinking(status: int, body: bytes) -> bool:
     """Whether a provider refused a prompt for thinking that is bound to another one."""
-    return status == 400 and _REFUSES_THINKING in body.lower()
+    return status == 400 and _REFUSES_THINKING in body[:MOST_ERROR].lower()
 
 
 def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
@@ -73,6 +73,10 @@ def media_type(answer: aiohttp.ClientResponse) -> str:
     aiohttp reads the parameters too, in time that grows with their square: a minute for a header of 60 kB.
     """
     return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+MOST_ERROR: Final = 65_536
+"""Bytes of an error that are read; real ones have some hundred."""
 
 
 class NoAnswer(aiohttp.ClientError):

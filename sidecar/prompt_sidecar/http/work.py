@@ -67,6 +67,15 @@ class Work:
             self.cancelled = True
             raise
 
+    async def run_whole(self, function: Callable[[], T]) -> T:
+        """Run a function in a worker thread, and wait for its end also where the agent has gone meanwhile."""
+        running = asyncio.ensure_future(self.run(function))
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+
     def soon(self, function: Callable[..., object], *args: Any) -> None:
         """Run a function whose result nobody waits for, unless the threads have ended with the server."""
         with contextlib.suppress(RuntimeError):

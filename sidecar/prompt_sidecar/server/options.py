@@ -99,8 +99,8 @@ class ServerOptions:
     answer_timeout: float = setting(
         60.0,
         seconds(1, HOUR),
-        "Time in which a caller must have taken its answer, which is kept in memory until then, or an agent the next "
-        "piece of a stream; after it the call ends.",
+        "Time in which a caller must have taken its answer, which is kept in memory until then, an agent the next "
+        "piece of a stream, or a provider the next piece of an upload; after it the call ends.",
         "Three times what an answer of 64 MiB takes at 30 Mbit/s, as the caller may be busy.",
         advanced=True,
     )

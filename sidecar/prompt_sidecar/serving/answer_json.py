@@ -17,10 +17,16 @@ from typing import Any, Final, NoReturn
 
 import orjson
 
+from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.prompt.structure import check_decoding
+
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """What may be an integer beyond 64 bits."""
+_OVERLAP: Final = 18
+_SEARCHED_AT_ONCE: Final = 1_048_576
+"""Bytes in which such an integer is looked for at once, so that other threads can run in between."""
 _MANY: Final = 100
 """Opening brackets from which on a text may be nested too deep to be written again."""
 _ROOM: Final = 16
@@ -31,12 +37,17 @@ REPLACEMENT: Final = "\ufffd"
 def read(raw: bytes) -> Any:
     """Return JSON text as its types; None: it cannot be read, or could not be written again.
 
+    Nor is a text read that has so many small values that decoding it would take much more memory than its bytes.
     Integers keep all their digits. Of other numbers the nearest that has 64 bits is returned: `rewriting.rewritten`
     keeps their spelling. A byte order mark before the text is passed over, as most readers of answers do (RFC 8259,
     section 8.1).
     """
     raw = raw.removeprefix(BOM_UTF8)
-    if _LONG_NUMBER.search(raw) is not None:
+    try:
+        check_decoding(raw, "answer")
+    except TooLarge:
+        return None
+    if _has_long_number(raw):
         found = _read_exactly(raw)
     else:
         try:
@@ -46,6 +57,13 @@ def read(raw: bytes) -> Any:
     if raw.count(b"{") + raw.count(b"[") > _MANY and not _can_be_written(found):
         return None
     return found
+
+
+def _has_long_number(raw: bytes) -> bool:
+    return any(
+        _LONG_NUMBER.search(raw, at, at + _SEARCHED_AT_ONCE + _OVERLAP) is not None
+        for at in range(0, len(raw), _SEARCHED_AT_ONCE)
+    )
 
 
 def _read_exactly(raw: bytes) -> Any:

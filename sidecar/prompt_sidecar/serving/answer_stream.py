@@ -27,6 +27,7 @@ class Why(Enum):
     TOO_LONG = "the rest of a stream passes as it comes: it has more than %d bytes"
     UNREADABLE = "the rest of a stream passes as it comes: it cannot be split into events"
     FAILED = "the rest of a stream passes as it comes: %s"
+    NO_ROOM = "the rest of a stream passes as it comes: there is no room for more of it"
 
 
 class Discontinued(Exception):
@@ -89,6 +90,16 @@ class AnswerStream:
         """Why it does, or why the stream was discontinued; None: it does not, or is abandoned."""
 
     @property
+    def unsplit_bytes(self) -> int:
+        """Bytes of what came and is no whole event yet."""
+        return len(self._unsplit)
+
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the stream so far, unless it passes as it comes."""
+        return self._filtered_bytes + len(self._unsplit)
+
+    @property
     def waits(self) -> bool:
         """Whether something that came has not gone to the filter yet, or has gone into it and nothing has come out."""
         return not self.passes and (bool(self._unsplit) or bool(self._waiting))
@@ -119,6 +130,10 @@ class AnswerStream:
         made += self._rest(made)
         self._waiting.clear()
         return made
+
+    def give_up(self) -> bytes:
+        """Have the rest pass as it comes, as there is no room for it; return what goes on now. Raises Discontinued."""
+        return b"" if self.passes else self._given_up(Why.NO_ROOM)
 
     def _rest(self, made: bytes) -> bytes:
         try:

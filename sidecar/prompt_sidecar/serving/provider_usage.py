@@ -111,6 +111,11 @@ class UsageReader:
         self._usage = ProviderUsage()
 
     @property
+    def kept_bytes(self) -> int:
+        """Bytes that are kept until more has come, and are then read at once."""
+        return len(self._kept)
+
+    @property
     def reads(self) -> bool:
         """Whether the rest of the answer can still say something."""
         return self._kind is not _Kind.UNREAD

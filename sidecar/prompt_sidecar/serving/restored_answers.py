@@ -27,6 +27,7 @@ _STAY: Final = {
     Why.TOO_LONG: MasksStay.TOO_LONG,
     Why.UNREADABLE: MasksStay.UNREADABLE,
     Why.FAILED: MasksStay.FAILED,
+    Why.NO_ROOM: MasksStay.TOO_LONG,
 }
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,11 @@ _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOT
 """A line's end and an empty line, each with any of the three line ends. A carriage return behind a line feed may be the
 first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
-_LINES: Final = re.compile(rb"\r\n|\n|\r")
 _LINE: Final = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
 _ENDED: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|\r)\Z")
+MOST_LINES: Final = 65_536
+"""Lines of an event that is read: providers' have one or two, and JSON that is laid out some thousands. Each takes some
+forty bytes in addition to its own."""
 DONE: Final = b"[DONE]"
 """The data of OpenAI's last event, which is no JSON."""
 
@@ -115,9 +117,13 @@ class Splitter:
 
 
 def _event(raw: bytes) -> Event:
+    """Read an event; one with too many lines has neither name nor data, so that it goes on as it came."""
     name = ""
     data: list[bytes] = []
-    for line in _LINES.split(raw):
+    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if lines.count(b"\n") > MOST_LINES:
+        return Event(raw)
+    for line in lines.split(b"\n"):
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
         elif line.startswith(b"event:"):
