@@ -32,7 +32,7 @@ from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.serving.caller_names import CallerNames, names_of
 from prompt_sidecar.serving.cgroups import memory_limit
 from prompt_sidecar.serving.conversations import Conversations
-from prompt_sidecar.serving.logs import configure, frames
+from prompt_sidecar.serving.logs import configure, frames, written_by_a_thread
 from prompt_sidecar.serving.memory import changed, check_addresses, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals, library_lines_limited
 from prompt_sidecar.serving.signals import Signals
@@ -334,7 +334,8 @@ def serve(settings: Settings) -> bool:
     """
     configure(settings.log.format, settings.log.level, current_ids)
     share_arenas()
-    with core_lines_logged(settings.log.refusals), library_lines_limited(settings.log.refusals):
+    refusals = settings.log.refusals
+    with core_lines_logged(refusals), written_by_a_thread(), library_lines_limited(refusals):
         return _serve(settings)
 
 

@@ -54,7 +54,7 @@ class Program:
         raise AssertionError(f"the program ended without {pattern}: {''.join(self.lines)}")
 
     def keep_reading(self) -> None:
-        """Read its log from now on, in a thread: a program that logs much waits once the pipe is full."""
+        """Read its log from now on, in a thread: lines for which the pipe has no room are left out."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import signal
 import socket
@@ -67,6 +68,17 @@ def test_refused_requests_cannot_fill_the_log() -> None:
         served.wait_for("more calls were refused and not logged: log.refusals was reached")
         lines = _stopped(served)
     assert LINES <= sum("TrimPrompt refused" in line for line in lines) <= 2 * LINES
+
+
+def test_a_log_that_nobody_reads_holds_up_no_call() -> None:
+    """An agent that starts the sidecar and never reads its stderr has its calls answered, and can stop it."""
+    with program(*ANY_PORT, LOG__REFUSALS="1000000") as served:
+        address = served.wait_for(READY)[1]
+        assert served.process.stderr is not None
+        fcntl.fcntl(served.process.stderr, fcntl.F_SETPIPE_SZ, 4_096)
+        _refused(address, 200)
+        served.process.send_signal(signal.SIGTERM)
+        assert 0 == served.process.wait(PATIENCE)
 
 
 def test_requests_that_cannot_be_read_cannot_fill_the_log() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterator
 
 import pytest
 
-from prompt_sidecar.serving.logs import configure, frames
+from prompt_sidecar.serving.logs import WAITING_LINES, configure, frames, written_by_a_thread
 
 SECRET = "text of a prompt"
 
@@ -66,3 +69,59 @@ def test_an_event_is_one_line(form: str, capsys: pytest.CaptureFixture[str]) -> 
     if form == "json":
         event = json.loads(out)
         assert ("error", "prompt_sidecar.test", "it\nfailed") == (event["level"], event["logger"], event["message"])
+
+
+@contextlib.contextmanager
+def logging_to_a_pipe() -> Iterator[tuple[int, logging.Handler]]:
+    """The end of a small pipe that is read, and the only handler, which logs to the other end."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    reading, writing = os.pipe()
+    fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, 4_096)
+    stream = os.fdopen(writing, "w", encoding="utf-8")
+    handler = logging.StreamHandler(stream)
+    root.handlers[:] = [handler]
+    try:
+        yield reading, handler
+    finally:
+        root.handlers[:] = before
+        os.close(reading)  # whoever waits to write goes on
+        with contextlib.suppress(OSError):
+            stream.close()
+
+
+def test_lines_are_written_by_a_thread() -> None:
+    """All of them, in their order, before the context ends; after it they are written as before."""
+    log = logging.getLogger("prompt_sidecar.test")
+    with logging_to_a_pipe() as (reading, handler):
+        with written_by_a_thread():
+            for at in range(100):
+                log.warning("line %d", at)
+        assert [handler] == logging.getLogger().handlers
+        assert [f"line {at}" for at in range(100)] == os.read(reading, 65_536).decode().splitlines()
+
+
+def test_lines_that_nobody_reads_hold_nobody_up() -> None:
+    """They are counted, and one line says how many when somebody reads again."""
+    log = logging.getLogger("prompt_sidecar.test")
+    with logging_to_a_pipe() as (reading, _), written_by_a_thread():
+        for _ in range(2 * WAITING_LINES):
+            log.warning("x" * 100)
+        read = []
+        with os.fdopen(os.dup(reading), encoding="utf-8") as lines:
+            while "not logged" not in (line := lines.readline()):
+                read.append(line)
+    assert {"x" * 100 + "\n"} == set(read)
+    assert WAITING_LINES <= len(read) < 2 * WAITING_LINES
+    assert f"{2 * WAITING_LINES - len(read):,} lines were not logged, as nobody read those before them\n" == line
+
+
+def test_an_end_does_not_wait_for_a_reader() -> None:
+    """Nor does anybody who logs after it."""
+    log = logging.getLogger("prompt_sidecar.test")
+    with logging_to_a_pipe() as (_, handler):
+        with written_by_a_thread():
+            for _ in range(2 * WAITING_LINES):
+                log.warning("x" * 100)
+        log.warning("x" * 100)
+        assert handler not in logging.getLogger().handlers

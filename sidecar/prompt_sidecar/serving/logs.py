@@ -2,22 +2,38 @@
 
 An exception's message may quote the text that caused it, so no formatter here writes one: an exception is shown as its
 type and the frames of its traceback.
+
+While a server runs, a thread of its own writes the lines. Where nobody reads them, as where an agent starts the sidecar
+and never reads its stderr, a pipe is full after 64 KiB, and any thread that wrote to it would wait for ever.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import queue
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from logging.handlers import QueueHandler
+from typing import Any
+
+_log = logging.getLogger(__name__)
 
 _FRAMES = 12
 """Most frames of a traceback that are shown, the innermost: a recursion's thousand frames would not help."""
 
 _CAUSES = 4
 """Exceptions of one chain that are shown."""
+
+WAITING_LINES = 1_000
+"""Most lines that wait to be written, of some 200 bytes: more than a start, a stop and several minutes of refusals."""
+
+_END_SECONDS = 1.0
+"""How long the end waits for lines to be written."""
 
 
 def frames(error: BaseException) -> str:
@@ -45,6 +61,71 @@ def configure(form: str, level: str, ids: Ids = no_ids) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(ids) if form == "json" else _Text(ids))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
+
+
+@contextlib.contextmanager
+def written_by_a_thread() -> Iterator[None]:
+    """Have a thread of its own write the lines until the context ends, so that no other one waits for their reader."""
+    root = logging.getLogger()
+    before = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
+    writers = [_Writer(handler) for handler in before]
+    _replace(before, writers)
+    try:
+        yield
+    finally:
+        for writer, handler in zip(writers, before, strict=True):
+            if writer.end():
+                _replace([writer], [handler])  # else it stays: whoever wrote a line now would wait for ever
+
+
+def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> None:
+    root = logging.getLogger()
+    for handler in old:
+        root.removeHandler(handler)
+    for handler in new:
+        root.addHandler(handler)
+
+
+class _Writer(QueueHandler):
+    """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so."""
+
+    queue: queue.Queue[logging.LogRecord | None]
+
+    def __init__(self, handler: logging.StreamHandler[Any]) -> None:
+        super().__init__(queue.Queue(WAITING_LINES))
+        self.setFormatter(handler.formatter)
+        self._stream = handler.stream
+        self._omitted = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Have a record wait; it has its line as its message by now. The handler's lock is held."""
+        try:
+            self.queue.put_nowait(record)
+        except queue.Full:
+            self._omitted += 1
+
+    def end(self) -> bool:
+        """Wait until all is written, at most a second; return whether it is."""
+        with contextlib.suppress(queue.Full):
+            self.queue.put_nowait(None)
+        self._thread.join(_END_SECONDS)
+        return not self._thread.is_alive()
+
+    def _write(self) -> None:
+        while (record := self.queue.get()) is not None:
+            self._write_line(record.getMessage())
+            if self._omitted and self.queue.empty():
+                self.acquire()
+                omitted, self._omitted = self._omitted, 0
+                self.release()
+                _log.warning("%s lines were not logged, as nobody read those before them", f"{omitted:,}")
+
+    def _write_line(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # it is closed
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
 
 class _WithIds(logging.Formatter):
