@@ -258,7 +258,7 @@ class Replicas(RuleBasedStateMachine):
         for stash_id, each in found.items():
             assert life.written[stash_id] == each.original
         self.read += len(life.acknowledged)
-        recorded = {each.stash_id for each in place.items()} if found else set()
+        recorded = {each.stash_id for each in place.items(lambda: None)} if found else set()
         assert life.acknowledged <= recorded
         self.fates[:] = kept
 

@@ -49,8 +49,11 @@ class Place(Protocol):
         """Those of the originals that are there; `item` is None in all. Raises StoreUnavailable."""
         ...
 
-    def items(self) -> Sequence[Original]:
-        """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable."""
+    def items(self, check: Callable[[], None]) -> Sequence[Original]:
+        """The facts of all recorded items in the order of the history; `original` is empty. Raises StoreUnavailable.
+
+        `check` is called now and then; what it raises ends the call.
+        """
         ...
 
     def figures(self) -> StoreFigures:

@@ -213,11 +213,11 @@ class Archiving:
         if found is not None:
             self._store(run, (found,))
 
-    def load(self, run: Run) -> None:
+    def load(self, run: Run, check: Callable[[], None]) -> None:
         """Have the facts of all that another process recorded in the history, for a search; once for a run.
 
         The history fetches the originals as it comes to index them, or as a query names them; the run's lock is not
-        held.
+        held. `check` is called now and then; what it raises ends the call, and the next one begins again.
 
         Raises:
             StoreUnavailable: the archive cannot be asked, so the search would not even know what it misses.
@@ -225,7 +225,7 @@ class Archiving:
         place = run.archived.place
         if place is None or run.archived.restored is None or run.archived.loaded:
             return
-        items = [each.item for each in place.items() if each.item is not None]
+        items = [each.item for each in place.items(check) if each.item is not None]
         fetch = partial(self._fetch_all, run, place)
         for first in range(0, len(items), RECORDED_AT_ONCE):
             run.history.record_elsewhere(items[first : first + RECORDED_AT_ONCE], fetch)

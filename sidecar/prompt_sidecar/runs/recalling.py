@@ -87,6 +87,7 @@ class Recalling:
         if run.other_keys:
             with check.holding(run.lock):
                 stash_id = run.memory.id_now(stash_id)
+        check()
         self._archiving.fetch(run, stash_id)
         with check.reserve(stash.size_of(run.stash_key, stash_id)):
             held = stash.get(run.stash_key, stash_id)
@@ -132,7 +133,7 @@ class Recalling:
             self._table.index_later(run)  # also where the call had to end
 
     def _found(self, run: Run, check: Pace, query: SearchQuery, enough: Callable[[], bool]) -> Found:
-        self._archiving.load(run)
+        self._archiving.load(run, check)
         with check.holding(run.lock):
             visible = frozenset(run.memory.whole)
             left = run.archived.restored  # of a run whose next prompt has yet to come to this process

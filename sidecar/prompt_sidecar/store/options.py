@@ -63,7 +63,7 @@ class StoreOptions:
     timeout: float = setting(
         0.25,
         seconds(0.001, 60),
-        "Time that the store has for one command.",
+        "Time that the store has for one command and its whole reply, and for connecting where that is needed.",
         "A hundred times what it takes in one data centre.",
         advanced=True,
     )
@@ -91,7 +91,8 @@ class StoreOptions:
     item_bytes: int = setting(
         16_777_216,
         byte_count(KIB, 256 * MIB),
-        "Largest original that is written to the store.",
+        "Largest original that is written to the store; a reply of more than twice as much and 32 MiB is a damaged "
+        "store's.",
         "A larger value holds up the store's other clients.",
         advanced=True,
     )

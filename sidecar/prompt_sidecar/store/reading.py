@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -117,13 +117,14 @@ class Reader:
                     found[stash_id] = Original(stash_id, original, content_type, None)
         return found
 
-    def items(self, run: RunPlace) -> Sequence[Original]:
+    def items(self, run: RunPlace, check: Callable[[], None]) -> Sequence[Original]:
         """See `Place.items`."""
         name = run.sealer.name
         fields = self._commands.ask(StoreCommand.READ, name, lambda: names_in(self._backend.run(layout.LIST, name, ())))
         named = sorted(each for each in fields if each.startswith(layout.ITEMS))
         by_id: dict[str, HistoryItem] = {}
         for first in range(0, len(named), READ_ITEMS):
+            check()
             for value in self._values(run, named[first : first + READ_ITEMS]):
                 for item in self._decoded(value, _items) or ():
                     by_id.setdefault(item.stash_id, item)

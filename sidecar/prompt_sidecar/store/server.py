@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from hashlib import sha1
 from threading import Lock
 from typing import Any, Final, Protocol
@@ -13,7 +14,9 @@ from valkey.cluster import ClusterNode, ValkeyCluster
 
 from prompt_sidecar.facts.archived import StoreReply
 from prompt_sidecar.files import read_file
+from prompt_sidecar.store.bounded import Pool
 from prompt_sidecar.store.options import StoreOptions
+from prompt_sidecar.values import MIB
 
 _FULL: Final = ("OOM", "MISCONF")
 """How the errors of a store begin that cannot take more: no memory, or no disk for its log."""
@@ -32,6 +35,12 @@ FOUND_AGAIN: Final = (exceptions.ConnectionError, exceptions.TimeoutError, excep
 
 NO_REPLY: Final = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 """What the library raises besides for bytes that are no reply, as of something else that listens there."""
+
+REPLY_ITEMS: Final = 2
+"""Largest originals that a reply may hold, as it is counted: one counts for one and a half. Several are read at once
+only where they are small (`prompt_sidecar.recall.history.FETCHED_BYTES`)."""
+REPLY_BYTES: Final = 32 * MIB
+"""Bytes of a reply besides: the names of 120,000 originals of a run, or the facts of so many."""
 
 FIRST_TRIES: Final = 3
 """How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
@@ -118,8 +127,9 @@ class Single:
     """A client of one server; the library connects again by itself."""
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
-        """`given`: the library's options."""
-        self._client: Any = valkey.Valkey.from_url(url, **given)
+        """`given`: the library's options, and those of `Pool`."""
+        pool: Any = Pool
+        self._client: Any = valkey.Valkey.from_pool(pool.from_url(url, **given))
 
     def all(self) -> Any:
         """See `Client.all`."""
@@ -153,9 +163,11 @@ class Cluster:
     """
 
     def __init__(self, url: str, given: Mapping[str, Any]) -> None:
-        """`given`: the library's options."""
+        """`given`: the library's options, and those of `Pool`."""
         self._url = url
-        self._given = {**given, "cluster_error_retry_attempts": FIRST_TRIES}
+        given = dict(given)
+        pool = partial(Pool, reply_bytes=given.pop("reply_bytes"))
+        self._given = {**given, "connection_pool_class": pool, "cluster_error_retry_attempts": FIRST_TRIES}
         self._known: Any = None
         """The client at hand, or the last one: what is known of the nodes."""
         self._client: Any = None
@@ -216,12 +228,12 @@ class Server:
         """Connect to nothing yet. Raises OSError where the password cannot be read."""
         given: dict[str, Any] = {
             "socket_timeout": options.timeout,
-            "socket_connect_timeout": options.timeout,
             "socket_keepalive": True,
             "health_check_interval": 0,
+            "reply_bytes": REPLY_ITEMS * options.item_bytes + REPLY_BYTES,
         }
         if options.url.startswith("unix:"):
-            del given["socket_connect_timeout"], given["socket_keepalive"]
+            del given["socket_keepalive"]
         if options.password_file:
             given["password"] = read_file(options.password_file).decode().strip()
         self._timeout = options.timeout
@@ -243,6 +255,10 @@ class Server:
                 reached = self._writer.of(name).wait(replicas, max(1, int(self._timeout * 500)))
             except ERRORS as error:
                 raise self._failure(self._writer, error) from None
+            except NO_REPLY:
+                raise Failure(StoreReply.FAILED) from None
+            if not isinstance(reached, int):
+                raise Failure(StoreReply.FAILED)
             if reached < replicas:
                 raise Failure(StoreReply.UNREACHABLE)
         return reply

@@ -235,8 +235,10 @@ class SharedArchive:
                     "the store that replicas share does not forget the names of runs that were ended"
                 )
             for run in filter(is_run_name, runs):  # anything else there is no run, and may be somebody's key
+                check()
                 end = partial(self._backend.run, layout.END_NOW, run.decode(), [tombstone])
                 ended += self._commands.ask(StoreCommand.END, run.decode(), end) == layout.DONE
+            check()
             forget = partial(self._backend.run, layout.FORGET, name, runs)
             forgotten = self._commands.ask(StoreCommand.END, name, forget)
 
@@ -517,9 +519,9 @@ class SharedPlace:
         """See `Place.originals`."""
         return self._archive.reader.originals(self.run, stash_ids)
 
-    def items(self) -> Sequence[Original]:
+    def items(self, check: Callable[[], None]) -> Sequence[Original]:
         """See `Place.items`."""
-        return self._archive.reader.items(self.run)
+        return self._archive.reader.items(self.run, check)
 
     def figures(self) -> StoreFigures:
         """See `Place.figures`."""

@@ -1,0 +1,149 @@
+"""Connections whose use is bounded: by its time as a whole, and by what is read.
+
+The library gives each read from a socket its timeout, and keeps whatever a server sends until the reply is whole. So a
+server that sends a byte now and then would hold a call for ever, and one that sends without end would take all memory.
+Here a use of a connection, from when it is taken from its pool until it is given back, has one time and one allowance:
+for connecting, the handshakes, the command and the whole reply. Where either is used up, the library ends the
+connection, as it does for other errors.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Any, Final
+
+from valkey.connection import (
+    AbstractConnection,
+    Connection,
+    ConnectionPool,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
+from valkey.exceptions import InvalidResponse
+
+LINE_COST: Final = 128
+"""Bytes that a line counts for in addition to its own: what Python keeps for a value without content takes as much, and
+a reply of three bytes for each would else take sixty times the memory of its bytes. Sealed values look random, so that
+every 256th of their bytes ends a line: they count for half as much again."""
+
+
+class Use:
+    """What one use of a connection may still take."""
+
+    def __init__(self, seconds: float, size: int) -> None:
+        """Begin: it may last so many seconds, and read so many bytes as `take` counts them."""
+        self._ends = monotonic() + seconds
+        self._left = size
+
+    def seconds(self) -> float:
+        """Seconds that are left, over 0. Raises TimeoutError, from which the library makes its own."""
+        left = self._ends - monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def take(self, data: bytes) -> None:
+        """Count what was read. Raises InvalidResponse where it is more than any reply of ours has."""
+        self._left -= len(data) + LINE_COST * data.count(b"\n")
+        if self._left < 0:
+            raise InvalidResponse("the reply is longer than any that was asked for")
+
+
+class _Socket:
+    """What the library needs of a socket. `use` tells the use at hand of its connection."""
+
+    def __init__(self, connected: socket.socket, use: Callable[[], Use]) -> None:
+        self._socket, self._use = connected, use
+        self._most = inf
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Set how long a single read may take at most: 0 where the library asks whether there is anything to read."""
+        self._most = inf if seconds is None else seconds
+
+    def recv(self, size: int) -> bytes:
+        """Read some bytes."""
+        use = self._use()
+        self._socket.settimeout(min(use.seconds(), self._most))
+        data = self._socket.recv(size)
+        use.take(data)
+        return data
+
+    def recv_into(self, buffer: bytearray) -> int:
+        """As `recv`; the library's parser in C, where that is installed, reads so."""
+        data = self.recv(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def sendall(self, data: bytes | memoryview) -> None:
+        """Send all; TLS sends it in parts, each with the timeout of its own."""
+        left = memoryview(data)
+        while left:
+            self._socket.settimeout(self._use().seconds())
+            left = left[self._socket.send(left) :]
+
+    def shutdown(self, how: int) -> None:
+        """As of any socket."""
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        """As of any socket."""
+        self._socket.close()
+
+
+class _Bounded(AbstractConnection):
+    """What the library's kinds of connections have in common here."""
+
+    def __init__(self, reply_bytes: int, *, socket_timeout: float, **given: Any) -> None:
+        """`given`: the library's other options."""
+        self._seconds, self._reply_bytes = socket_timeout, reply_bytes
+        self._use: Use | None = None
+        super().__init__(socket_timeout=socket_timeout, **given)
+
+    def use(self) -> Use:
+        """Return the use at hand; it begins with the first look at it."""
+        if self._use is None:
+            self._use = Use(self._seconds, self._reply_bytes)
+        return self._use
+
+    def end_use(self) -> None:
+        """The connection was given back to its pool."""
+        self._use = None
+
+    def _connect(self) -> Any:
+        self.socket_connect_timeout = self.use().seconds()
+        connected = super()._connect()  # type: ignore[safe-super, no-untyped-call]  # of what is mixed in below
+        return _Socket(connected, self.use)
+
+
+class _Plain(_Bounded, Connection):
+    pass
+
+
+class _Tls(_Bounded, SSLConnection):
+    def _wrap_socket_with_ssl(self, connected: socket.socket) -> Any:
+        connected.settimeout(self.use().seconds())  # for the whole handshake
+        return super()._wrap_socket_with_ssl(connected)  # type: ignore[no-untyped-call]
+
+
+class _Unix(_Bounded, UnixDomainSocketConnection):
+    pass
+
+
+_KINDS: Final[dict[Any, Any]] = {Connection: _Plain, SSLConnection: _Tls, UnixDomainSocketConnection: _Unix}
+
+
+class Pool(ConnectionPool):
+    """A pool of such connections."""
+
+    def __init__(self, *, reply_bytes: int, connection_class: Any = Connection, **given: Any) -> None:
+        """`reply_bytes`: that a use of a connection may read; `given`: the library's options, with a socket_timeout."""
+        super().__init__(connection_class=partial(_KINDS[connection_class], reply_bytes), **given)
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        connection.end_use()
+        super().release(connection)
