@@ -91,28 +91,30 @@ def test_without_memory_a_body_is_refused() -> None:
     assert ["limits.process_bytes"] == reached
 
 
-def _held(door: Proxied) -> int:
+def held(door: Proxied) -> int:
+    """Bytes of bodies that a door holds."""
     return door.door._handler._bodies.held  # type: ignore[union-attr]  # noqa: SLF001
 
 
-def _wait_for(door: Proxied, held: int) -> None:
+def wait_for(door: Proxied, size: int) -> None:
+    """Wait until so many are held."""
     until = monotonic() + PATIENCE
-    while _held(door) != held:
-        assert monotonic() < until, f"{_held(door)} bytes are held, not {held}"
+    while held(door) != size:
+        assert monotonic() < until, f"{held(door)} bytes are held, not {size}"
         threading.Event().wait(0.01)
 
 
 @contextmanager
-def _begun(door: Proxied, connections: int) -> Iterator[None]:
+def begun(door: Proxied, connections: int) -> Iterator[None]:
     """Connections that have each sent `PART` bytes of a body with ten more, which are held."""
     with ExitStack() as stack:
         for _ in range(connections):
             agent = stack.enter_context(socket.create_connection(("127.0.0.1", door.door.port), PATIENCE))
             head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {PART + 10}\r\n\r\n"
             agent.sendall(head.encode() + b" " * PART)
-        _wait_for(door, connections * PART)
+        wait_for(door, connections * PART)
         yield
-    _wait_for(door, 0)
+    wait_for(door, 0)
 
 
 def _answer(door: Proxied, body: bytes, headers: Mapping[str, str] = MappingProxyType({})) -> tuple[int, str]:
@@ -131,7 +133,7 @@ def test_bodies_that_do_not_end_take_no_more_than_the_bound() -> None:
     """A further agent's prompt is refused with 503, a small one is served, and any once those have gone."""
     small, large = (json.dumps(_prompt("hello " * times)).encode() for times in (1, 40_000))
     with proxied(lambda _: Says("hi"), body_bytes=MOST) as door:
-        with _begun(door, 5):
+        with begun(door, 5):
             status, text = _answer(door, large)
             assert (503, True) == (status, "http.body_bytes" in text)
             assert 200 == _answer(door, small)[0]
@@ -141,7 +143,7 @@ def test_bodies_that_do_not_end_take_no_more_than_the_bound() -> None:
 def test_what_a_packed_body_becomes_is_counted() -> None:
     """Gzip makes a thousand times as much of a few bytes."""
     body = json.dumps(_prompt("hello " * (MOST // 3))).encode()
-    with proxied(lambda _: Says("hi"), body_bytes=MOST) as door, _begun(door, 1):
+    with proxied(lambda _: Says("hi"), body_bytes=MOST) as door, begun(door, 1):
         status, text = _answer(door, gzip.compress(body), {"content-encoding": "gzip"})
         assert (503, True) == (status, "http.body_bytes" in text)
 

@@ -2,7 +2,8 @@
 
 A body is held until its request is answered, as it may be sent again; an answer that is read whole, as it may have to
 be changed, or followed by another one. Where a further one has no room its request is refused, and its agent sends it
-again a little later. Used on the event loop alone.
+again a little later. A message of a WebSocket counts as a body until it has gone on, those of both sides together. Used
+on the event loop alone.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ class Bodies:
         try:
             yield body
         finally:
-            if body.size:
-                self._held.add(owner, -body.size)
+            self.give(owner, body.size)
 
     def take(self, owner: Owner, size: int, more: int) -> None:
         """Count `more` bytes of a body that has `size`. Raises TooLarge: there is no room for them."""
@@ -68,6 +68,11 @@ class Bodies:
                 )
         self._held.add(owner, more)
 
+    def give(self, owner: Owner, less: int) -> None:
+        """Count `less` bytes no more."""
+        if less:
+            self._held.add(owner, -less)
+
 
 @dataclass(slots=True)
 class Body:
@@ -81,3 +86,8 @@ class Body:
         """Count so many bytes more. Raises TooLarge: there is no room for them."""
         self.bodies.take(self.owner, self.size, more)
         self.size += more
+
+    def give(self, less: int) -> None:
+        """Count so many bytes no more."""
+        self.bodies.give(self.owner, less)
+        self.size -= less

@@ -235,7 +235,7 @@ class _Handler:
             place = owner
             self._places.add(place, 1)
             with self._bodies.of(owner) as body:
-                agent.hold = body.take
+                agent.hold, agent.let_go = body.take, body.give
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
             word = "refused"

@@ -6,6 +6,7 @@ verified TLS unless that is on loopback. Nothing is tried again here: an SDK has
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -90,6 +91,14 @@ def checked(answer: aiohttp.ClientResponse) -> aiohttp.ClientResponse:
     return answer
 
 
+class ProviderSocket(aiohttp.ClientWebSocketResponse):
+    """A WebSocket to a provider, with its connection."""
+
+    def __init__(self, reader: Any, writer: Any, protocol: str | None, response: Any, *more: Any, **named: Any) -> None:
+        super().__init__(reader, writer, protocol, response, *more, **named)
+        self.transport: asyncio.Transport = response.connection.transport
+
+
 class Upstreams:
     """Connections to the providers. Made on the event loop, and closed there."""
 
@@ -108,6 +117,7 @@ class Upstreams:
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             read_bufsize=_READ_BYTES,
+            ws_response_class=ProviderSocket,
             max_line_size=_LINE_BYTES,
             max_field_size=_LINE_BYTES,
         )
@@ -132,7 +142,10 @@ class Upstreams:
         protocols: tuple[str, ...],
         most_bytes: int,
     ) -> Any:
-        """Open a WebSocket with messages of at most `most_bytes`; use the result with `async with`, as aiohttp's."""
+        """Open a WebSocket with messages of at most `most_bytes`; use the result with `async with`, as aiohttp's.
+
+        It is a `ProviderSocket`.
+        """
         url = self.url(provider, target)
         return self._session.ws_connect(
             url.with_scheme({"https": "wss", "http": "ws"}[url.scheme]),
