@@ -27,6 +27,7 @@ from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.serving.restored_answers import RestoredStream
 from prompt_sidecar.trim.presets import preset
 from tests.envoy.test_door import Asked, body, door, headers
 from tests.envoy.test_through_envoy import until
@@ -297,19 +298,95 @@ def test_trailers_behind_pieces_that_are_owed_an_answer() -> None:
 KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
 
 
+_LONG_CALL = json.dumps(
+    {
+        "choices": [
+            {"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"arguments": '"' + "\\" * 1_000_000}}]}}
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "piece", [b"data:1\n\n" * 250_000, f"data: {_LONG_CALL}\n\n".encode()], ids=["many events", "a long event"]
+)
+def test_others_have_their_turn_while_a_piece_is_searched(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many events it has, or how long one is: another exchange is answered meanwhile."""
+    begun, over = threading.Event(), threading.Event()
+    feed = RestoredStream.feed
+
+    def begins(stream: RestoredStream, part: bytes, *, last: bool = False) -> bytes:
+        begun.set()
+        return feed(stream, part, last=last)
+
+    monkeypatch.setattr(RestoredStream, "feed", begins)
+    requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
+    requests.put(headers())
+    requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
+    with door(core=_restoring()) as asked:
+        call = asked.channel.stream_stream(
+            f"/{SERVICE}/Process",
+            request_serializer=wire.ProcessingRequest.SerializeToString,
+            response_deserializer=wire.ProcessingResponse.FromString,
+        )
+        answers = (each for each in call(iter(requests.get, None)) if each.WhichOneof("response"))
+        next(answers), next(answers)
+        requests.put(EVENTS)
+        next(answers)
+        requests.put(_response_body(piece, last=True))
+
+        def wait() -> None:
+            next(answers)
+            over.set()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert begun.wait(PATIENCE)
+        assert 1 == len(asked.process(headers("/health")))
+        assert not over.is_set()
+        requests.put(None)
+        thread.join(PATIENCE)
+    assert over.is_set()
+
+
+def test_a_long_piece_is_taken_in_parts() -> None:
+    """What goes on is the same as of the whole, with values in place of masks."""
+    call = {"index": 0, "id": "c", "function": {"name": "deploy", "arguments": json.dumps([MASK], ensure_ascii=False)}}
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
+    event = f"data: {json.dumps({'id': '1', 'choices': [choice]}, ensure_ascii=False)}\n\n".encode()
+    for piece in (event * 100, b"data: 1\n\n" * 2_000):
+        exchange = Exchange(usage=True, answer_bytes=1_000_000)
+        exchange.take(headers())
+        exchange.take(body(PROMPT))
+        exchange.trimmed(
+            Processed(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
+        )
+        exchange.take(EVENTS)
+        for part in exchange.parts(_response_body(piece)):
+            assert len(part) <= 4_096
+            exchange.take_part(part)
+        answer = exchange.take(_response_body(piece))
+        made = piece.replace(MASK.encode(), b"value")
+        assert Answer(messages.response_body(None if made == piece else made)) == answer
+
+
+def _restoring() -> Runs:
+    """A core that masks, and restores what it masked."""
+    guard = GuardOptions(mode="enforce", restore=("deploy:github_token",))
+    limits = Limits(default_window=100_000)
+    return Runs(
+        counter=counter(), policy=preset("cache_first"), limits=limits, key=b"k" * 32, clock=time.time, guard=guard
+    )
+
+
 @pytest.mark.parametrize("cuts", [(), (50,), (50, -9), (30, 60, -60, -9)])
 @pytest.mark.parametrize("ended", [False, True], ids=["cut", "ended"])
 def test_trailers_behind_pieces_over_grpc(cuts: tuple[int, ...], *, ended: bool) -> None:
     """Each piece and the trailers have their answer in that order, and together the pieces are the answer, restored."""
-    guard = GuardOptions(mode="enforce", restore=("deploy:github_token",))
-    limits = Limits(default_window=100_000)
-    core = Runs(
-        counter=counter(), policy=preset("cache_first"), limits=limits, key=b"k" * 32, clock=time.time, guard=guard
-    )
     requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
     requests.put(headers())
     requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
-    with door(core=core) as asked:
+    with door(core=_restoring()) as asked:
         call = asked.channel.stream_stream(
             f"/{SERVICE}/Process",
             request_serializer=wire.ProcessingRequest.SerializeToString,

@@ -19,8 +19,8 @@ import pytest
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.http.lifecycle import HttpDoor
 from prompt_sidecar.http.prompting import Modes
-from prompt_sidecar.http.reading import PIECE_BYTES, Source, TurnStream
-from prompt_sidecar.serving.answer_stream import AnswerStream
+from prompt_sidecar.http.reading import Source, TurnStream
+from prompt_sidecar.serving.answer_stream import PIECE_BYTES, AnswerStream
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.provider_usage import UsageReader
 from tests.client.calls_in_pieces import OURS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as some
 
 from prompt_sidecar.guard import restoring as guard
 from prompt_sidecar.guard.vault import Value
-from prompt_sidecar.serving.restoring import Arguments
+from prompt_sidecar.serving.restoring import Arguments, restored
 
 VALUES = {
     "k7x2m9qa4t": Value("key", "k7x2m9qa4t", "VALUE-1", "rule", 0),
@@ -132,3 +133,13 @@ def test_the_whole_is_known_afterwards() -> None:
 
     assert restore("t", text) == arguments.whole(text)
     assert arguments.whole(text + " ") is None
+
+
+@pytest.mark.parametrize("text", ['"' + "\\" * 400_000, '"' + "\\u27e6" * 200_000], ids=["backslashes", "beginnings"])
+def test_what_is_nearly_a_mask_takes_no_time(text: str) -> None:
+    """It is looked at once, not from each of its characters on: that would take minutes."""
+    began = monotonic()
+    arguments = Arguments("t", lambda _, given: given)
+    assert text == arguments.feed(text) + arguments.rest()
+    assert not restored({"a": text.replace("u27e6", "u")}, "a", "t", restore)
+    assert 20 > monotonic() - began

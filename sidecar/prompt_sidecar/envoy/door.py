@@ -24,7 +24,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from prompt_sidecar.envoy import messages
-from prompt_sidecar.envoy.exchange import Answer, Exchange, RestoreWhole
+from prompt_sidecar.envoy.exchange import Answer, Exchange, RestoreWhole, Trim
 from prompt_sidecar.envoy.identity import Identities
 from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.envoy.processor import Processed, Processor, until
@@ -228,7 +228,10 @@ class EnvoyDoor:
         except DecodeError:
             yield Answer(None, last=True, outcome=None if exchange.is_counted else EnvoyOutcome.FAILED)
             return
-        step = exchange.take(message)
+        for part in exchange.parts(message):
+            exchange.take_part(part)
+            await asyncio.sleep(0)
+        step = await self._step(exchange, message)
         if isinstance(step, Answer):
             yield step
             if step.owed:
@@ -263,6 +266,13 @@ class EnvoyDoor:
             self._waiting_bytes -= len(step.body)
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
+
+    async def _step(self, exchange: Exchange, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
+        """Have an exchange take a message; in a thread where that may take long."""
+        if exchange.is_long:
+            with contextlib.suppress(RuntimeError):  # as in `_parsed`
+                return await self._loop.run_in_executor(self._shared.workers, exchange.take, message)
+        return exchange.take(message)
 
     async def _restored(self, step: RestoreWhole) -> RestoredWhole:
         """Restore the masks in a whole response, in a thread."""

@@ -4,8 +4,10 @@
 
 An exchange says what to answer to each message. Trimming, a whole response with masks and reporting are the only work,
 and are handed back, as `Trim`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream are
-searched for masks here, as each takes microseconds. Ending the stream is legal at any point: the rest of the
-exchange then goes on without the sidecar, so it ends as soon as nothing more is to be done.
+searched for masks here, as each takes microseconds; a long piece may have thousands of events, and is taken in `parts`.
+The end of a long event may take a second: where `is_long` says so, `take` belongs into a thread, too. Ending the stream
+is legal at any point: the rest of the exchange then goes on without the sidecar, so it ends as soon as nothing more is
+to be done.
 
 Envoy keeps each piece of a response until it is answered, and sends on what was not answered when the sidecar goes
 down. So a piece is answered only when all of it goes on: while a part of a mask or of an event waits, answers are owed.
@@ -14,7 +16,7 @@ Then at any moment what the agent has got and what Envoy still holds are the who
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +24,7 @@ from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.serving.answer_stream import PIECE_BYTES
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
@@ -41,6 +44,8 @@ _ORDER: Final = (
     "response_trailers",
 )
 """Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
+_LONG_EVENT: Final = 65_536
+"""Bytes of an event from which on it is searched in a thread: it takes some ten milliseconds at most."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
 
@@ -104,6 +109,8 @@ class Exchange:
         """Pieces of the response that were not answered yet."""
         self._made = bytearray()
         """What goes on in their place."""
+        self._taken = 0
+        """Bytes of the piece that comes next that were taken in parts."""
         self.headers: dict[str, str] = {}
         """Of the request."""
 
@@ -121,6 +128,39 @@ class Exchange:
     def stay(self) -> MasksStay | None:
         """Why masks stay in the response; None: they do not, or there are none."""
         return self._stay or (self._stream.stay if self._stream is not None else None)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether a long event has come that may end with the next piece."""
+        return self._stream is not None and self._stream.unsplit_bytes > _LONG_EVENT
+
+    def parts(self, message: wire.ProcessingRequest) -> Iterator[bytes]:
+        """Yield the parts of a long piece of a response. `take_part` takes each; the last is left to `take`."""
+        if message.WhichOneof("request") != "response_body" or not self._follows_headers or message.observability_mode:
+            return
+        piece = message.response_body.body
+        while self._searches and not self.is_long and len(piece) - self._taken > PIECE_BYTES:
+            yield piece[self._taken : self._taken + PIECE_BYTES]
+
+    def take_part(self, part: bytes) -> None:
+        """Take a part of the piece that comes next."""
+        self._taken += len(part)
+        if self._reader is not None:
+            self._reader.feed(part)
+        if self._stream is not None:
+            self._made += self._stream.feed(part)
+
+    @property
+    def _follows_headers(self) -> bool:
+        """Whether a piece of the response may come now."""
+        return self._place >= 0 and _ORDER[self._place] in ("response_headers", "response_body")
+
+    @property
+    def _searches(self) -> bool:
+        """Whether something is looked for in the pieces of a response."""
+        if self._stream is not None and self._stream.stay is None:
+            return True
+        return not self._whole and self._reader is not None and self._reader.reads
 
     def take(self, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
         """Take a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
@@ -239,14 +279,17 @@ class Exchange:
 
     def _response_body(self, message: wire.ProcessingRequest) -> Answer | RestoreWhole:
         piece, ends = message.response_body.body, message.response_body.end_of_stream
+        taken, self._taken = self._taken, 0
         if self._reader is not None:
-            self._reader.feed(piece)
+            self._reader.feed(piece[taken:])
         if self._whole and self._path is not None and self._processed is not None and self._processed.restore:
             self._ends = ends
             if len(piece) > self._answer_bytes:
                 return self.restored(RestoredWhole(None, MasksStay.TOO_LONG))
             return RestoreWhole(DIALECTS[self._path.format], piece, self._processed.restore)
-        return self._passed(None, ends=ends) if self._stream is None else self._streamed(self._stream, piece, ends=ends)
+        if self._stream is None:
+            return self._passed(None, ends=ends)
+        return self._streamed(self._stream, piece, taken, ends=ends)
 
     def restored(self, whole: RestoredWhole) -> Answer:
         """Answer with what became of a whole response."""
@@ -256,9 +299,9 @@ class Exchange:
         self._whole = self._whole and not in_pieces
         return self._passed(whole.body, ends=self._ends)
 
-    def _streamed(self, stream: RestoredStream, piece: bytes, *, ends: bool) -> Answer:
-        """Answer with what of a stream goes on, or owe the answer."""
-        self._made += (made := stream.feed(piece, last=ends))
+    def _streamed(self, stream: RestoredStream, piece: bytes, taken: int, *, ends: bool) -> Answer:
+        """Answer with what of a stream goes on, or owe the answer; so many bytes of the piece were taken in parts."""
+        self._made += stream.feed(piece[taken:], last=ends)
         if stream.waits:
             self._owed += 1
             return Answer(None, owed=True)

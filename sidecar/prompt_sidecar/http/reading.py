@@ -17,7 +17,7 @@ import aiohttp
 
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.encodings import Unpacker
-from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
+from prompt_sidecar.serving.answer_stream import PIECE_BYTES, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
 
@@ -27,9 +27,6 @@ in the middle of one, longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
 """And how far: the last event of a response holds all of it, but has come by then in most cases."""
 
-PIECE_BYTES: Final = 4_096
-"""Bytes of a stream that are read, or unpacked, at a time: events of three bytes take some ten milliseconds, and the
-figures or the words of one event fit in."""
 SMALL: Final = 65_536
 """Bytes of an answer, or of one event, that are read on the event loop: they take a millisecond or so. Larger ones are
 read in a worker thread, to which it takes a tenth of a millisecond to get."""

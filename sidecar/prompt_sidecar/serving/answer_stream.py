@@ -12,12 +12,15 @@ import logging
 from codecs import BOM_UTF8
 from collections.abc import Iterable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from prompt_sidecar.serving.dialects.base import EventSplitter
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.sse import BrokenStream, Event
 
+PIECE_BYTES: Final = 4_096
+"""Bytes of a stream that are read, or unpacked, at a time on an event loop: events of three bytes take some ten
+milliseconds, and the figures or the words of one event fit in."""
 _log = logging.getLogger(__name__)
 
 

@@ -83,6 +83,11 @@ class RestoredStream:
         """Whether something that was taken has not gone on yet."""
         return not (self._over or self._stream.passes) and (self._stream.waits or self._events.waits())
 
+    @property
+    def unsplit_bytes(self) -> int:
+        """Bytes that came and are no whole event yet."""
+        return self._stream.unsplit_bytes
+
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
         """Take a piece, `last` of the stream; return what goes on now."""
         if self._over:
