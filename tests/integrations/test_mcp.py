@@ -10,7 +10,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +61,13 @@ def over_http(home: Path, url: str, asked: list[Call], **headers: str) -> Any:
 
 
 @contextmanager
-def listening(home: Path, target: str, *more: str) -> Iterator[str]:
-    """A process that serves HTTP; gives its address."""
+def listening(home: Path, target: str, *more: str, answer_seconds: float = 60) -> Iterator[str]:
+    """A process that serves HTTP, and waits for so long until answers are taken; gives its address."""
     port = free_port()
-    words = ["-m", "prompt_sidecar", "mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *more]
-    command = [str(ready("mcp").python), *words]
+    words = ["mcp", "--target", target, "--listen", f"127.0.0.1:{port}", *more]
+    program = f"connections.ANSWER_SECONDS = {answer_seconds}; sys.exit(main())"
+    imports = "import sys; from prompt_sidecar.__main__ import main; from prompt_sidecar.mcp import connections"
+    command = [str(ready("mcp").python), "-c", f"{imports}; {program}", *words]
     with subprocess.Popen(command, cwd=home, env=variables(home)) as process:
         try:
             until = time.monotonic() + PATIENCE
@@ -201,6 +204,38 @@ def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
         while (status := asked(f"{url}/mcp", ping)) != 200:  # the calls of those that gave way are ending
             assert 503 == status
             assert time.monotonic() < until, "nobody gets through"
+
+
+def test_streams_that_say_nothing_are_not_offered(tmp_path: Path) -> None:
+    """A host that asks for one goes on without it, as MCP's specification has it; a few would take all places."""
+    with listening(tmp_path, "127.0.0.1:1") as url:
+        request = urllib.request.Request(f"{url}/mcp", headers={"accept": "text/event-stream"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=PATIENCE)
+        assert (405, "POST") == (refused.value.code, refused.value.headers["allow"])
+        refused.value.close()
+
+
+def test_an_answer_that_is_not_taken_ends_its_connection(tmp_path: Path) -> None:
+    """One that takes its answers may ask for as long as it likes."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+    headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    asking = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
+    with sidecar() as (target, _), listening(tmp_path, target, answer_seconds=8) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as silent, suppress(ConnectionError):
+            while True:
+                silent.sendall(asking)
+        taking = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        until = time.monotonic() + 12
+        while time.monotonic() < until:
+            taking.request("POST", "/mcp", body, headers)
+            connection = taking.sock
+            assert 200 == (answer := taking.getresponse()).status
+            assert answer.read()
+            assert connection is taking.sock, "it was closed"
+        taking.close()
 
 
 def test_beyond_loopback_it_wants_names(tmp_path: Path) -> None:

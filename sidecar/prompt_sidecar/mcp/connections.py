@@ -1,7 +1,7 @@
-"""Connections of hosts over HTTP: each must send its request in time, whole, and gives way where it has not.
+"""Connections of hosts over HTTP: each must send its request in time, whole, and take the answer in time.
 
-uvicorn counts connections, refuses requests beyond `MOST_CALLS`, and waits for ever for what a connection sends, so
-that silent ones would keep all hosts out. It is told to serve each connection with the class below.
+uvicorn counts connections, refuses requests beyond `MOST_CALLS`, and waits for ever for what a connection sends or
+takes, so that silent ones would keep all hosts out. It is told to serve each connection with the class below.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from prompt_sidecar.mcp.options import MOST_CALLS
 
 REQUEST_SECONDS: Final = 20.0
 """For a whole request, from the connection or the request's first bytes on: as the sidecar's server.message_timeout."""
+ANSWER_SECONDS: Final = 60.0
+"""From a whole request until its answer is taken, of which the sidecar has ten: as its server.answer_timeout."""
 _COMES: Final = frozenset({h11.IDLE, h11.SEND_BODY})
 """States of a client whose request is not whole."""
 
@@ -23,14 +25,16 @@ class Connection(H11Protocol):  # type: ignore[misc]  # typed where it is instal
     """See the module."""
 
     timer: asyncio.TimerHandle | None = None
-    """Runs while a request is awaited."""
+    """Ends the connection, unless what is awaited comes first."""
+    asks: bool = False
+    """Whether a request is awaited."""
 
     def connection_made(self, transport: Any) -> None:
         """Take a connection; where there are as many as may be, the one that has waited longest goes."""
         super().connection_made(transport)
         self._look()
         if len(self.connections) >= MOST_CALLS:
-            waiting = [(each.timer.when(), id(each), each) for each in self.connections if each.timer is not None]
+            waiting = [(each.timer.when(), id(each), each) for each in self.connections if each.timer and each.asks]
             if waiting:
                 min(waiting)[-1].give_way()
 
@@ -50,11 +54,15 @@ class Connection(H11Protocol):  # type: ignore[misc]  # typed where it is instal
         self.transport.abort()
 
     def _look(self) -> None:
-        """Start or stop the timer."""
-        if self.conn.their_state not in _COMES:
-            self._stop()
-        elif self.timer is None and not self.transport.is_closing():
-            self.timer = self.loop.call_later(REQUEST_SECONDS, self.give_way)
+        """Time what is awaited now; an answer that is not taken yet is timed on, whatever the host asks behind it."""
+        asks = self.conn.their_state in _COMES
+        if self.transport.is_closing() or (asks and self.asks and self.timer is not None):
+            return
+        if not asks and not self.asks and self.timer is not None and self.transport.get_write_buffer_size():
+            return
+        self._stop()
+        self.asks = asks
+        self.timer = self.loop.call_later(REQUEST_SECONDS if asks else ANSWER_SECONDS, self.give_way)
 
     def _stop(self) -> None:
         if self.timer is not None:

@@ -1,6 +1,7 @@
 """The MCP server over stdio or streamable HTTP.
 
-Over HTTP it has no sessions, so that any replica answers any request. The Host header must be a name of loopback, or
+Over HTTP it has no sessions, so that any replica answers any request, and offers no stream that a host opens by GET: it
+has nothing to say unasked, and such streams would take all places. The Host header must be a name of loopback, or
 one of `hosts`; so must the Origin header, where a browser sends one: a web page must not reach the tools by another
 name of this machine (DNS rebinding).
 """
@@ -71,7 +72,7 @@ def _over_http(options: McpOptions, server: Server[Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     logging.getLogger("mcp").setLevel(logging.WARNING)
     configuration = uvicorn.Config(
-        application,
+        _PostOnly(application),
         host=host,
         port=port,
         http=Connection,
@@ -82,3 +83,20 @@ def _over_http(options: McpOptions, server: Server[Any]) -> None:
     )
     _log.info("MCP on http://%s:%s/mcp, the sidecar at %s", host, port, options.target)
     uvicorn.Server(configuration).run()
+
+
+class _PostOnly:
+    """Answers whatever is no POST with 405, as MCP has it for a server without such streams."""
+
+    def __init__(self, application: Any) -> None:
+        """`application`, by ASGI, answers the others."""
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http" or scope["method"] == "POST":
+            await self._application(scope, receive, send)
+            return
+        headers = [(b"allow", b"POST"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 405, "headers": headers})
+        await send({"type": "http.response.body"})
