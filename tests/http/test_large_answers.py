@@ -141,9 +141,10 @@ def test_what_is_counted_is_read_beside_the_loop_where_the_agent_has_gone(reader
     with answering(200, "application/json", CHAT[:-1], b"}") as (here, goes_on):
 
         async def leave() -> None:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await _ask(here, OPENAI, stream=False)
+            asking = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
+            await _until(lambda: _held(here) > SMALL)
+            asking.cancel()
+            await asyncio.wait({asking})
 
         asyncio.run(leave())
         here.upstream._loop.call_soon_threadsafe(goes_on.set)  # noqa: SLF001
