@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.http.bodies import SMALL, Bodies
+from prompt_sidecar.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.serving.turns import Owner
 from tests.client.provider import Says
 from tests.http.serving import Proxied, proxied
@@ -69,6 +69,19 @@ def test_a_body_alone_and_small_ones_always_have_room() -> None:
         small.take(SMALL)
         with pytest.raises(TooLarge):
             small.take(1)
+
+
+def test_a_usual_answer_always_has_room() -> None:
+    """Its provider is paid; what comes meanwhile finds less room."""
+    bodies, reached = _bodies()
+    with bodies.of(A) as body, bodies.of(A, USUAL) as answer, bodies.of(B) as another:
+        body.take(7 * MOST // 8)
+        answer.take(USUAL)
+        assert [] == reached
+        with pytest.raises(TooLarge):
+            answer.take(1)
+        with pytest.raises(TooLarge):
+            another.take(SMALL + 1)
 
 
 def test_a_body_that_becomes_no_larger_is_not_refused() -> None:

@@ -163,7 +163,7 @@ def test_an_answer_of_many_small_values_passes_unread() -> None:
     assert answer_json.read(dense) is None
 
 
-MOST: Final = 1_048_576
+MOST: Final = 8_388_608
 
 
 def test_whole_answers_are_held_within_the_bound() -> None:

@@ -49,6 +49,8 @@ class Agent:
         """Whether its body did not come in time."""
         self.hold: Callable[[int], None] = lambda _: None
         """Is told of each part of a body that is kept, in bytes; raises TooLarge where there is no room for it."""
+        self.hold_answer: Callable[[int], None] = lambda _: None
+        """The same for parts of the answer to it that are kept."""
         self.let_go: Callable[[int], None] = lambda _: None
         """Is told what of that is kept no more, in bytes, before the request is answered."""
 

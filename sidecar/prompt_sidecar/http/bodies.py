@@ -19,6 +19,8 @@ from prompt_sidecar.serving.turns import Counts, Owner
 SMALL: Final = 65_536
 """Bytes of a body that always has room: all places of `http.max_requests` with such bodies take less than one of the
 largest ones."""
+USUAL: Final = 4_194_304
+"""As many of an answer: its provider is paid, so that only one that is larger than any usual one is refused."""
 
 
 class Bodies:
@@ -37,19 +39,19 @@ class Bodies:
         return self._held.total
 
     @contextmanager
-    def of(self, owner: Owner) -> Iterator[Body]:
-        """Make what counts the body of one request, until that is answered."""
-        body = Body(self, owner)
+    def of(self, owner: Owner, always: int = SMALL) -> Iterator[Body]:
+        """Make what counts the body of one request, or of its answer, until that is sent; `always` has room."""
+        body = Body(self, owner, always)
         try:
             yield body
         finally:
             self.give(owner, body.size)
 
-    def take(self, owner: Owner, size: int, more: int) -> None:
-        """Count `more` bytes of a body that has `size`. Raises TooLarge: there is no room for them."""
+    def take(self, owner: Owner, size: int, more: int, always: int) -> None:
+        """Count `more` bytes of a body that has `size`; `always` has room. Raises TooLarge: they have none."""
         if not more:
             return
-        if size + more > SMALL:
+        if size + more > always:
             left = self._most - self._held.total - more
             alone = self._held.total == size
             if not alone and (left < 0 or not self._held.share_may(owner.share, left)):
@@ -80,11 +82,13 @@ class Body:
 
     bodies: Bodies
     owner: Owner
+    always: int = SMALL
+    """Bytes for which there is always room."""
     size: int = 0
 
     def take(self, more: int) -> None:
         """Count so many bytes more. Raises TooLarge: there is no room for them."""
-        self.bodies.take(self.owner, self.size, more)
+        self.bodies.take(self.owner, self.size, more, self.always)
         self.size += more
 
     def give(self, less: int) -> None:

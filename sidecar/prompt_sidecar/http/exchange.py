@@ -273,7 +273,7 @@ class Exchange:
         plain = await self._work.run(partial(decoded, padded=True), body, encoding, self._most_bytes)
         if plain is not None and len(plain) > self._most_bytes:
             raise TooLongAnswer
-        self._agent.hold(len(plain or b""))
+        self._agent.hold_answer(len(plain or b""))
         return body if plain is None else plain
 
     def _turn_in(self, plain: bytes, prompt: Prompt) -> tuple[dict[str, Any], Turn | None]:
@@ -325,7 +325,7 @@ class Exchange:
             found += chunk
             if len(found) > self._most_bytes:
                 raise TooLongAnswer
-            self._agent.hold(len(chunk))
+            self._agent.hold_answer(len(chunk))
         self._work.begin()
         return bytes(found)
 
@@ -358,7 +358,7 @@ class Exchange:
         reader = UsageReader(dialect.format, answer.status, media_type(answer))
         passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
         source = Source(answer, _encoding(answer))
-        stream = TurnStream(source, passing, events, reader, run=self._work.run_whole, hold=self._agent.hold)
+        stream = TurnStream(source, passing, events, reader, run=self._work.run_whole, hold=self._agent.hold_answer)
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)

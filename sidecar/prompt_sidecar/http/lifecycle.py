@@ -17,7 +17,7 @@ from aiohttp import web
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
-from prompt_sidecar.http.bodies import Bodies
+from prompt_sidecar.http.bodies import USUAL, Bodies
 from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.connections import Connections
 from prompt_sidecar.http.encodings import decoded
@@ -234,8 +234,8 @@ class _Handler:
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
             place = owner
             self._places.add(place, 1)
-            with self._bodies.of(owner) as body:
-                agent.hold, agent.let_go = body.take, body.give
+            with self._bodies.of(owner) as body, self._bodies.of(owner, USUAL) as answer:
+                agent.hold, agent.let_go, agent.hold_answer = body.take, body.give, answer.take
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
             word = "refused"

@@ -16,6 +16,7 @@ from typing import Final
 import aiohttp
 
 from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.http.bodies import USUAL
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.serving.answer_stream import PIECE_BYTES, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
@@ -30,9 +31,6 @@ READ_ON_BYTES: Final = 65_536
 SMALL: Final = 65_536
 """Bytes of an answer, or of one event, that are read on the event loop: they take a millisecond or so. Larger ones are
 read in a worker thread, to which it takes a tenth of a millisecond to get."""
-USUAL: Final = 4_194_304
-"""Bytes of a stream from which on it counts among what is held for all requests: twenty thousand tokens, in events of
-two hundred bytes, of which most is not kept."""
 
 Run = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 """Runs a function in a worker thread."""
