@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -288,8 +290,12 @@ def test_what_a_prompt_brought_is_indexed_without_being_asked_for(served: Servin
     """After a prompt's answer nothing waits for long, though nobody searches."""
     begin(served, "indexed")
     asked = run_pb2.GetRunRequest(run_id="indexed")
-    told = (served.stub.GetRun(asked, timeout=PATIENCE).run.history for _ in range(10_000))
-    history = next(history for history in told if history.items and not history.waiting_bytes)
+    until = monotonic() + PATIENCE
+    history = served.stub.GetRun(asked, timeout=PATIENCE).run.history
+    while not history.items or history.waiting_bytes:
+        assert monotonic() < until
+        threading.Event().wait(0.01)  # the indexing gives way to calls
+        history = served.stub.GetRun(asked, timeout=PATIENCE).run.history
     assert 0 < history.passages
     assert (0, 0) == (history.searches, history.tool_calls)
 
