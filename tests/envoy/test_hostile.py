@@ -320,16 +320,8 @@ def test_others_have_their_turn_while_a_piece_is_searched(piece: bytes, monkeypa
         return feed(stream, part, last=last)
 
     monkeypatch.setattr(RestoredStream, "feed", begins)
-    requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
-    requests.put(headers())
-    requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
     with door(core=_restoring()) as asked:
-        call = asked.channel.stream_stream(
-            f"/{SERVICE}/Process",
-            request_serializer=wire.ProcessingRequest.SerializeToString,
-            response_deserializer=wire.ProcessingResponse.FromString,
-        )
-        answers = (each for each in call(iter(requests.get, None)) if each.WhichOneof("response"))
+        requests, answers = _masked(asked)
         next(answers), next(answers)
         requests.put(EVENTS)
         next(answers)
@@ -362,12 +354,23 @@ def test_a_long_piece_is_taken_in_parts() -> None:
             Processed(EnvoyOutcome.ANSWERED, b"", restore=lambda _, arguments: arguments.replace(MASK, "value"))
         )
         exchange.take(EVENTS)
-        for part in exchange.parts(_response_body(piece)):
-            assert len(part) <= 4_096
-            exchange.take_part(part)
+        assert (len(piece) - 1) // 4_096 == sum(1 for _ in exchange.take_ahead(_response_body(piece)))
         answer = exchange.take(_response_body(piece))
         made = piece.replace(MASK.encode(), b"value")
         assert Answer(messages.response_body(None if made == piece else made)) == answer
+
+
+def _masked(asked: Asked) -> tuple[queue.Queue[wire.ProcessingRequest | None], Iterator[wire.ProcessingResponse]]:
+    """An exchange whose prompt holds a secret: what it is sent, until None, and what it answers."""
+    requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
+    requests.put(headers())
+    requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
+    call = asked.channel.stream_stream(
+        f"/{SERVICE}/Process",
+        request_serializer=wire.ProcessingRequest.SerializeToString,
+        response_deserializer=wire.ProcessingResponse.FromString,
+    )
+    return requests, (each for each in call(iter(requests.get, None)) if each.WhichOneof("response"))
 
 
 def _restoring() -> Runs:
@@ -383,16 +386,8 @@ def _restoring() -> Runs:
 @pytest.mark.parametrize("ended", [False, True], ids=["cut", "ended"])
 def test_trailers_behind_pieces_over_grpc(cuts: tuple[int, ...], *, ended: bool) -> None:
     """Each piece and the trailers have their answer in that order, and together the pieces are the answer, restored."""
-    requests: queue.Queue[wire.ProcessingRequest | None] = queue.Queue()
-    requests.put(headers())
-    requests.put(body(chat(1, "a", question=f"Deploy with {KEY}.")))
     with door(core=_restoring()) as asked:
-        call = asked.channel.stream_stream(
-            f"/{SERVICE}/Process",
-            request_serializer=wire.ProcessingRequest.SerializeToString,
-            response_deserializer=wire.ProcessingResponse.FromString,
-        )
-        answers = (each for each in call(iter(requests.get, None)) if each.WhichOneof("response"))
+        requests, answers = _masked(asked)
         next(answers)
         sent = json.loads(next(answers).request_body.response.body_mutation.body)
         found = re.search("⟦github_token:[a-z0-9]{10}⟧", json.dumps(sent, ensure_ascii=False))

@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from prompt_sidecar.http.reading import SMALL
 from prompt_sidecar.serving import answer_json, sse
+from prompt_sidecar.serving.answer_stream import READ_AT_ONCE
 from prompt_sidecar.serving.frames import frame
 from tests.client.calls_in_pieces import OURS
 from tests.http.serving import Proxied, proxied
@@ -25,7 +25,7 @@ from tests.http.test_silent_agents import Watched
 from tests.http.upstream import scripted
 from tests.server.serving import PATIENCE
 
-TEXT: Final = "x" * (4 * SMALL)
+TEXT: Final = "x" * (4 * READ_AT_ONCE)
 MESSAGE: Final = {"role": "assistant", "content": TEXT}
 CHAT: Final = json.dumps({"choices": [{"index": 0, "message": MESSAGE, "finish_reason": "stop"}]}).encode()
 EVENTS: Final = b"".join([chunk({"content": TEXT}), *ends("stop")])
@@ -45,7 +45,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         was = getattr(module, name)
 
         def spy(raw: bytes, *more: Any) -> Any:
-            if len(raw) > SMALL:
+            if len(raw) > READ_AT_ONCE:
                 seen.add(threading.current_thread().name)
             return was(raw, *more)
 
@@ -142,7 +142,7 @@ def test_what_is_counted_is_read_beside_the_loop_where_the_agent_has_gone(reader
 
         async def leave() -> None:
             asking = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
-            await _until(lambda: _held(here) > SMALL)
+            await _until(lambda: _held(here) > READ_AT_ONCE)
             asking.cancel()
             await asyncio.wait({asking})
 

@@ -228,8 +228,7 @@ class EnvoyDoor:
         except DecodeError:
             yield Answer(None, last=True, outcome=None if exchange.is_counted else EnvoyOutcome.FAILED)
             return
-        for part in exchange.parts(message):
-            exchange.take_part(part)
+        for _ in exchange.take_ahead(message):
             await asyncio.sleep(0)
         step = await self._step(exchange, message)
         if isinstance(step, Answer):
@@ -270,8 +269,11 @@ class EnvoyDoor:
     async def _step(self, exchange: Exchange, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
         """Have an exchange take a message; in a thread where that may take long."""
         if exchange.is_long:
-            with contextlib.suppress(RuntimeError):  # as in `_parsed`
-                return await self._loop.run_in_executor(self._shared.workers, exchange.take, message)
+            try:
+                taking = self._loop.run_in_executor(self._shared.workers, exchange.take, message)
+            except RuntimeError:  # as in `_parsed`
+                return exchange.take(message)
+            return await taking
         return exchange.take(message)
 
     async def _restored(self, step: RestoreWhole) -> RestoredWhole:

@@ -4,10 +4,10 @@
 
 An exchange says what to answer to each message. Trimming, a whole response with masks and reporting are the only work,
 and are handed back, as `Trim`, `RestoreWhole` and by `report`, since they belong into a thread. Pieces of a stream are
-searched for masks here, as each takes microseconds; a long piece may have thousands of events, and is taken in `parts`.
-The end of a long event may take a second: where `is_long` says so, `take` belongs into a thread, too. Ending the stream
-is legal at any point: the rest of the exchange then goes on without the sidecar, so it ends as soon as nothing more is
-to be done.
+searched for masks here, as each takes microseconds; a long piece may have thousands of events, and goes through
+`take_ahead` first. The end of a long event may take a second: where `is_long` says so, `take` belongs into a thread,
+too. Ending the stream is legal at any point: the rest of the exchange then goes on without the sidecar, so it ends as
+soon as nothing more is to be done.
 
 Envoy keeps each piece of a response until it is answered, and sends on what was not answered when the sidecar goes
 down. So a piece is answered only when all of it goes on: while a part of a mask or of an event waits, answers are owed.
@@ -24,7 +24,7 @@ from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.processor import Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.serving.answer_stream import PIECE_BYTES
+from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
@@ -44,8 +44,6 @@ _ORDER: Final = (
     "response_trailers",
 )
 """Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
-_LONG_EVENT: Final = 65_536
-"""Bytes of an event from which on it is searched in a thread: it takes some ten milliseconds at most."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
 
@@ -110,7 +108,7 @@ class Exchange:
         self._made = bytearray()
         """What goes on in their place."""
         self._taken = 0
-        """Bytes of the piece that comes next that were taken in parts."""
+        """Bytes of the piece that comes next that were taken ahead."""
         self.headers: dict[str, str] = {}
         """Of the request."""
 
@@ -132,23 +130,21 @@ class Exchange:
     @property
     def is_long(self) -> bool:
         """Whether a long event has come that may end with the next piece."""
-        return self._stream is not None and self._stream.unsplit_bytes > _LONG_EVENT
+        return self._stream is not None and self._stream.unsplit_bytes > READ_AT_ONCE
 
-    def parts(self, message: wire.ProcessingRequest) -> Iterator[bytes]:
-        """Yield the parts of a long piece of a response. `take_part` takes each; the last is left to `take`."""
+    def take_ahead(self, message: wire.ProcessingRequest) -> Iterator[None]:
+        """Take a long piece of a response in parts, with a turn for others after each; the last is left to `take`."""
         if message.WhichOneof("request") != "response_body" or not self._follows_headers or message.observability_mode:
             return
         piece = message.response_body.body
         while self._searches and not self.is_long and len(piece) - self._taken > PIECE_BYTES:
-            yield piece[self._taken : self._taken + PIECE_BYTES]
-
-    def take_part(self, part: bytes) -> None:
-        """Take a part of the piece that comes next."""
-        self._taken += len(part)
-        if self._reader is not None:
-            self._reader.feed(part)
-        if self._stream is not None:
-            self._made += self._stream.feed(part)
+            part = piece[self._taken : self._taken + PIECE_BYTES]
+            self._taken += len(part)
+            if self._reader is not None:
+                self._reader.feed(part)
+            if self._stream is not None:
+                self._made += self._stream.feed(part)
+            yield
 
     @property
     def _follows_headers(self) -> bool:
@@ -300,7 +296,7 @@ class Exchange:
         return self._passed(whole.body, ends=self._ends)
 
     def _streamed(self, stream: RestoredStream, piece: bytes, taken: int, *, ends: bool) -> Answer:
-        """Answer with what of a stream goes on, or owe the answer; so many bytes of the piece were taken in parts."""
+        """Answer with what of a stream goes on, or owe the answer; so many bytes of the piece were taken ahead."""
         self._made += stream.feed(piece[taken:], last=ends)
         if stream.waits:
             self._owed += 1

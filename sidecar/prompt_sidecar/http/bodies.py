@@ -20,7 +20,8 @@ SMALL: Final = 65_536
 """Bytes of a body that always has room: all places of `http.max_requests` with such bodies take less than one of the
 largest ones."""
 USUAL: Final = 4_194_304
-"""As many of an answer: its provider is paid, so that only one that is larger than any usual one is refused."""
+"""Bytes of an answer that always has room, as its provider is paid: twenty thousand tokens in events of two hundred
+bytes each, of which most is not kept."""
 
 
 class Bodies:

@@ -24,7 +24,7 @@ from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.encodings import UNPACKED, decoded
 from prompt_sidecar.http.passthrough import relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
-from prompt_sidecar.http.reading import SMALL, Source, TurnStream, UpstreamFailed, read_on
+from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
 from prompt_sidecar.http.upstream import (
     MOST_ERROR,
@@ -38,7 +38,7 @@ from prompt_sidecar.http.upstream import (
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
-from prompt_sidecar.serving.answer_stream import AnswerStream, Discontinued
+from prompt_sidecar.serving.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.provider_errors import error_body, http_status
@@ -264,7 +264,7 @@ class Exchange:
 
     async def _run(self, size: int, function: Callable[[], T]) -> T:
         """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large."""
-        return function() if size <= SMALL else await self._work.run(function)
+        return function() if size <= READ_AT_ONCE else await self._work.run(function)
 
     async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
         """Return a body without its encoding, if that is known. Raises TooLongAnswer."""

@@ -18,7 +18,7 @@ import aiohttp
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.bodies import USUAL
 from prompt_sidecar.http.encodings import Unpacker
-from prompt_sidecar.serving.answer_stream import PIECE_BYTES, AnswerStream, Discontinued
+from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
 
@@ -28,9 +28,6 @@ in the middle of one, longer would cost tokens."""
 READ_ON_BYTES: Final = 65_536
 """And how far: the last event of a response holds all of it, but has come by then in most cases."""
 
-SMALL: Final = 65_536
-"""Bytes of an answer, or of one event, that are read on the event loop: they take a millisecond or so. Larger ones are
-read in a worker thread, to which it takes a tenth of a millisecond to get."""
 
 Run = Callable[[Callable[[], bytes]], Awaitable[bytes]]
 """Runs a function in a worker thread."""
@@ -144,7 +141,9 @@ class TurnStream:
     @property
     def _is_large(self) -> bool:
         """Whether reading what comes next may take long, as it may end a large event, or a long turn."""
-        return max(self._stream.unsplit_bytes, self._reader.kept_bytes) > SMALL or self._stream.taken_bytes > USUAL
+        return (
+            max(self._stream.unsplit_bytes, self._reader.kept_bytes) > READ_AT_ONCE or self._stream.taken_bytes > USUAL
+        )
 
     async def feed(self, chunk: bytes) -> bytes:
         """Take bytes, the last ones if there are none; return what goes on to the agent now. Raises Discontinued."""

@@ -21,6 +21,9 @@ from prompt_sidecar.serving.sse import BrokenStream, Event
 PIECE_BYTES: Final = 4_096
 """Bytes of a stream that are read, or unpacked, at a time on an event loop: events of three bytes take some ten
 milliseconds, and the figures or the words of one event fit in."""
+READ_AT_ONCE: Final = 65_536
+"""Bytes of an answer, or of one event, that are read on an event loop: most take a millisecond or so. Larger ones are
+read in a worker thread, to which it takes a tenth of a millisecond to get."""
 _log = logging.getLogger(__name__)
 
 

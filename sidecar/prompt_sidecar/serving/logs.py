@@ -33,7 +33,7 @@ WAITING_LINES = 1_000
 """Most lines that wait to be written, of some 200 bytes: more than a start, a stop and several minutes of refusals."""
 
 _END_SECONDS = 1.0
-"""How long the end waits for lines to be written."""
+"""How long the end waits for room among the lines, and for them to be written."""
 
 
 def frames(error: BaseException) -> str:
@@ -87,7 +87,10 @@ def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> 
 
 
 class _Writer(QueueHandler):
-    """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so."""
+    """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so.
+
+    The library's QueueListener would wait at the end for as long as nobody reads.
+    """
 
     queue: queue.Queue[logging.LogRecord | None]
 
@@ -107,9 +110,9 @@ class _Writer(QueueHandler):
             self._omitted += 1
 
     def end(self) -> bool:
-        """Wait until all is written, at most a second; return whether it is."""
+        """Wait until all is written, at most two seconds; return whether it is."""
         with contextlib.suppress(queue.Full):
-            self.queue.put_nowait(None)
+            self.queue.put(None, timeout=_END_SECONDS)
         self._thread.join(_END_SECONDS)
         return not self._thread.is_alive()
 
