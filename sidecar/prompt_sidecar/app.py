@@ -32,7 +32,7 @@ from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.serving.caller_names import CallerNames, names_of
 from prompt_sidecar.serving.cgroups import memory_limit
 from prompt_sidecar.serving.conversations import Conversations
-from prompt_sidecar.serving.logs import configure, frames, written_by_a_thread
+from prompt_sidecar.serving.logs import Writers, configure, frames, written_by_a_thread
 from prompt_sidecar.serving.memory import changed, check_addresses, fitted, sizing
 from prompt_sidecar.serving.refusals import Refusals, library_lines_limited
 from prompt_sidecar.serving.signals import Signals
@@ -335,16 +335,17 @@ def serve(settings: Settings) -> bool:
     configure(settings.log.format, settings.log.level, current_ids)
     share_arenas()
     refusals = settings.log.refusals
-    with core_lines_logged(refusals), written_by_a_thread(), library_lines_limited(refusals):
-        return _serve(settings)
+    with core_lines_logged(refusals), written_by_a_thread() as log, library_lines_limited(refusals):
+        return _serve(settings, log)
 
 
-def _serve(settings: Settings) -> bool:
+def _serve(settings: Settings, log: Writers) -> bool:
     _remark(settings)
     for ignored in (signal.SIGUSR1, signal.SIGUSR2):  # log rotation and the like send them: they would end the process
         signal.signal(ignored, signal.SIG_IGN)
     signals = Signals((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP))
     server = start(settings)
+    log.count(server.telemetry.observer.reached)
     for notice in server.telemetry.notices:
         _log.info("%s", notice)
     if server.server.probes is not None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import re
 import signal
 import socket
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from prompt_sidecar.serving.logs import WAITING_LINES
 from prompt_sidecar.v1 import service_pb2_grpc, trim_pb2
 from tests.cli.running import PATIENCE, Program, program, run
 from tests.cli.test_process import ANY_PORT, READY
@@ -72,11 +75,16 @@ def test_refused_requests_cannot_fill_the_log() -> None:
 
 def test_a_log_that_nobody_reads_holds_up_no_call() -> None:
     """An agent that starts the sidecar and never reads its stderr has its calls answered, and can stop it."""
-    with program(*ANY_PORT, LOG__REFUSALS="1000000") as served:
+    with program(*ANY_PORT, LOG__REFUSALS="1000000", TELEMETRY__METRICS_LISTEN="127.0.0.1:0") as served:
+        metrics = served.wait_for(r"http://[\d.:]+/metrics")[0]
         address = served.wait_for(READY)[1]
         assert served.process.stderr is not None
         fcntl.fcntl(served.process.stderr, fcntl.F_SETPIPE_SZ, 4_096)
-        _refused(address, 200)
+        _refused(address, WAITING_LINES + 200)
+        with urllib.request.urlopen(metrics, timeout=PATIENCE) as page:
+            hits = re.search(rb'prompt_sidecar_bound_hits_total{bound="log.waiting_lines"} (\d+)', page.read())
+        assert hits is not None
+        assert 100 < int(hits[1]) < 200
         served.process.send_signal(signal.SIGTERM)
         assert 0 == served.process.wait(PATIENCE)
 

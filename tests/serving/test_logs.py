@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import json
 import logging
 import os
+import select
+import threading
 from collections.abc import Iterator
 
 import pytest
 
-from prompt_sidecar.serving.logs import WAITING_LINES, configure, frames, written_by_a_thread
+from prompt_sidecar.serving.logs import BOUND, WAITING_LINES, configure, frames, written_by_a_thread
 
+PATIENCE = 60.0
+"""Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
 SECRET = "text of a prompt"
 
 
@@ -103,25 +108,66 @@ def test_lines_are_written_by_a_thread() -> None:
 
 def test_lines_that_nobody_reads_hold_nobody_up() -> None:
     """They are counted, and one line says how many when somebody reads again."""
-    log = logging.getLogger("prompt_sidecar.test")
-    with logging_to_a_pipe() as (reading, _), written_by_a_thread():
+    log, reached = logging.getLogger("prompt_sidecar.test"), list[str]()
+    with logging_to_a_pipe() as (reading, _), written_by_a_thread() as writers:
+        writers.count(reached.append)
         for _ in range(2 * WAITING_LINES):
             log.warning("x" * 100)
-        read = []
-        with os.fdopen(os.dup(reading), encoding="utf-8") as lines:
-            while "not logged" not in (line := lines.readline()):
-                read.append(line)
-    assert {"x" * 100 + "\n"} == set(read)
-    assert WAITING_LINES <= len(read) < 2 * WAITING_LINES
-    assert f"{2 * WAITING_LINES - len(read):,} lines were not logged, as nobody read those before them\n" == line
+        lines = until_told(reading)
+    assert {"x" * 100} == set(lines[:-1])
+    assert WAITING_LINES < len(lines) <= 2 * WAITING_LINES
+    assert f"{len(reached):,} lines were not logged, as nobody read those before them" == lines[-1]
+    assert [BOUND] * (2 * WAITING_LINES - len(lines) + 1) == reached
+
+
+def until_told(reading: int) -> list[str]:
+    """The lines of a pipe up to the one which says how many are not there."""
+    read = b""
+    while b"not logged" not in read or not read.endswith(b"\n"):
+        assert select.select([reading], [], [], PATIENCE)[0], "it was not told"
+        read += os.read(reading, 65_536)
+    return read.decode().splitlines()
 
 
 def test_an_end_does_not_wait_for_a_reader() -> None:
-    """Nor does anybody who logs after it."""
+    """Nor does anybody who logs after it; who reads later finds what waited, and how much more there was."""
     log = logging.getLogger("prompt_sidecar.test")
-    with logging_to_a_pipe() as (_, handler):
+    with logging_to_a_pipe() as (reading, handler):
         with written_by_a_thread():
             for _ in range(2 * WAITING_LINES):
                 log.warning("x" * 100)
         log.warning("x" * 100)
         assert handler not in logging.getLogger().handlers
+        with logging_to_a_pipe() as (other, _):
+            assert {"x" * 100} == set(until_told(reading)[:-1])
+            assert not select.select([other], [], [], 0)[0]
+
+
+def test_a_finalizer_may_log_while_a_line_is_logged() -> None:
+    """The collector runs it in whichever thread allocates, at any place: a lock that is held there is taken twice."""
+
+    class Finalized:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            log.warning("finalized")
+
+    def lines() -> None:
+        for at in range(2_000):
+            Finalized()
+            for _ in range(at % 40):  # moves where the collector will run
+                list[object]().append([])
+            log.warning("line")
+
+    log = logging.getLogger("prompt_sidecar.test")
+    before = gc.get_threshold()
+    with logging_to_a_pipe(), written_by_a_thread():
+        logging_thread = threading.Thread(target=lines, daemon=True)
+        gc.set_threshold(7)
+        try:
+            logging_thread.start()
+            logging_thread.join(PATIENCE)
+        finally:
+            gc.set_threshold(*before)
+        assert not logging_thread.is_alive()

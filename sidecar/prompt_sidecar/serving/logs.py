@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from logging.handlers import QueueHandler
-from typing import Any
+from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +29,12 @@ _FRAMES = 12
 _CAUSES = 4
 """Exceptions of one chain that are shown."""
 
+BOUND: Final = "log.waiting_lines"
 WAITING_LINES = 1_000
 """Most lines that wait to be written, of some 200 bytes: more than a start, a stop and several minutes of refusals."""
 
-_END_SECONDS = 1.0
-"""How long the end waits for room among the lines, and for them to be written."""
+_END_SECONDS = 2.0
+"""How long the end waits for the lines to be written."""
 
 
 def frames(error: BaseException) -> str:
@@ -64,14 +65,14 @@ def configure(form: str, level: str, ids: Ids = no_ids) -> None:
 
 
 @contextlib.contextmanager
-def written_by_a_thread() -> Iterator[None]:
+def written_by_a_thread() -> Iterator[Writers]:
     """Have a thread of its own write the lines until the context ends, so that no other one waits for their reader."""
     root = logging.getLogger()
     before = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
     writers = [_Writer(handler) for handler in before]
     _replace(before, writers)
     try:
-        yield
+        yield Writers(writers)
     finally:
         for writer, handler in zip(writers, before, strict=True):
             if writer.end():
@@ -86,17 +87,34 @@ def _replace(old: Iterable[logging.Handler], new: Iterable[logging.Handler]) -> 
         root.addHandler(handler)
 
 
+class Writers:
+    """What writes the lines while a server runs."""
+
+    def __init__(self, writers: Sequence[_Writer]) -> None:
+        self._writers = writers
+
+    def count(self, reached: Callable[[str], None]) -> None:
+        """Call `reached` with `BOUND` from now on for each line that there is no room for."""
+        for writer in self._writers:
+            writer.reached = reached
+
+
+def _uncounted(_: str) -> None: ...
+
+
 class _Writer(QueueHandler):
     """Hands lines to the thread that writes them; counts those for which there is no room, and one line says so.
 
-    The library's QueueListener would wait at the end for as long as nobody reads.
+    The library's QueueListener would wait at the end for as long as nobody reads. The queue is a SimpleQueue, as
+    finalizers log too, and may run within `put`: the lock of a queue with a limit cannot be taken twice by one thread.
     """
 
-    queue: queue.Queue[logging.LogRecord | None]
+    queue: queue.SimpleQueue[logging.LogRecord | None]
 
     def __init__(self, handler: logging.StreamHandler[Any]) -> None:
-        super().__init__(queue.Queue(WAITING_LINES))
+        super().__init__(queue.SimpleQueue())
         self.setFormatter(handler.formatter)
+        self.reached: Callable[[str], None] = _uncounted
         self._stream = handler.stream
         self._omitted = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
@@ -104,26 +122,32 @@ class _Writer(QueueHandler):
 
     def enqueue(self, record: logging.LogRecord) -> None:
         """Have a record wait; it has its line as its message by now. The handler's lock is held."""
-        try:
-            self.queue.put_nowait(record)
-        except queue.Full:
+        if self.queue.qsize() < WAITING_LINES:
+            self.queue.put(record)
+        else:
             self._omitted += 1
+            self.reached(BOUND)
 
     def end(self) -> bool:
         """Wait until all is written, at most two seconds; return whether it is."""
-        with contextlib.suppress(queue.Full):
-            self.queue.put(None, timeout=_END_SECONDS)
+        self.queue.put(None)
         self._thread.join(_END_SECONDS)
         return not self._thread.is_alive()
 
     def _write(self) -> None:
         while (record := self.queue.get()) is not None:
             self._write_line(record.getMessage())
-            if self._omitted and self.queue.empty():
-                self.acquire()
-                omitted, self._omitted = self._omitted, 0
-                self.release()
-                _log.warning("%s lines were not logged, as nobody read those before them", f"{omitted:,}")
+            if self.queue.empty():
+                self._tell_omitted()
+        self._tell_omitted()
+
+    def _tell_omitted(self) -> None:
+        self.acquire()
+        omitted, self._omitted = self._omitted, 0
+        self.release()
+        if omitted and _log.isEnabledFor(logging.WARNING):
+            told = f"{omitted:,} lines were not logged, as nobody read those before them"
+            self._write_line(self.format(_log.makeRecord(_log.name, logging.WARNING, __file__, 0, told, (), None)))
 
     def _write_line(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):  # it is closed

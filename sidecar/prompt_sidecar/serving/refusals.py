@@ -34,7 +34,7 @@ class LineBudget:
     def __init__(self, a_minute: int, clock: Callable[[], float] = monotonic) -> None:
         self._most = a_minute
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may log, and run while another line is counted
         self._left = float(a_minute)
         self._at = clock()
         self._over = 0

@@ -119,6 +119,7 @@ BOUNDS: Final = (
     "admin.connections",
     "admin.timeout",
     "admin.run_entries",
+    "log.waiting_lines",
     "telemetry.scrapes",
     "telemetry.scrape_timeout",
     "accept_bytes",

@@ -22,7 +22,7 @@ class Tallies:
     """The numbers of all counters. Thread-safe."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what a finalizer logs may be counted, and one may run within `add`
         self._series: dict[str, dict[Values, float]] = {
             metric.name: {tuple(labels.values()): 0 for labels in metric.series()}
             for metric in metrics
