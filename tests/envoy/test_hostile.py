@@ -30,9 +30,9 @@ from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.restored_answers import RestoredStream
 from prompt_sidecar.trim.presets import preset
 from tests.envoy.test_door import Asked, body, door, headers
-from tests.envoy.test_through_envoy import until
 from tests.envoy.through import PATIENCE, chat
 from tests.server.serving import WIDE, counter
+from tests.waiting import until
 
 PROMPT = chat(1, "a")
 MASK = "⟦github_token:aaaaaaaaaa⟧"

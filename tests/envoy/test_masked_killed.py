@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.envoy.test_masked import VALUE, Way, way
-from tests.envoy.test_through_envoy import until
 from tests.envoy.through import PATIENCE
 from tests.http.agents import FORMATS, TOOL
+from tests.waiting import until
 
 PATHS = {
     "openai_chat": "/v1/chat/completions",

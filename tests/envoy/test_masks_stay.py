@@ -15,10 +15,11 @@ from aiohttp import web
 
 from tests.client.provider import Says
 from tests.envoy.test_masked import VALUE, Way, way
-from tests.envoy.test_through_envoy import counted, until
+from tests.envoy.test_through_envoy import counted
 from tests.envoy.through import PATIENCE
 from tests.http.agents import TOOL
 from tests.http.path_models import WAYS, pieces
+from tests.waiting import until
 
 GEMINI = WAYS["gemini"]
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": f"Deploy with {VALUE}."}]}]}).encode()

@@ -7,7 +7,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 from tests.cli.running import PATIENCE, Program, program
 from tests.envoy.through import LARGEST, Envoy, Provider, chat, configuration, envoy, envoy_binary, provider
 from tests.real.needing import need
+from tests.waiting import until
 
 WINDOW = {"LIMITS__DEFAULT_WINDOW": "8000"}
 LONG = chat(30, "a line of an answer that nobody will read again\n" * 40)
@@ -51,18 +52,6 @@ def counted(metrics: int, name: str, **labels: str) -> float:
     text = connection.getresponse().read().decode()
     parts = "".join(f'(?=[^}}]*{label}="{value}")' for label, value in labels.items())
     return sum(float(found) for found in re.findall(rf"^{name}{{{parts}[^}}]*}} (\S+)$", text, re.MULTILINE))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that happens by itself."""
-    gives_up = threading.Event()
-    timer = threading.Timer(PATIENCE, gives_up.set)
-    timer.start()
-    try:
-        while not holds():
-            assert not gives_up.wait(0.01), "it never came to hold"
-    finally:
-        timer.cancel()
 
 
 @contextmanager

@@ -191,7 +191,9 @@ def test_a_stop_ends_the_threads_of_its_own() -> None:
         assert served.stub.TrimPrompt(request(), timeout=PATIENCE).fits
         started = {thread.name: thread for thread in set(threading.enumerate()) - before}
         assert {"sweep", "index"} <= set(started)
-    assert [False, False] == [started[name].is_alive() for name in ("sweep", "index")]
+    for name in ("sweep", "index"):
+        started[name].join(PATIENCE)
+        assert not started[name].is_alive()
 
 
 def test_a_drain_lets_calls_finish() -> None:

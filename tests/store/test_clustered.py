@@ -19,8 +19,9 @@ from prompt_sidecar.store.shared import SharedArchive, SharedPlace
 from tests.cli.running import PATIENCE
 from tests.promises.engine import CALLER, Engine
 from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
-from tests.store.clustered import Nodes, running_cluster, until
+from tests.store.clustered import Nodes, running_cluster
 from tests.store.sharing import LIFE, Stepped
+from tests.waiting import until
 
 RUNS = 24
 ITERATIONS = 12

@@ -30,9 +30,9 @@ from prompt_sidecar.v1 import run_pb2
 from tests.cli.running import PATIENCE
 from tests.promises.engine import CALLER, KEY, RUN_ID, Clock, Engine
 from tests.runs.making import LIMIT, OPENAI_CHAT, ROOM, send
-from tests.store.clustered import until
 from tests.store.sharing import LIFE, PATIENT, Valkey, replica
 from tests.store.test_killed import Replica, shared
+from tests.waiting import until
 
 ITERATIONS: Final = 12
 SHORT: Final = 0.05
