@@ -15,9 +15,8 @@ from collections.abc import Iterator
 import pytest
 
 from prompt_sidecar.serving.logs import BOUND, WAITING_LINES, configure, frames, written_by_a_thread
+from tests.waiting import PATIENCE
 
-PATIENCE = 60.0
-"""Seconds after which a test that waits has failed: long, as only a fault makes one wait for it."""
 SECRET = "text of a prompt"
 
 
@@ -141,6 +140,31 @@ def test_an_end_does_not_wait_for_a_reader() -> None:
         with logging_to_a_pipe() as (other, _):
             assert {"x" * 100} == set(until_told(reading)[:-1])
             assert not select.select([other], [], [], 0)[0]
+
+
+def test_a_line_that_is_counted_holds_up_no_other() -> None:
+    """A finalizer may log in a thread that holds the lock of the counters, while another waits for it to count."""
+    log, counters, waits = logging.getLogger("prompt_sidecar.test"), threading.RLock(), threading.Event()
+
+    def count(_: str) -> None:
+        waits.set()
+        with counters:
+            pass
+
+    def log_as_a_finalizer() -> None:
+        with counters:
+            threading.Thread(target=log.warning, args=("x",), daemon=True).start()
+            assert waits.wait(PATIENCE)
+            log.warning("x")
+
+    with logging_to_a_pipe(), written_by_a_thread() as writers:
+        for _ in range(2 * WAITING_LINES):
+            log.warning("x" * 100)
+        writers.count(count)
+        finalizing = threading.Thread(target=log_as_a_finalizer, daemon=True)
+        finalizing.start()
+        finalizing.join(PATIENCE)
+        assert not finalizing.is_alive()
 
 
 def test_a_finalizer_may_log_while_a_line_is_logged() -> None:

@@ -120,13 +120,20 @@ class _Writer(QueueHandler):
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Take a record without the handler's lock: one who logs may hold the counters' lock while another counts."""
+        self.emit(record)
+        return True
+
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Have a record wait; it has its line as its message by now. The handler's lock is held."""
+        """Have a record wait; it has its line as its message by now."""
         if self.queue.qsize() < WAITING_LINES:
             self.queue.put(record)
-        else:
-            self._omitted += 1
-            self.reached(BOUND)
+            return
+        self.acquire()
+        self._omitted += 1
+        self.release()
+        self.reached(BOUND)
 
     def end(self) -> bool:
         """Wait until all is written, at most two seconds; return whether it is."""
