@@ -231,3 +231,64 @@ def test_the_reserve_is_the_bodys() -> None:
     """What the body asks for as answer is kept free."""
     raw = body(items(1), max_output_tokens=1_000)
     assert LIMIT - 1_000 == Engine(limit=LIMIT).trim(RESPONSES, raw, output_reserve=None).tokens.limit
+
+
+def registries(members: dict[str, Any], engine: Engine, iterations: int = 70) -> list[str]:
+    """The registry at each cut of a run of a provider that stores the history."""
+    answers = [engine.trim(RESPONSES, body(items(number), **members)) for number in range(1, iterations)]
+    return [
+        "".join(piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY)
+        for answer in answers
+        if answer.cache.batch_point
+    ]
+
+
+NOTHING_STAYS: Any = {"registry_share": 0.02, "fit_keep_oldest": 0.0, "fit_keep_light": 0.0, "age_arguments": "empty"}
+"""Each cut changes the beginning of the history."""
+LONG = "Be careful with everything. " * 200
+TOOLS = [{"type": "function", "name": "read", "description": LONG, "parameters": {"type": "object"}}]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"instructions": LONG}, {"instructions": "Be careful.", "tools": TOOLS}],
+    ids=["instructions", "tools"],
+)
+def test_the_registry_stays_where_much_is_behind_it(members: dict[str, Any]) -> None:
+    """The provider reads instructions and tools again when the registry at their end changes: that costs too much."""
+    first, *later = registries(members, Engine(limit=16_000, policy=NOTHING_STAYS))
+    assert first
+    assert len(later) > 2
+    assert {first} == set(later)
+
+
+def test_developers_messages_are_behind_it_too() -> None:
+    """They lead the input, which follows the instructions."""
+    engine, sent = Engine(limit=16_000, policy=NOTHING_STAYS), list[str]()
+    for number in range(1, 70):
+        led = [{"role": "developer", "content": LONG}, *items(number)]
+        answer = engine.trim(RESPONSES, body(led, instructions="Be careful."))
+        if answer.cache.batch_point:
+            sent += [piece.text for piece in answer.own_text if piece.kind is OwnTextKind.REGISTRY]
+    assert len(sent) > 2
+    assert 1 == len(set(sent))
+
+
+def test_the_registry_is_written_anew_where_little_is_behind_it() -> None:
+    """A complete list is then worth what it costs."""
+    told = registries({"instructions": "Be careful."}, Engine(limit=16_000, policy=NOTHING_STAYS))
+    assert len(told) > 2
+    assert len(set(told)) == len(told)
+
+
+@pytest.mark.parametrize("by_revision", [False, True])
+@pytest.mark.parametrize("upto", range(12, 40, 9))
+def test_another_process_leaves_it_too(upto: int, *, by_revision: bool) -> None:
+    """One that is sent the history, and one that is handed the revision as well, come to the same prompt."""
+    made = [body(items(number), instructions=LONG) for number in range(1, 41)]
+    engine = Engine(limit=16_000, policy=NOTHING_STAYS)
+    answers = [engine.trim(RESPONSES, each) for each in made]
+    fresh = Engine(limit=16_000, policy=NOTHING_STAYS)
+    fields = {"revision": answers[upto].revision} if by_revision else {}
+    assert answers[upto].body == fresh.trim(RESPONSES, made[upto], **fields).body
+    assert answers[-1].body == fresh.trim(RESPONSES, made[-1]).body

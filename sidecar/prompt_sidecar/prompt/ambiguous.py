@@ -109,7 +109,7 @@ def _tolerant_member(member: SystemMember) -> SystemMember:
     def texts(value: bytes) -> list[str]:
         return member.texts(without_lone_surrogates(value))
 
-    return SystemMember(member.names, add, without, texts)
+    return replace(member, add=add, without=without, texts=texts)
 
 
 def _without_doubles(raw: bytes, field: str) -> bytes:

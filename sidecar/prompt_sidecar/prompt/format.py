@@ -123,6 +123,9 @@ class SystemMember:
     """Its value without our own texts that were sent back; the same bytes if there are none. Raises InvalidJson."""
     texts: Callable[[bytes], list[str]]
     """The texts in its value whose tokens count; other values as compact JSON. Raises InvalidJson."""
+    one_text: bool = False
+    """Whether its value is one text, which a provider reads again as a whole, with tools and messages behind it, when
+    ours at its end changes. Of blocks, those before ours stay cached, and so do the tools, which come first."""
 
 
 @dataclass(frozen=True, slots=True)

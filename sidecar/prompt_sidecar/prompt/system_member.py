@@ -51,7 +51,7 @@ def string_member(name: str) -> SystemMember:
             raise InvalidJson(f"{field} must be a string", field=field)
         return [text] if text else []
 
-    return SystemMember((name,), add, without, texts)
+    return SystemMember((name,), add, without, texts, one_text=True)
 
 
 def block_member(name: str, add: Callable[[bytes | None, str], bytes]) -> SystemMember:

@@ -32,6 +32,8 @@ class Inputs:
     """Whether reasoning is a message of its own."""
     own_in_history: bool = False
     """Whether registry and placeholder are inside the history; otherwise they precede it or are absent."""
+    behind_registry: int = 0
+    """The part of `overhead` that the provider reads again when a registry before the history changes."""
     alternating: bool = False
     """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0

@@ -393,15 +393,17 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
     format_, policy = opened.format, opened.policy
     room = opened.memory.room(opened.encoding, limit, policy, count, opened.masks)
     edited = () if policy.trim_beside_provider else opened.provider_edits
+    overhead = _overhead_of(opened, count)
     inputs = Inputs(
         policy,
         limit,
-        _overhead_of(opened, count),
+        overhead,
         room.total,
         not opened.call.recall_unavailable,
         reasoning=policy.reasoning_rule(format_.reasoning, edited),
         reasoning_messages=format_.reasoning_messages,
         own_in_history=format_.placement.lists is Stands.INSIDE,
+        behind_registry=overhead if _rewrites_overhead(format_) else 0,
         alternating=format_.alternating,
         opaque_factor=factors.opaque / factors.text,
     )
@@ -460,6 +462,12 @@ def _overhead_of(opened: Opened, count: Count) -> int:
     if format_.system is not None and value is not None and value != b"null":
         tokens += memory.member_tokens(name, value, partial(_weigh_system, format_.system, memory, count))
     return tokens + (memory.leading_tokens(opened.reads) if format_.leading_system else 0)
+
+
+def _rewrites_overhead(format_: Format) -> bool:
+    """Whether a change of the registry has the provider read system prompt, tools and leading messages again."""
+    outside = format_.placement.lists is Stands.OUTSIDE
+    return outside and format_.system is not None and format_.system.one_text
 
 
 def _weigh_schemas(name: str, count: Count, value: bytes) -> int:
