@@ -209,7 +209,7 @@ def start(settings: Settings, environment: Mapping[str, str] = os.environ) -> Si
         if envoy is not None:
             envoy.start(server.shared, _identities(settings, key, server))
         if admin is not None:
-            admin.start(server.shared.use_cases, server.observer.reached)
+            admin.start(server.shared.use_cases, server.observer.reached, server.observer.foreign)
     except BaseException:
         _abandon(http, admin)
         if envoy is not None:

@@ -359,7 +359,11 @@ def split_address(value: str) -> tuple[str, int]:
 
 def is_loopback(value: str) -> bool:
     """Whether `host:port` can be reached from this machine alone. A name other than localhost counts as no."""
-    host = split_address(value)[0]
+    return is_loopback_host(split_address(value)[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a host is this machine alone, as `is_loopback` has it."""
     if host == "localhost":
         return True
     try:

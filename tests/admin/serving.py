@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -53,11 +53,13 @@ class Served:
 
 
 @contextmanager
-def served(engine: Engine, options: AdminOptions | None = None) -> Iterator[Served]:
+def served(
+    engine: Engine, options: AdminOptions | None = None, foreign: Callable[[str, str], None] | None = None
+) -> Iterator[Served]:
     """Serve the pages of an engine's runs."""
     admin = Admin(options or AdminOptions(listen="127.0.0.1:0"))
     reached: list[str] = []
-    admin.start(UseCases(engine.runs), reached.append)
+    admin.start(UseCases(engine.runs), reached.append, foreign)
     try:
         yield Served(admin, reached)
     finally:

@@ -144,3 +144,17 @@ def test_silent_connections_keep_nobody_out() -> None:
             for each in silent:
                 each.close()
         assert "admin.connections" in site.reached
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec_Fetch_Site": "cross-site"}]
+)
+def test_pages_of_other_sites_are_refused(headers: dict[str, str]) -> None:
+    """Each refusal is counted; a link from elsewhere may be followed."""
+    counted: list[tuple[str, str]] = []
+    with served(ENGINE, foreign=lambda listener, header: counted.append((listener, header))) as site:
+        assert 403 == site.get("/runs", **headers).status
+        assert 421 == site.get("/runs", Host="evil.example").status
+        followed = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+        assert 200 == site.get("/runs", **followed).status
+    assert [("admin", "origin"), ("admin", "host")] == counted

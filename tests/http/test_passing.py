@@ -153,7 +153,7 @@ def test_a_request_cannot_choose_a_host() -> None:
 
     async def run(port: int) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET http://example.invalid/v1/models HTTP/1.1\r\nHost: example.invalid\r\n")
+        writer.write(b"GET http://example.invalid/v1/models HTTP/1.1\r\nHost: 10.9.8.7\r\n")
         writer.write(b"X-Forwarded-Host: example.invalid\r\nConnection: close\r\n\r\n")
         return await reader.read()
 

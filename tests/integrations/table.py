@@ -211,7 +211,13 @@ ROWS: Final = (
         "tools alone: prompts are trimmed elsewhere; tried with the MCP project's own client, over stdio and HTTP",
     ),
     Row("Claude Code", "`ANTHROPIC_BASE_URL`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),
-    Row("Codex", "a provider with its `base_url`: the HTTP door", "0", _REAL_AGENT, _REAL_AGENT_NOTE),
+    Row(
+        "Codex",
+        "`openai_base_url` in its `config.toml`, or a provider with its `base_url`: the HTTP door",
+        "0",
+        _REAL_AGENT,
+        _REAL_AGENT_NOTE,
+    ),
     Row(
         "aider",
         "`OPENAI_API_BASE`: the HTTP door",

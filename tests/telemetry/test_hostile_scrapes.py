@@ -37,14 +37,15 @@ class Exposing(Exposed):
 class Served:
     """An exposition, and the bounds that it reached."""
 
-    def __init__(self, **options: float) -> None:
+    def __init__(self, host: str = "127.0.0.1", **options: object) -> None:
         exposed = CollectorRegistry()
         Counter("asked", "Something to scrape.", registry=exposed)
         self.reached: list[str] = []
         self.reported = threading.Event()
         made = TelemetryOptions(**{"scrapes": SCRAPES, **options})  # type: ignore[arg-type]
-        self.exposition = Exposition(("127.0.0.1", 0), Exposing(exposed), made)
-        self.exposition.report_to(self._report)
+        self.exposition = Exposition((host, 0), Exposing(exposed), made)
+        self.strangers: list[tuple[str, str]] = []
+        self.exposition.report_to(self._report, lambda listener, header: self.strangers.append((listener, header)))
 
     def _report(self, bound: str) -> None:
         self.reached.append(bound)
@@ -53,6 +54,16 @@ class Served:
     def connect(self) -> socket.socket:
         """A connection that says nothing yet."""
         return socket.create_connection(("127.0.0.1", self.exposition.port), PATIENCE)
+
+    def asked(self, **headers: str) -> int:
+        """The status that a request with these headers gets; their names are written with underscores."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(f"http://127.0.0.1:{self.exposition.port}/metrics", headers=named)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
 
     def scrape(self) -> bytes:
         """What a scraper gets."""
@@ -146,3 +157,41 @@ def test_other_paths_are_not_found() -> None:
         served.exposition.close()
 
     assert 404 == refused.value.code
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (421, {"Host": "evil.example:9464"}),
+        (403, {"Origin": "https://evil.example"}),
+        (403, {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "no-cors"}),
+        (200, {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}),
+        (200, {"Host": "localhost:9464"}),
+        (200, {"Host": "Figures.example"}),
+        (200, {"Host": "10.244.0.17:9464"}),
+    ],
+)
+def test_pages_of_other_sites_read_no_figures(status: int, headers: dict[str, str]) -> None:
+    """On loopback only its own names are answered, and those of the settings; each refusal is counted."""
+    served = Served(hosts=("figures.example",))
+    assert status == served.asked(**headers)
+    assert [("metrics", "host" if status == 421 else "origin")] * (status != 200) == served.strangers
+    served.exposition.close()
+
+
+@pytest.mark.parametrize("host", ["10.244.0.17:9464", "sidecar:9464", "node-1.corp.example:9464", "[fd00::7]:9464"])
+def test_beyond_loopback_any_name_is_scraped(host: str) -> None:
+    """By a pod's address, a service's name, a machine's; but not by a page that says that it is another site's."""
+    served = Served("0.0.0.0")
+    assert 200 == served.asked(Host=host)
+    assert 403 == served.asked(Host=host, Origin="https://evil.example")
+    served.exposition.close()
+
+
+def test_a_scrape_without_a_host() -> None:
+    """HTTP/1.0 has none, and no browser leaves it out."""
+    served = Served()
+    with served.connect() as asking:
+        asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert asking.recv(15).startswith(b"HTTP/1.0 200")
+    served.exposition.close()

@@ -1,27 +1,28 @@
 """The listener of the pages: who may look, and which page is meant.
 
 No client is trusted. Connections and their time are bounded. A request must name this machine or a configured name as
-its host: else a site could make its own name lead here, and a browser would let it read the answers (DNS rebinding).
-Beyond loopback a token is needed. Nothing can be changed through it, so there is nothing to be forged.
+its host, and may be no page's of another site: such a site could make its own name lead here, and a browser would let
+it read the answers (`browsers.py`). Beyond loopback a token is needed. Nothing can be changed through it, so there is
+nothing to be forged.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import parse_qs
 
 from prompt_sidecar.admin.options import AdminOptions
 from prompt_sidecar.admin.site import Answer, Pages, Shown
+from prompt_sidecar.browsers import Refusal, Sites, Visitors
 from prompt_sidecar.serving.starting import StartError
 from prompt_sidecar.serving.tokens import Tokens, read_tokens
-from prompt_sidecar.telemetry.scrapes import LOOK_SECONDS, BoundedServer, Bounds
+from prompt_sidecar.telemetry.scrapes import LOOK_SECONDS, BoundedServer, Bounds, sent
 from prompt_sidecar.values import split_address
 
 CONNECTIONS: Final = 16
@@ -30,7 +31,6 @@ SECONDS: Final = 10.0
 """Of one connection."""
 QUERY_CHARACTERS: Final = 4_096
 QUERY_FIELDS: Final = 8
-_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(:[0-9]{1,5})?", re.IGNORECASE | re.ASCII)
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -52,7 +52,7 @@ class Admin:
         """Listen; nothing is answered before `start`."""
         self._tokens_file = options.tokens_file
         self._tokens = Tokens(_read(options.tokens_file))
-        self._names = frozenset({"localhost", *(name.lower().rstrip(".") for name in options.hosts)})
+        self._visitors = Visitors("admin", "admin.hosts", Sites.of(options.hosts, links=True))
         self._pages = Pages()
         bounds = Bounds(CONNECTIONS, "admin.connections", SECONDS, "admin.timeout")
         try:
@@ -66,10 +66,20 @@ class Admin:
         self._shown: Shown | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self, shown: Shown, reached: Callable[[str], None]) -> None:
-        """Answer; `reached` is called with the name of each bound that is reached."""
+    def start(
+        self, shown: Shown, reached: Callable[[str], None], foreign: Callable[[str, str], None] | None = None
+    ) -> None:
+        """Answer.
+
+        Args:
+            shown: where the pages find what they show.
+            reached: called with the name of each bound that is reached.
+            foreign: called at each refusal of a page of another site.
+        """
         self._shown = shown
         self._server.reached = reached
+        if foreign is not None:
+            self._visitors.count = foreign
         serve = partial(self._server.serve_forever, LOOK_SECONDS)
         self._thread = threading.Thread(target=serve, name="admin", daemon=True)
         self._thread.start()
@@ -93,8 +103,8 @@ class Admin:
         return [] if environment["REQUEST_METHOD"] == "HEAD" else [answer.body]
 
     def _look(self, environment: Any) -> Answer:
-        if not self._is_host(environment.get("HTTP_HOST", "")):
-            return Answer.plain("421 Misdirected Request", "use localhost, an IP address, or a name in admin.hosts")
+        if (refusal := self._refusal(environment)) is not None:
+            return Answer.plain(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", refusal.message)
         if environment["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return Answer.plain("405 Method Not Allowed", "only GET and HEAD", ("Allow", "GET, HEAD"))
         if self._tokens and self._tokens.caller(token_of(environment.get("HTTP_AUTHORIZATION", ""))) is None:
@@ -107,20 +117,12 @@ class Admin:
         assert self._shown is not None
         return self._pages.answer(environment["PATH_INFO"], fields, self._shown)
 
-    def _is_host(self, host: str) -> bool:
-        """Whether a request's host is this listener and no name that somebody else made lead here.
-
-        Addresses cannot be made to lead elsewhere, so all of them are accepted.
-        """
-        found = _HOST.fullmatch(host)
-        if found is None:
-            return False
-        name = found[1].lower().rstrip(".")
-        try:
-            ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return name in self._names
-        return True
+    def _refusal(self, environment: Any) -> Refusal | None:
+        """How a request is refused that a page of another site may have sent; a browser always names a host."""
+        asked = sent(environment)
+        if not asked.host:
+            return Refusal(421, "FOREIGN_HOST", "name the host that is asked")
+        return self._visitors.refusal(asked)
 
 
 def token_of(authorization: str) -> str:

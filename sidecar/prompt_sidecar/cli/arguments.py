@@ -37,7 +37,7 @@ _EXAMPLES: Final = f"""\
 examples:
   prompt-sidecar serve --http 127.0.0.1:7780
       be a proxy for providers too: an agent sets OPENAI_BASE_URL=http://127.0.0.1:7780/v1 or
-      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else
+      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else (Codex: openai_base_url in its config.toml)
   prompt-sidecar probe
       ask the server that runs with these settings whether it serves
   prompt-sidecar check-config --example > prompt-sidecar.toml
@@ -64,7 +64,7 @@ examples:
       gRPC on 127.0.0.1:7717, metrics on 127.0.0.1:9464
   prompt-sidecar serve --http 127.0.0.1:7780
       a proxy for providers too: an agent sets OPENAI_BASE_URL=http://127.0.0.1:7780/v1 or
-      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else
+      ANTHROPIC_BASE_URL=http://127.0.0.1:7780, and nothing else (Codex: openai_base_url in its config.toml)
   prompt-sidecar serve --socket /run/agent/sidecar.sock --listen ''
       a unix socket only
   prompt-sidecar serve --set limits.time_to_live=2h --set policy.cap_text_bytes=32KiB

@@ -1,7 +1,8 @@
 """The HTTP door: a reverse proxy for providers' APIs, so that an agent sets a base URL and nothing else.
 
 agent ── POST /v1/messages ──► lifecycle.py   the aiohttp server, in a thread with an event loop of its own
-                                 │
+                                 ├─ front.py         strangers' pages, preflights, WebSockets for prompts: answered here
+                                 ▼
                                routes.py      which provider, which dialect; what is not known passes through
                                  ├─ passthrough.py   as it came, both ways
                                  ├─ websockets.py    message by message, both ways

@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
+from prompt_sidecar.browsers import Sites, Visitors
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
@@ -22,6 +23,7 @@ from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.connections import Connections
 from prompt_sidecar.http.encodings import decoded
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
+from prompt_sidecar.http.front import Front, opens_websocket
 from prompt_sidecar.http.gateways import Endpoint, Gateways
 from prompt_sidecar.http.hidden import HiddenTurns
 from prompt_sidecar.http.options import HttpOptions
@@ -195,6 +197,9 @@ class _Handler:
         self._upstreams = Upstreams(options)
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._gateways = Gateways(options, shared, conversations(), key, modes)
+        visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
+        visitors.count = self._observer.foreign
+        self._front = Front(visitors)
         self._signed_reported = False
         self.closing = False
         self.in_progress = InFlight()
@@ -212,14 +217,25 @@ class _Handler:
         self.in_progress.add()
         try:
             with self.connections.asking(request.transport):
-                return await self._handled(request)
+                response = await self._answered(request)
+            if opens_websocket(request) and not response.prepared:
+                response.force_close()  # whatever follows was taken for messages of the WebSocket that is not opened
+            return response
         finally:
             self.in_progress.remove()
 
-    async def _handled(self, request: web.Request) -> web.StreamResponse:
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
         found = route(request.method, request.rel_url.raw_path, request.headers, request.rel_url.query)
         gateway = self._gateways.of(request.method, request.rel_url.raw_path)
         name = found.name if gateway is None else gateway.name
+        if (reply := self._front.reply(request, found, name)) is not None:
+            self._observer.requested(reply.route, reply.outcome, 0, 0)
+            return reply.response
+        return await self._handled(request, found, gateway, name)
+
+    async def _handled(
+        self, request: web.Request, found: Route, gateway: Endpoint | None, name: str
+    ) -> web.StreamResponse:
         agent = Agent(request, self._limits, self._observer.reached)
         outcome, word = Outcome(), "failed"
         place: Owner | None = None
@@ -285,7 +301,7 @@ class _Handler:
         if found.dialect is None:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
-            if request.headers.get("upgrade", "").lower() == "websocket":
+            if opens_websocket(request):
                 response, outcome.status = await self._sockets.passed(request, agent, found.provider)
             else:
                 response, outcome.status = await passed(request, agent, found.provider, self._upstreams)

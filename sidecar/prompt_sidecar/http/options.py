@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, seconds, setting, url, whole
+from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, seconds, setting, texts, url, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,15 @@ class HttpOptions:
         "TCP address of the HTTP door, which agents set as their base URL; empty: none; port 0: a free one. Beyond "
         "loopback it needs authentication. It takes the tokens and the TLS files of [server].",
         "A door that nobody asked for is not opened.",
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        texts(16, 253),
+        "Names by which agents call the door, besides localhost, IP addresses, and names that only private networks "
+        "have (without a dot, or ending in .internal, .local, .home.arpa or .svc), and hosts of web pages that may use "
+        "it, besides those of this machine; without a port.",
+        "Any page in a browser of this machine could otherwise send requests in the name of its user, and by a name of "
+        "its own that leads here read what is answered.",
     )
     openai_upstream: str = setting(
         "https://api.openai.com",

@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote
 
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
-from prompt_sidecar.serving.provider_paths import provider_path
+from prompt_sidecar.serving.provider_paths import LONGEST_PATH, provider_path
 
 SIGNED: Final = "AWS4-HMAC-SHA256"
 """How a credential begins that signs the body too, so that the body cannot be changed."""
@@ -78,6 +79,15 @@ def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str
     if known is not None and known.provider is Provider.BEDROCK and SIGNED in headers.get("authorization", ""):
         return Route(PASSED, Provider.BEDROCK)
     return known or Route(PASSED, _provider(path, headers))
+
+
+def prompts_by_websocket(path: str) -> Route | None:
+    """Return the route of the prompts that an agent would send on a WebSocket at a path; None: it would send none.
+
+    More spellings count than for a request with a body: what is not recognised here passes unread.
+    """
+    of = provider_path("POST", normpath(unquote(path)).lower()[-LONGEST_PATH:])
+    return _BY_FORMAT[of.format] if of is not None else None
 
 
 def _known(path: str, query: Mapping[str, str]) -> Route | None:

@@ -213,13 +213,21 @@ HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
     Kind.COUNTER,
     "{request}",
-    "Requests through the HTTP door: answered; failed_open (answered, but the prompt went on untrimmed); refused by "
-    "the sidecar; upstream_failed (the provider could not be reached); cancelled by the agent; failed by the sidecar's "
-    "fault.",
+    "Requests through the HTTP door: answered; failed_open (answered, but the prompt went on untrimmed); sent_to_http "
+    "(a WebSocket for prompts, whose agent was told to use HTTP); refused by the sidecar; upstream_failed (the "
+    "provider could not be reached); cancelled by the agent; failed by the sidecar's fault.",
     {
         "route": HTTP_ROUTES,
-        "outcome": ("answered", "failed_open", "refused", "upstream_failed", "cancelled", "failed"),
+        "outcome": ("answered", "failed_open", "sent_to_http", "refused", "upstream_failed", "cancelled", "failed"),
     },
+)
+FOREIGN_REQUESTS: Final = Metric(
+    "prompt_sidecar.foreign.requests",
+    Kind.COUNTER,
+    "{request}",
+    "Requests that were refused as a web page of another site may have sent them, by listener and by the header that "
+    "shows it.",
+    {"listener": ("http", "metrics", "admin"), "header": ("host", "origin")},
 )
 HTTP_UPSTREAM: Final = Metric(
     "prompt_sidecar.http.upstream.answers",

@@ -90,6 +90,11 @@ def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change
     return [*changes, (catalog.HTTP_HIDDEN, (), hidden)] if hidden else changes
 
 
+def foreign(listener: str, header: str) -> Change:
+    """A request was refused that a web page of another site may have sent."""
+    return catalog.FOREIGN_REQUESTS, (listener, header), 1
+
+
 def ceiling(scope: str, kind: str, action: str = CeilingAction.REFUSE) -> Change:
     """A ceiling was passed."""
     return catalog.CEILINGS_PASSED, (str(scope), str(kind), str(action)), 1

@@ -105,6 +105,9 @@ class Observer:
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
         """A request through the HTTP door has ended; `status` of the upstream, 0: none; `hidden` turns."""
 
+    def foreign(self, listener: str, header: str) -> None:
+        """A request was refused that a web page of another site may have sent, as `header` shows."""
+
     def received(self) -> None:
         """A prompt has come: `trimmed` or `refused` follows."""
 
@@ -219,6 +222,11 @@ class Telemetry(Observer):
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
         """Count a request through the HTTP door."""
         self._tallies.add(changes.requested(route, outcome, status, hidden))
+
+    @_harmless
+    def foreign(self, listener: str, header: str) -> None:
+        """Count a request of a stranger's page."""
+        self._tallies.add([changes.foreign(listener, header)])
 
     @_harmless
     def late(self, seconds: float) -> None:

@@ -27,6 +27,14 @@ class TelemetryOptions:
         "Loopback, as the figures say how much is spent; 9464 is the port that OpenTelemetry gives to Prometheus "
         "exporters.",
     )
+    hosts: tuple[str, ...] = setting(
+        (),
+        texts(16, 253),
+        "Names by which /metrics is asked for on loopback, besides localhost and IP addresses, without a port; beyond "
+        "loopback any name may be used.",
+        "A page of another site could have its own name lead here and read what is answered.",
+        advanced=True,
+    )
     scrapes: int = setting(
         8,
         whole(1, 1_000, "connections"),

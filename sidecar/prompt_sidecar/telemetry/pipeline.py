@@ -204,7 +204,7 @@ def assemble(
     )
     if exposition is not None:
         exposition.exposed.show(instruments)
-        exposition.report_to(observer.reached)
+        exposition.report_to(observer.reached, observer.foreign)
         ends.append(exposition.close)
     return Running(observer, notices, exposition, [observer.lag.end, *ends])
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from time import monotonic
 from typing import Any, Final
@@ -21,8 +22,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
+from prompt_sidecar.browsers import Sent, Sites, Visitors
 from prompt_sidecar.telemetry.exposition import Exposed
 from prompt_sidecar.telemetry.options import TelemetryOptions
+from prompt_sidecar.values import is_loopback_host
 
 LOOK_SECONDS: Final = 0.25
 """Interval of checks for connections past their timeout."""
@@ -33,17 +36,23 @@ class Exposition:
 
     def __init__(self, address: tuple[str, int], exposed: Exposed, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
+        # Beyond loopback whoever reaches it may read it, and scrapers call it by names that nobody has listed.
+        sites = Sites.of(options.hosts, any_host=not is_loopback_host(address[0]), links=True)
+        self._visitors = Visitors("metrics", "telemetry.hosts", sites)
         bounds = Bounds(options.scrapes, "telemetry.scrapes", options.scrape_timeout, "telemetry.scrape_timeout")
-        self._server = BoundedServer(address, _only("/metrics", make_wsgi_app(exposed.registry())), bounds)
+        app = _without_strangers(self._visitors, _only("/metrics", make_wsgi_app(exposed.registry())))
+        self._server = BoundedServer(address, app, bounds)
         self.exposed = exposed
         self.port = self._server.server_port
         """The actual port, also if port 0 was configured."""
         serve = partial(self._server.serve_forever, LOOK_SECONDS)
         threading.Thread(target=serve, name="metrics", daemon=True).start()
 
-    def report_to(self, reached: Callable[[str], None]) -> None:
-        """Call `reached` with the name of each bound that is reached."""
+    def report_to(self, reached: Callable[[str], None], foreign: Callable[[str, str], None] | None = None) -> None:
+        """Call `reached` with the name of each bound that is reached, `foreign` where a stranger's page is refused."""
         self._server.reached = reached
+        if foreign is not None:
+            self._visitors.count = foreign
 
     def close(self) -> None:
         """Stop answering."""
@@ -53,6 +62,25 @@ class Exposition:
 
 App = Callable[[Any, Any], Iterable[bytes]]
 """A WSGI application."""
+
+
+def sent(environment: Mapping[str, Any]) -> Sent:
+    """The headers of a request by which a stranger's page is known."""
+    names = ("HTTP_HOST", "HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE", "HTTP_SEC_FETCH_MODE")
+    return Sent(*(str(environment.get(name, "")) for name in names))
+
+
+def _without_strangers(visitors: Visitors, app: App) -> App:
+    """Refuse the pages of strangers."""
+
+    def look(environment: Any, start: Any) -> Iterable[bytes]:
+        refusal = visitors.refusal(sent(environment))
+        if refusal is None:
+            return app(environment, start)
+        start(f"{refusal.status} {HTTPStatus(refusal.status).phrase}", [("content-type", "text/plain")])
+        return [f"{refusal.message}\n".encode()]
+
+    return look
 
 
 def not_found(start: Any) -> Iterable[bytes]:
