@@ -18,11 +18,12 @@ from tests.client.provider import Says
 from tests.http.raw_agents import PROMPT, stack
 from tests.http.serving import Proxied, proxied
 from tests.http.upstream import scripted
+from tests.oracle import data
 
 __all__ = ["stack"]
 CHAT: Final = "/v1/chat/completions"
 OWN: Final = ["localhost:1", "localhost.", "127.0.0.1", "[::1]:1", "10.2.3.4:1", "prompt-sidecar:7780", "a.internal:1"]
-UPGRADE: Final = {
+UPGRADE: Final[dict[str, Any]] = {
     "connection": "Upgrade",
     "upgrade": "websocket",
     "sec-websocket-version": "13",
@@ -64,7 +65,7 @@ def here(stack: ExitStack, counted: Counted) -> Proxied:
     return here
 
 
-def asked(here: Proxied, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes, Any]:
+def asked(here: Proxied, method: str, path: str, body: bytes = b"", **headers: Any) -> tuple[int, bytes, Any]:
     """Status, body and headers of the answer to one request; names of headers are written with underscores."""
 
     async def ask() -> tuple[int, bytes, Any]:
@@ -91,7 +92,7 @@ def asked(here: Proxied, method: str, path: str, body: bytes = b"", **headers: s
     ],
 )
 def test_a_page_sends_nothing_on(
-    path: str, status: int, headers: dict[str, str], here: Proxied, counted: Counted
+    path: str, status: int, headers: dict[str, Any], here: Proxied, counted: Counted
 ) -> None:
     """Not by a name of its own that leads here, nor to the address; its own key and a run's id do not help."""
     mine = {"authorization": "Bearer of-the-page", "x-prompt-sidecar-run": "a-guess"}
@@ -117,7 +118,7 @@ def test_a_page_reads_nothing(path: str, here: Proxied) -> None:
     ("status", "headers"),
     [(403, {"origin": "https://evil.example"}), (403, {"origin": "null"}), (421, {"host": "evil.example"})],
 )
-def test_a_page_opens_no_websocket(path: str, status: int, headers: dict[str, str], here: Proxied) -> None:
+def test_a_page_opens_no_websocket(path: str, status: int, headers: dict[str, Any], here: Proxied) -> None:
     """Browsers let any page open one, and read what comes."""
     got, _, told = asked(here, "GET", path, **UPGRADE, **headers)
     assert (status, "close") == (got, told["connection"])
@@ -139,7 +140,10 @@ def test_a_name_from_the_settings(stack: ExitStack) -> None:
 @pytest.mark.parametrize("path", [CHAT, "/v1/models", "/", "/v1/compress"])
 def test_a_preflight_is_answered_here(path: str, here: Proxied, counted: Counted) -> None:
     """Else the provider would allow any page to send any header."""
-    wanted = {"access_control_request_method": "POST", "access_control_request_headers": "authorization,x-a"}
+    wanted: dict[str, Any] = {
+        "access_control_request_method": "POST",
+        "access_control_request_headers": "authorization,x-a",
+    }
     mine = asked(here, "OPTIONS", path, origin="http://localhost:3000", **wanted)[2]
     assert ("http://localhost:3000", "authorization,x-a", "Origin") == (
         mine["access-control-allow-origin"],
@@ -195,7 +199,7 @@ def test_one_line_of_each_kind(here: Proxied, caplog: pytest.LogCaptureFixture) 
 def test_a_websocket_for_prompts_is_sent_to_http(path: str, upgrade: str, here: Proxied, counted: Counted) -> None:
     """Codex and OpenCode then use HTTP at once, where prompts are trimmed and masked; nothing reaches the provider."""
     here.upstream.only_other = True
-    status, body, headers = asked(here, "GET", path, **{**UPGRADE, "upgrade": upgrade})
+    status, body, headers = asked(here, "GET", path, **(UPGRADE | {"upgrade": upgrade}))
     assert (426, "HTTP/1.1", "Upgrade, close") == (status, headers["upgrade"], headers["connection"])
     assert "USE_HTTP" == json.loads(body)["error"]["code"]
     assert "application/json" == headers["content-type"]
@@ -218,6 +222,24 @@ def test_an_agent_that_falls_back_is_trimmed(here: Proxied) -> None:
     status, _, headers = asked(here, "POST", "/v1/responses", sent)
     assert (200, True) == (status, "x-prompt-sidecar-tokens-after" in headers)
     assert 1 == len(here.core)
+
+
+def test_a_recorded_opening() -> None:
+    """What a client sent on a WebSocket, untrimmed, comes as a prompt of a run and fits the window of its model."""
+    asked_for = json.loads(data.need("failing/websocket_untrimmed.json").read_text())
+    message = {name: value for name, value in asked_for["message"].items() if name != "type"}
+    for number in range(220):
+        call = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": f"c{number}", "output": f"{number} line of a log\n" * 200}
+        message["input"] += [call, output]
+    sent = json.dumps(message).encode()
+    assert len(sent) > 800_000
+    with proxied(scripted(Says("Done."))) as here:
+        assert 426 == asked(here, "GET", asked_for["websocket"], **UPGRADE)[0]
+        status, _, headers = asked(here, "POST", asked_for["websocket"], sent)
+        assert (200, "true") == (status, headers["x-prompt-sidecar-fits"])
+        assert int(headers["x-prompt-sidecar-tokens-after"]) < int(headers["x-prompt-sidecar-tokens-before"])
+        assert 1 == len(here.core)
 
 
 def test_after_a_refused_websocket_the_connection_ends(here: Proxied) -> None:

@@ -23,6 +23,7 @@ from tests.http.serving import Proxied, proxied
 from tests.http.test_guarded import ENFORCE, KEY
 from tests.http.test_sdks import CALLS, OURS, Script
 from tests.http.upstream import scripted
+from tests.oracle import data
 from tests.programs.conformance.converse_thinking import ConverseThinking
 from tests.programs.conformance.thought_signatures import ThoughtSignatures
 
@@ -390,19 +391,19 @@ def test_functions_join_those_of_the_agents_last_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
+    ("why", "more"),
     [
-        {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
-        {"tool_config": {"function_calling_config": {"mode": "NONE"}}},
-        {"toolConfig": {"functionCallingConfig": {"allowedFunctionNames": ["a"]}}},
-        {"toolConfig": {"functionCallingConfig": {"streamFunctionCallArguments": True}}},
-        {"generationConfig": {"candidateCount": 2}},
-        {"tools": [{"googleSearch": {}}]},
-        {"tools": {"functionDeclarations": [{"name": "a"}]}},
+        ("forced", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),
+        ("forced", {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["a"]}}}),
+        ("forced", {"tool_config": {"function_calling_config": {"mode": "NONE"}}}),
+        ("unreadable", {"toolConfig": {"functionCallingConfig": {"streamFunctionCallArguments": True}}}),
+        ("several_answers", {"generationConfig": {"candidateCount": 2}}),
+        ("no_tools", {"tools": [{"googleSearch": {}}]}),
+        ("no_tools", {"tools": {"functionDeclarations": [{"name": "a"}]}}),
     ],
 )
-def test_gemini_requests_that_leave_no_choice_are_offered_nothing(more: Any) -> None:
-    """Nor are those whose tools are not functions."""
+def test_gemini_requests_that_leave_no_choice_are_offered_nothing(why: str, more: Any) -> None:
+    """Nor are those whose tools are not functions; a header says why."""
     body = {
         "contents": [{"role": "user", "parts": [{"text": "x"}]}],
         "tools": [{"functionDeclarations": [{"name": "a"}]}],
@@ -410,7 +411,110 @@ def test_gemini_requests_that_leave_no_choice_are_offered_nothing(more: Any) -> 
     body |= more
     with proxied(scripted()) as here:
         there = _upstream(here, "gemini", scripted(Says("Done.")))
-        status, _, _ = asyncio.run(post(here.url + WAYS["gemini"].path, json.dumps(body).encode()))
+        status, _, headers = asyncio.run(post(here.url + WAYS["gemini"].path, json.dumps(body).encode()))
 
-    assert 200 == status
+    assert (200, why) == (status, headers["x-prompt-sidecar-recall"])
+    assert body.get("toolConfig") == there.bodies[0].get("toolConfig")
     assert not any(name in json.dumps(there.bodies) for name in OURS)
+
+
+CHOICES: Any = {
+    "validated": {"functionCallingConfig": {"mode": "VALIDATED"}},
+    "allowed": {"functionCallingConfig": {"mode": "VALIDATED", "allowedFunctionNames": [TOOL]}},
+    "snake": {"function_calling_config": {"allowed_function_names": [TOOL], "mode": "validated"}},
+    "automatic": {"functionCallingConfig": {"mode": "AUTO"}, "retrievalConfig": {"languageCode": "en"}},
+}
+"""In which the model may answer with text, or call."""
+VERTEX = "/v1/projects/p/locations/l/publishers/google/models/scripted:"
+
+
+def _allowed(choice: Any) -> Any:
+    calling = choice.get("functionCallingConfig") or choice["function_calling_config"]
+    return calling.get("allowedFunctionNames") or calling.get("allowed_function_names")
+
+
+@pytest.mark.parametrize("name", ["gemini", "gemini-sse"])
+@pytest.mark.parametrize("vertex", [False, True])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_gemini_recalls_where_calls_are_validated(name: str, choice: str, *, vertex: bool) -> None:
+    """A hidden turn is answered; the mode stays, and the sidecar's functions are among those that are allowed."""
+    way = WAYS[name]
+    if vertex:
+        way = replace(way, path=VERTEX + way.path.rpartition(":")[2])
+    alone = Says("", [SEARCH])
+    with proxied(scripted()) as here:
+        here.upstream.other = there = PathUpstream(scripted(alone, Says("Build 7.")), way)
+        agent = PathAgent(way, here.url, headers=WINDOW)
+        agent.said("Which build failed?")
+        agent.choice = CHOICES[choice]
+        heard = agent.turn(str)
+
+    assert ("Build 7.", "offered") == (heard.text, heard.headers["x-prompt-sidecar-recall"])
+    assert [] == there.defects
+    first, second = (body["toolConfig"] for body in there.bodies)
+    assert first == second
+    expected = json.loads(json.dumps(CHOICES[choice]))
+    if (names := _allowed(expected)) is not None:
+        names += (*OURS, "create_tasks", "update_task")
+    assert expected == first
+
+
+@pytest.mark.parametrize("choice", ["validated", "allowed"])
+def test_a_model_in_a_loop_is_stopped_where_calls_are_validated(choice: str) -> None:
+    """No function is allowed by name then, as that goes with other modes alone."""
+
+    def model(body: Any) -> Says:
+        forbidden = {"functionCallingConfig": {"mode": "NONE"}} == body["toolConfig"]
+        return Says("Enough.") if forbidden else Says("", [(f"own-{len(str(body))}", OURS[1], {"query": "x"})])
+
+    with proxied(scripted()) as here:
+        there = _upstream(here, "gemini-sse", model)
+        agent = _agent("gemini-sse", here)
+        agent.choice = CHOICES[choice]
+        assert "Enough." == agent.turn(str).text
+
+    assert [] == there.defects
+
+
+def test_an_agents_function_of_the_same_name_stays_its_own() -> None:
+    """It is allowed once, and of the sidecar's the others are."""
+    allowed = {"mode": "VALIDATED", "allowedFunctionNames": [OURS[0]]}
+    body = {
+        "contents": [{"role": "user", "parts": [{"text": "x"}]}],
+        "tools": [{"functionDeclarations": [{"name": OURS[0]}]}],
+        "toolConfig": {"functionCallingConfig": allowed},
+    }
+    with proxied(scripted()) as here:
+        there = _upstream(here, "gemini", scripted(Says("Done.")))
+        asyncio.run(post(here.url + WAYS["gemini"].path, json.dumps(body).encode()))
+
+    names = there.bodies[0]["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"]
+    assert [*OURS, "create_tasks", "update_task"] == names
+
+
+def test_a_call_that_is_forced_later_stays_the_agents() -> None:
+    """The run has the sidecar's functions by then; they are not among those that the agent forces."""
+    with proxied(scripted()) as here:
+        there = _upstream(here, "gemini", scripted(Says("Hello."), Says("", [("call-1", TOOL, {"number": 1})])))
+        agent = _agent("gemini", here)
+        agent.turn(str)
+        agent.said("Read it.")
+        agent.choice = {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [TOOL]}}
+        heard = agent.turn(str)
+
+    assert "offered" == heard.headers["x-prompt-sidecar-recall"]
+    assert agent.choice == there.bodies[1]["toolConfig"]
+
+
+def test_recorded_first_choices_of_gemini() -> None:
+    """The choices with which recorded clients got no recall, in silence."""
+    asked = json.loads(data.need("failing/forced_first_choice.json").read_text())["first_request_tool_choice"]
+    validated = [each for each in asked if "VALIDATED" in each]
+    assert validated
+    for each in validated:
+        choice = CHOICES["allowed" if "allowed_function_names" in each else "validated"]
+        with proxied(scripted()) as here:
+            _upstream(here, "gemini", scripted(Says("Done.")))
+            agent = _agent("gemini", here)
+            agent.choice = choice
+            assert "offered" == agent.turn(str).headers["x-prompt-sidecar-recall"]

@@ -483,6 +483,7 @@ def _facts(prompt: Prompt) -> dict[str, str]:
         told[names.RUN] = prompt.conversation.run_id
     if prompt.answer is not None:
         told |= names.facts(prompt.answer) | names.revision(prompt.answer)
+    told[names.RECALL] = prompt.recall
     if prompt.failed_open:
         told[names.PREFIX + "untrimmed"] = prompt.failed_open
     return told

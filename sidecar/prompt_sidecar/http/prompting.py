@@ -91,6 +91,8 @@ class Prompt:
     conversation: Conversation | None = None
     own: frozenset[str] = frozenset()
     """Names of the sidecar's tools that are offered."""
+    recall: names.RecallOffer = names.RecallOffer.UNTRIMMED
+    """Whether they are, or why not."""
     answer: TrimAnswer | None = None
     """None: it was not trimmed."""
     failed_open: str = ""
@@ -154,10 +156,10 @@ class Prompter:
             restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
             if restored is not None:
                 members.set(dialect.messages, array(restored))
-            own = self._offered(asked, members, conversation)
+            recall, own = self._offered(asked, members, conversation)
             # What the model thought under prompts that are not known here is not valid under this one.
             served = 0 if lost and conversation.opening.answer else None
-            prompt = Prompt(asked, members.bytes(), members, conversation, own)
+            prompt = Prompt(asked, members.bytes(), members, conversation, own, recall)
             prompt = self._trimmed(prompt, check, served=served)
             if prompt.answer is not None:
                 conversation.seen = True
@@ -285,8 +287,8 @@ class Prompter:
         if stored.answers:
             dialect = asked.dialect
             members.set("input", array(dialect.joined(stored.answers, list(dialect.entries(members)))))
-        own = self._offered(asked, members, stored.conversation)
-        return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own), "PROVIDER_HISTORY")
+        recall, own = self._offered(asked, members, stored.conversation)
+        return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own, recall), "PROVIDER_HISTORY")
 
     def _open(self, prompt: Prompt, reason: str) -> Prompt:
         """A prompt that goes on untrimmed. Raises GuardRefused where the guard would have had to see it."""
@@ -303,19 +305,34 @@ class Prompter:
             return self._conversations.named(asked.caller, checked_run_id(named), opening)
         return self._conversations.of(opening())
 
-    def _offered(self, asked: Asked, members: Members, conversation: Conversation) -> frozenset[str]:
-        """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's."""
+    def _offered(
+        self, asked: Asked, members: Members, conversation: Conversation
+    ) -> tuple[names.RecallOffer, frozenset[str]]:
+        """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
+
+        Returns:
+            Whether they were offered, or why not; and the names of those that were.
+        """
+        recall = self._recall(asked, members, conversation)
+        if recall is not names.RecallOffer.OFFERED:
+            return recall, frozenset()
         dialect = asked.dialect
-        if not asked.recalls or self._modes.observes or not dialect.agent_tools(members):
-            return frozenset()
-        if conversation.offered is None:
-            conversation.offered = dialect.free(members)
-        if not conversation.offered:
-            return frozenset()
         taken = dialect.tool_names(members)
         offered = [each for each in self._definitions(dialect.format) if each[0] not in taken]
         dialect.offer(members, [definition for _, definition in offered])
-        return frozenset(name for name, _ in offered)
+        return recall, frozenset(name for name, _ in offered)
+
+    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> names.RecallOffer:
+        """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached."""
+        if self._modes.observes:
+            return names.RecallOffer.OBSERVING
+        if not asked.dialect.agent_tools(members):
+            return names.RecallOffer.NO_TOOLS
+        if not asked.recalls:
+            return names.RecallOffer.UNREADABLE
+        if conversation.recall is None:
+            conversation.recall = asked.dialect.recall(members)
+        return conversation.recall
 
     def _definitions(self, format_name: str) -> list[tuple[str, bytes]]:
         if format_name not in self._tools:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, loads
 
@@ -66,7 +67,7 @@ class Conversation:
     run_id: str
     opening: Opening
     lock: threading.Lock = field(default_factory=threading.Lock)
-    offered: bool | None = None
+    recall: RecallOffer | None = None
     """Whether the sidecar's tools join its requests; None: no request with tools was seen."""
     seen: bool = False
     """Whether a prompt of it was trimmed."""

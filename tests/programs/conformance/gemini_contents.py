@@ -20,6 +20,7 @@ from tests.programs.conformance.gemini_contents_history import history
 MEDIA_IN_RESPONSES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """Types of media that a function response may hold; the guide on function calling, multimodal function responses."""
 
+_MODES = frozenset({"MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"})
 _ROLES = {None: "user", "user": "user", "function": "user", "tool": "user", "model": "model"}
 _BESIDE_DATA = frozenset({"thought", "thoughtSignature", "thought_signature", "videoMetadata", "video_metadata"})
 
@@ -53,6 +54,23 @@ def _around(body: Mapping[str, Any]) -> Iterator[str]:
         yield "systemInstruction has no parts"
     if system is not None and member(body, "cachedContent"):
         yield "systemInstruction beside cachedContent"
+    yield from _calling(body)
+
+
+def _calling(body: Mapping[str, Any]) -> Iterator[str]:
+    """Functions that are allowed by name are declared, and the mode is one that takes them (FunctionCallingConfig)."""
+    configuration = member(body, "toolConfig")
+    calling = member(configuration, "functionCallingConfig") if isinstance(configuration, Mapping) else None
+    if not isinstance(calling, Mapping):
+        return
+    allowed, mode = member(calling, "allowedFunctionNames") or [], str(calling.get("mode") or "AUTO").upper()
+    if mode not in _MODES:
+        yield f"{mode} is no mode of calling"
+    if allowed and mode not in {"ANY", "VALIDATED"}:
+        yield f"functions are allowed by name under {mode}"
+    tools = [tool for tool in member(body, "tools") or [] if isinstance(tool, Mapping)]
+    declared = {each.get("name") for tool in tools for each in member(tool, "functionDeclarations") or []}
+    yield from (f"{name} is allowed and not declared" for name in allowed if name not in declared)
 
 
 def _content(content: Any, where: str) -> list[str]:

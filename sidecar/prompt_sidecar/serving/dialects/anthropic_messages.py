@@ -16,6 +16,7 @@ import orjson
 from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
@@ -32,10 +33,11 @@ _WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
 class AnthropicMessages(AnthropicHistory, Dialect):
     """See the module."""
 
-    def free(self, members: Members) -> bool:
+    def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools."""
         choice = members.get("tool_choice")
-        return choice is None or member(choice, "type") == "auto"
+        free = choice is None or member(choice, "type") == "auto"
+        return RecallOffer.OFFERED if free else RecallOffer.FORCED
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""

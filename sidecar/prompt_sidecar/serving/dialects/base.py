@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Final, Protocol
 import orjson
 
 from prompt_sidecar.serving.answer_json import read
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, appended, array, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage
@@ -207,8 +208,8 @@ class Dialect(History):
     # -- requests --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def free(self, members: Members) -> bool:
-        """Whether the model may choose among the tools, and gives one answer."""
+    def recall(self, members: Members) -> RecallOffer:
+        """Whether the sidecar's tools may join the agent's: where the model may choose, and gives one answer."""
 
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition; empty: it has none."""

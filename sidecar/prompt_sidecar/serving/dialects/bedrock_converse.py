@@ -27,6 +27,7 @@ from prompt_sidecar.serving.dialects.base import (
 )
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame, reframed
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ConverseHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
@@ -54,10 +55,11 @@ class BedrockConverse(ConverseHistory, Dialect):
 
     streamed: ClassVar[str] = FRAMES
 
-    def free(self, members: Members) -> bool:
+    def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools."""
         choice = member(members.get("toolConfig"), "toolChoice")
-        return choice is None or (isinstance(choice, dict) and "auto" in choice)
+        free = choice is None or (isinstance(choice, dict) and "auto" in choice)
+        return RecallOffer.OFFERED if free else RecallOffer.FORCED
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
         """Return the array with the turn behind it. Roles alternate, so the model's last message is continued."""

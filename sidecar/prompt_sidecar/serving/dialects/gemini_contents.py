@@ -23,6 +23,7 @@ import orjson
 
 from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import GeminiHistory, call_of, declarations, parts_of
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_errors import GEMINI_STATUS
@@ -36,7 +37,10 @@ PLACEHOLDER: Final = "skip_thought_signature_validator"
 _SIGNATURES: Final = ("thoughtSignature", "thought_signature")
 _CONFIGURATIONS: Final = ("toolConfig", "tool_config")
 _CALLING: Final = ("functionCallingConfig", "function_calling_config")
-_FREE: Final = frozenset({None, "AUTO", "MODE_UNSPECIFIED", "auto"})
+_ALLOWED: Final = ("allowedFunctionNames", "allowed_function_names")
+_FREE: Final = frozenset({"", "AUTO", "MODE_UNSPECIFIED", "VALIDATED"})
+"""Modes in which the model may answer with text, or call any function that is allowed. Under VALIDATED its calls are
+held to their schemas besides (ai.google.dev/api/caching, FunctionCallingConfig; read in November 2026)."""
 _STOP: Final = "STOP"
 """The reason to finish after which a turn is whole."""
 _NOTHING: Final = {"text": ""}
@@ -48,25 +52,40 @@ class GeminiContents(GeminiHistory, Dialect):
 
     calls_may_come_first: ClassVar[bool] = False
 
-    def free(self, members: Members) -> bool:
+    def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the functions, gives one answer, and each call whole."""
         _, _, calling = _calling(members)
+        if not _is_free(calling):
+            return RecallOffer.FORCED
+        if _either(calling, "streamFunctionCallArguments"):
+            return RecallOffer.UNREADABLE
         several = _either(_either(members, "generationConfig"), "candidateCount")
-        return (
-            _either(calling, "mode") in _FREE
-            and not _either(calling, "allowedFunctionNames")
-            and not _either(calling, "streamFunctionCallArguments")
-            and several in (None, 0, 1)
-        )
+        return RecallOffer.OFFERED if several in (None, 0, 1) else RecallOffer.SEVERAL_ANSWERS
 
     def offer(self, members: Members, definitions: Sequence[bytes]) -> None:
-        """Add the sidecar's functions behind the agent's."""
+        """Add the sidecar's functions behind the agent's, and among those that are allowed where these have names."""
+        self._allow(members, [self.tool_name(loads(each)) for each in definitions])
         tools = elements(members.raw("tools"))
         at = max(index for index, tool in enumerate(tools) if elements(declarations(tool)[1]))
         name, declared = declarations(tools[at])
         tool = Members(tools[at])
         tool.set(name, array([*elements(declared), *definitions]))
         members.set("tools", array([*tools[:at], tool.bytes(), *tools[at + 1 :]]))
+
+    @staticmethod
+    def _allow(members: Members, names: Sequence[str]) -> None:
+        """Allow functions where a free choice is limited to some by name; a call that is forced stays the agent's."""
+        outer, inner, calling = _calling(members)
+        spelling = next((each for each in _ALLOWED if member(calling, each)), "")
+        if not spelling or not _is_free(calling):
+            return
+        configuration = Members(members.raw(outer))
+        choice = Members(configuration.raw(inner))
+        allowed = elements(choice.raw(spelling))
+        if allowed:  # else it is no list, and the provider says so
+            choice.set(spelling, array([*allowed, *map(orjson.dumps, names)]))
+            configuration.set(inner, choice.bytes())
+            members.set(outer, configuration.bytes())
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without functions."""
@@ -174,6 +193,12 @@ def _calling(members: Members) -> tuple[str, str, Any]:
     configuration = members.get(outer)
     inner = next((name for name in _CALLING if member(configuration, name) is not None), _CALLING[0])
     return outer, inner, member(configuration, inner)
+
+
+def _is_free(calling: Any) -> bool:
+    """Whether the model may choose whether it calls a function."""
+    mode = _either(calling, "mode")
+    return mode is None or (isinstance(mode, str) and mode.upper() in _FREE)
 
 
 def _first(answer: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ChatHistory
 from prompt_sidecar.serving.members import Members
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
@@ -31,9 +32,11 @@ _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
 class OpenAIChat(ChatHistory, Dialect):
     """See the module."""
 
-    def free(self, members: Members) -> bool:
+    def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools, and gives one answer."""
-        return members.get("tool_choice") in (None, "auto") and members.get("n") in (None, 1)
+        if members.get("tool_choice") not in (None, "auto"):
+            return RecallOffer.FORCED
+        return RecallOffer.OFFERED if members.get("n") in (None, 1) else RecallOffer.SEVERAL_ANSWERS
 
     def tool_name(self, definition: Any) -> str:
         """The name in a tool's definition."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from prompt_sidecar.serving.answer_json import read, sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
+from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ResponsesHistory
 from prompt_sidecar.serving.members import Members, array
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
@@ -41,9 +42,11 @@ _FAILURES: Final = frozenset({"error", "response.failed"})
 class OpenAIResponses(ResponsesHistory, Dialect):
     """See the module."""
 
-    def free(self, members: Members) -> bool:
+    def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools, and answers at once."""
-        return members.get("tool_choice") in (None, "auto") and members.raw("background") != b"true"
+        if members.get("tool_choice") not in (None, "auto"):
+            return RecallOffer.FORCED
+        return RecallOffer.UNREADABLE if members.raw("background") == b"true" else RecallOffer.OFFERED
 
     def forbid_tools(self, members: Members, _: Sequence[Any]) -> None:
         """Have the model answer without tools."""
