@@ -279,3 +279,22 @@ def test_without_usage_no_stream_outlives_its_request(tmp_path: Path) -> None:
     assert len(seen.body) < len(LONG)
     assert "gzip" == seen.headers["accept-encoding"]
     assert "x-prompt-sidecar-run" not in told
+
+
+def test_a_websocket_for_prompts_is_sent_to_http(tmp_path: Path) -> None:
+    """Codex uses HTTP at once where it is told so; any other WebSocket is refused, as nothing on it could be read."""
+    opening = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec-websocket-version": "13",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+    }
+
+    def status(path: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", through.envoy.port, timeout=PATIENCE)
+        connection.request("GET", path, headers=opening)
+        return connection.getresponse().status
+
+    with way(tmp_path) as through:
+        assert [426, 426, 403] == [status(path) for path in ("/v1/responses", "/v1/responses?x=1", "/v1/realtime")]
+        assert 200 == through.envoy.send(LONG, "/v1/chat/completions")[0]
