@@ -27,6 +27,9 @@ _BYTES = {"": 1, "b": 1, "kb": 1_000, "mb": 10**6, "gb": 10**9, "kib": KIB, "mib
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _QUANTITY = re.compile(r"\s*(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]*)\s*")
 _WHOLE = re.compile(r"\s*-?\d{1,18}\s*")
+_HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+|\[[0-9A-Fa-f:.]+\]", re.ASCII)
+_HOST_CHARACTERS = 253
+"""Of the longest name (RFC 1035)."""
 _ARRAY = re.compile(r'\s*\[\s*(\Z|["\'\]])')
 """How an array of texts begins, whether or not the rest of it is one."""
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:\[\]/]+):(\d{1,5})")
@@ -283,6 +286,22 @@ def texts(most: int, most_characters: int) -> Kind:
     accepted = f"at most {most} texts of 1 to {most_characters} characters"
     spelling = ', as an array such as ["One:", "Two:"], or one text alone; [] for none'
     return Kind(accepted, check, parse, show, spelling)
+
+
+def hosts(most: int) -> Kind:
+    """A list of hosts: names or addresses, without a scheme and without a port."""
+    listed = texts(most, _HOST_CHARACTERS)
+
+    def check(value: object) -> tuple[str, ...]:
+        found: tuple[str, ...] = listed.check(value)
+        for each in found:
+            if _HOST.fullmatch(each) is None:
+                raise ValueError(each)
+        return found
+
+    accepted = f"at most {most} names or addresses of hosts, without a scheme and a port"
+    spelling = ', as an array such as ["agents.example.com"], or one alone; [] for none'
+    return Kind(accepted, check, listed.parse, listed.show, spelling)
 
 
 def address() -> Kind:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prompt_sidecar.values import address, setting, text, texts, whole
+from prompt_sidecar.values import address, hosts, setting, text, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class AdminOptions:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        texts(16, 253),
+        hosts(16),
         "Names under which browsers reach the pages, besides localhost and IP addresses, without a port.",
         "A page of another site could have its own name lead here and read what is answered.",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, seconds, setting, texts, url, whole
+from prompt_sidecar.values import GIB, HOUR, KIB, MIB, address, byte_count, choice, hosts, seconds, setting, url, whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class HttpOptions:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        texts(16, 253),
+        hosts(16),
         "Names by which agents call the door, besides localhost, IP addresses, and names that only private networks "
         "have (without a dot, or ending in .internal, .local, .home.arpa or .svc), and hosts of web pages that may use "
         "it, besides those of this machine; without a port.",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from prompt_sidecar.values import HOUR, address, seconds, setting, texts, url, whole
+from prompt_sidecar.values import HOUR, address, hosts, seconds, setting, texts, url, whole
 
 MOST_MODELS: Final = 32
 """Models that have figures of their own: with four outcomes and eight formats a thousand series at the worst."""
@@ -29,7 +29,7 @@ class TelemetryOptions:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        texts(16, 253),
+        hosts(16),
         "Names by which /metrics is asked for on loopback, besides localhost and IP addresses, without a port; beyond "
         "loopback any name may be used.",
         "A page of another site could have its own name lead here and read what is answered.",
