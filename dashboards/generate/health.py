@@ -27,6 +27,7 @@ from prompt_sidecar.telemetry.catalog import (
     ENVOY_MASKS_STAYED,
     ENVOY_REQUESTS,
     FINDINGS,
+    FOREIGN_REQUESTS,
     GUARD_REFUSALS,
     HTTP_HIDDEN,
     HTTP_REQUESTS,
@@ -246,7 +247,7 @@ HTTP: Final = Row(
             "failed_open: prompts went on untrimmed; the log has the reason, and the answer's header "
             "`x-prompt-sidecar-untrimmed`. upstream_failed: the provider, or the way to it.",
             "No request has come: `http.listen` is not set, or no agent uses it.",
-            width=8,
+            width=12,
         ),
         Panel(
             "Providers' answers by status",
@@ -261,7 +262,7 @@ HTTP: Final = Row(
             "Answers that were not 2xx, by class; none: the provider was not asked or did not answer.",
             "4xx: the agent's request or key, or a rate limit. 5xx: the provider; agents' SDKs try again.",
             "Every answer so far was 2xx.",
-            width=8,
+            width=12,
             no_value="none",
         ),
         Panel(
@@ -272,7 +273,25 @@ HTTP: Final = Row(
             "Turns in which the model called the sidecar's tools alone, answered without the agent.",
             "Many for each request: the model misses what was trimmed; see the board Recall.",
             "No model has called the sidecar's tools.",
-            width=8,
+            width=12,
+        ),
+        Panel(
+            "Requests of other sites' web pages",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    PANEL.each_minute(FOREIGN_REQUESTS, by=("listener", "header")),
+                    "{{listener}}: {{header}}",
+                ),
+            ),
+            "Requests to the HTTP door, /metrics or the pages of runs that were refused, as a web page of another site "
+            "may have sent them, by the header that shows it.",
+            "An agent or a gateway may be called by a name that nobody has listed: the log has the name, and "
+            "`http.hosts`, `telemetry.hosts` or `admin.hosts` takes it. If not, look at what is open in browsers.",
+            "No page of another site has asked.",
+            width=12,
+            no_value="none",
         ),
     ),
 )

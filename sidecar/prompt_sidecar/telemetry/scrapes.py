@@ -36,7 +36,7 @@ class Exposition:
 
     def __init__(self, address: tuple[str, int], exposed: Exposed, options: TelemetryOptions) -> None:
         """Listen. Raises OSError if the address is not available."""
-        # Beyond loopback whoever reaches it may read it, and scrapers call it by names that nobody has listed.
+        # Beyond loopback any client may read it, and scrapers call it by names that nobody has listed.
         sites = Sites.of(options.hosts, any_host=not is_loopback_host(address[0]), links=True)
         self._visitors = Visitors("metrics", "telemetry.hosts", sites)
         bounds = Bounds(options.scrapes, "telemetry.scrapes", options.scrape_timeout, "telemetry.scrape_timeout")
