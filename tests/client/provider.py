@@ -27,7 +27,7 @@ class Says:
     calls: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
     status: int = 200
     blocks: Sequence[Any] = ()
-    """Further blocks before these, in the API's own words; of anthropic's only."""
+    """Further blocks or items before these, in the API's own words; of chat completions, members of the message."""
     tokens: Mapping[str, int] = field(default_factory=lambda: TOKENS)
     """What it says that it took."""
 
@@ -89,6 +89,8 @@ def always(answer: Callable[[Any], Says]) -> Provider:
 
 def _chat(says: Says, number: int) -> Any:
     message: dict[str, Any] = {"role": "assistant", "content": says.text or None}
+    for members in says.blocks:
+        message |= members
     if says.calls:
         message["tool_calls"] = [
             {"id": call_id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
@@ -124,7 +126,7 @@ def _responses(says: Says, number: int) -> Any:
         "created_at": 0,
         "model": MODEL,
         "status": "completed",
-        "output": [*(said if says.text else []), *calls],
+        "output": [*says.blocks, *(said if says.text else []), *calls],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],

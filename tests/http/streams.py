@@ -137,14 +137,33 @@ def responses(answer: Mapping[str, Any], _: Mapping[str, Any]) -> Iterator[bytes
             yield event(
                 "response.function_call_arguments.done", **where, name=item["name"], arguments=item["arguments"]
             )
+        elif item["type"] == "custom_tool_call":
+            for piece in _pieces(item["input"]):
+                yield event("response.custom_tool_call_input.delta", **where, delta=piece)
+            yield event("response.custom_tool_call_input.done", **where, input=item["input"])
+        elif item["type"] == "reasoning":
+            for at, part in enumerate(item["summary"]):
+                there = {**where, "summary_index": at}
+                yield event("response.reasoning_summary_part.added", **there, part={**part, "text": ""})
+                for piece in _pieces(part["text"]):
+                    yield event("response.reasoning_summary_text.delta", **there, delta=piece)
+                yield event("response.reasoning_summary_text.done", **there, text=part["text"])
+                yield event("response.reasoning_summary_part.done", **there, part=part)
         yield event("response.output_item.done", output_index=index, item=item)
     yield event("response.completed", response=answer)
 
 
+_EMPTY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "message": {"content": [], "status": "in_progress"},
+    "function_call": {"arguments": "", "status": "in_progress"},
+    "custom_tool_call": {"input": "", "status": "in_progress"},
+    "reasoning": {"summary": []},
+}
+"""What an item holds when it begins."""
+
+
 def _empty(item: Mapping[str, Any]) -> dict[str, Any]:
-    if item["type"] == "message":
-        return {**item, "content": [], "status": "in_progress"}
-    return {**item, "arguments": "", "status": "in_progress"} if item["type"] == "function_call" else dict(item)
+    return {**item, **_EMPTY.get(item["type"], {})}
 
 
 EVENTS: Final[Mapping[str, Callable[[Any, Any], Iterator[bytes]]]] = {

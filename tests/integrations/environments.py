@@ -6,6 +6,7 @@ npm packages have one together. `.ci/run` makes them before the tests; where one
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -41,11 +42,14 @@ def ready(name: str) -> Environment:
 
 
 def agents() -> Path:
-    """Return the folder with the agents' `node_modules`; without it the test is skipped, and fails in CI."""
-    folder = _agents_folder()
-    if not (folder / "ready").is_file():
-        lack(f"needs the environment {AGENTS}: python -m tests.integrations.environments {AGENTS}")
-    return folder
+    """Return the folder with the agents' `node_modules`; the first test that asks for it has them installed.
+
+    Without npm, or where the registry does not answer, the test is skipped, and fails in CI.
+    """
+    try:
+        return _agents_installed().folder
+    except Unavailable as error:
+        lack(f"needs the environment {AGENTS}: {error}")
 
 
 def _agents_folder() -> Path:
@@ -54,17 +58,26 @@ def _agents_folder() -> Path:
 
 
 def _agents_installed() -> Environment:
-    """Return the agents' environment, made if it is not there. Their own install scripts are not run.
-
-    Not by `npm ci`: it wants pins for all platforms, and not every registry has the packages of all.
+    """Return the agents' environment, made if it is not there, by one process at a time.
 
     Raises:
         Unavailable: it cannot be installed.
     """
-    folder = _agents_folder()
-    made = Environment(folder)
-    if made.is_ready:
-        return made
+    made = Environment(_agents_folder())
+    if not made.is_ready:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / f"{AGENTS}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.is_ready:
+                _install_agents(made.folder)
+    return made
+
+
+def _install_agents(folder: Path) -> None:
+    """Install the agents. Their own install scripts are not run.
+
+    Not by `npm ci`: it wants pins for all platforms, and not every registry has the packages of all.
+    """
     npm = shutil.which("npm")
     if npm is None:
         raise Unavailable("npm is not on the PATH")
@@ -80,7 +93,6 @@ def _agents_installed() -> Environment:
     if done.returncode:
         raise Unavailable(f"the installation failed: {first_line(done.stderr)}")
     (folder / "ready").touch()
-    return made
 
 
 def _is_too_new(name: str) -> bool:

@@ -1,0 +1,222 @@
+"""What is wrong with an agent's session: each check returns what it found, in words; nothing where all is well.
+
+The provider has already judged each request by its own rules (`upstream.defects`). Here is what only the whole session
+shows: that each command ran once, that no call was lost, doubled, or came back after it was dropped, that prompts begin
+as the ones before them except where the sidecar cut, that they fit, that recall was answered and hidden from the agent,
+and that no secret left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from tests.agents.running import Session
+from tests.agents.scripts import DONE, LINES, PRINTED, RAN, RECALL, SEARCH, THOUGHT, entries, line, tools
+from tests.server.serving import counter
+
+MOST_CUTS: Final = 12
+"""Of sixty calls: a cut frees half of the limit, and each window here has room for ten calls or more."""
+ENCODING: Final = "o200k_base"
+_MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
+_DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
+_ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "id")
+Check = Callable[[Session], Iterator[str]]
+
+
+def faults(session: Session, *checks: Check) -> list[str]:
+    """Return all that is wrong."""
+    return [
+        fault
+        for check in (served, commands, prompts, recall, hidden_from_the_agent, *checks)
+        for fault in check(session)
+    ]
+
+
+def served(session: Session) -> Iterator[str]:
+    """The provider took each request, the agent got each answer, nothing else was asked for, and the agent is done."""
+    yield from (f"the provider refuses: {defect}" for defect in session.here.upstream.defects)
+    yield from (f"to the provider, and no call of a model: {stray}" for stray in session.strays)
+    sockets = [request for request in session.seen.requests if _is_socket(request)]
+    if len(sockets) > len(session.ended):
+        yield f"{len(sockets)} tries to open a WebSocket"
+    others = Counter(request for request in session.seen.requests if not _is_socket(request))
+    yield from (f"{count} requests ended so: {each}" for each, count in others.items() if each[1:] != ("answered", 200))
+    yield from (
+        f"the agent ended so: {session.shown}" for done in session.ended if done.returncode or DONE not in done.stdout
+    )
+
+
+def _is_socket(request: tuple[str, str, int]) -> bool:
+    """Whether a request was one to open a WebSocket: no route of a model's call refuses without asking the provider."""
+    return request[0] == "passed_through" or request[1:] == ("refused", 0)
+
+
+def commands(session: Session) -> Iterator[str]:
+    """Each command ran once, in its order."""
+    ran = (session.home / RAN).read_text().split()
+    if ran != [str(number) for number in range(1, session.script.last + 1)]:
+        yield f"commands ran: {ran}"
+
+
+def prompts(session: Session) -> Iterator[str]:
+    """Each prompt fits, has each call once, and begins as the one before, but for some cuts."""
+    answers = session.seen.trimmed_prompts
+    if len(answers) != len(session.bodies):
+        yield f"{len(answers)} prompts for {len(session.bodies)} requests"
+        return
+    before: Any = None
+    known: set[str] = set()
+    cuts = 0
+    for place, (body, answer) in enumerate(zip(session.bodies, answers, strict=True)):
+        if session.agent.tool not in tools(body):
+            continue
+        tokens = counter().count(json.dumps(entries(body), ensure_ascii=False), ENCODING)
+        if not answer.fits or max(tokens, answer.tokens.after) > answer.tokens.limit:
+            yield f"request {place}: {tokens} tokens by text, {answer.tokens}"
+        calls = _calls(entries(body))
+        yield from (f"request {place}: {call} stands {count} times" for call, count in calls.items() if count != 2)
+        if before is not None and not _begins(body, before):
+            cuts += 1
+            if not answer.cache.batch_point:
+                yield f"request {place} does not begin as the one before, and nothing was cut"
+        elif before is not None and not known <= calls.keys():
+            yield f"request {place}: calls are lost without a cut: {sorted(known - calls.keys())}"
+        before, known = body, set(calls)
+    if cuts > MOST_CUTS:
+        yield f"{cuts} cuts"
+
+
+def over_the_limit(session: Session) -> Iterator[str]:
+    """The untrimmed history had more than the limit, and something was cut."""
+    last = session.seen.trimmed_prompts[-1]
+    if last.tokens.before <= 1.5 * last.tokens.limit or not last.cache.batch_points:
+        yield f"the session was never over the limit: {last.tokens}"
+
+
+def nothing_lost(session: Session) -> Iterator[str]:
+    """The last prompt holds each call, or counts it among those dropped; what was dropped did not come back."""
+    last = session.bodies[-1]
+    dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(json.dumps(entries(last))))
+    standing = {call for call in _calls(entries(last)) if call != "own-2"}
+    made = session.script.step + ("own-1" in json.dumps(session.bodies))
+    if len(standing) + dropped != made:
+        yield f"of {made} turns with calls {len(standing)} stand in the last prompt, and {dropped} count as dropped"
+    gone: set[str] = set()
+    before: set[str] = set()
+    for place, body in enumerate(session.bodies):
+        if session.agent.tool not in tools(body):
+            continue
+        calls = set(_calls(entries(body)))
+        gone |= before - calls
+        if gone & calls:
+            yield f"request {place}: calls came back: {sorted(gone & calls)}"
+        before = calls
+
+
+def recall(session: Session) -> Iterator[str]:
+    """What the model looks up stands in its next prompt; an original whole, and not so in the prompt before."""
+    looked_up = session.script.looked_up
+    if session.agent.recalls != (RECALL in tools(session.bodies[-1])):
+        yield f"the sidecar's tools are {'not ' if session.agent.recalls else ''}offered"
+    if session.agent.recalls and session.script.last == session.script.step and len(looked_up) != 2:
+        yield f"the model looked up {len(looked_up)} times"
+    for number, (place, wanted) in enumerate(looked_up.items(), 1):
+        texts = [json.dumps(entries(body), ensure_ascii=False) for body in session.bodies[place - 1 : place + 1]]
+        before, after = (_answer(texts[0], f"own-{number}"), _answer(texts[1], f"own-{number}"))
+        steps = [
+            step
+            for step in range(1, session.script.step + 1)
+            if all(line(step, each) in after for each in range(1, LINES + 1))
+        ]
+        right = wanted in after if number == 2 else len(steps) == 1
+        if before or not right:
+            yield f"request {place}: {wanted} was answered by {after[:200]!r}, after {before[:200]!r}"
+
+
+def _answer(history: str, call: str) -> str:
+    """The answer to a call in a history as JSON."""
+    for entry in json.loads(history):
+        blocks = entry["content"] if isinstance(entry.get("content"), list) else []
+        for each in (entry, *blocks):
+            if (
+                call in (each.get("call_id"), each.get("tool_call_id"), each.get("tool_use_id"))
+                and each.get("type") != "function_call"
+            ):
+                return str(each.get("output") or each.get("content"))
+    return ""
+
+
+def hidden_from_the_agent(session: Session) -> Iterator[str]:
+    """The agent's own files name no call of the sidecar's tools."""
+    for path in sorted(session.home.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            data = path.read_bytes()
+            yield from (
+                f"{path.name} names {word}" for word in (RECALL, SEARCH, "own-1", "own-2") if word.encode() in data
+            )
+
+
+def no_secret_left(session: Session) -> Iterator[str]:
+    """No made-up key reached the provider, but for what it had signed itself."""
+    for place, sent in enumerate(session.here.upstream.sent):
+        unsigned = json.dumps(_unsigned(sent.body), ensure_ascii=False)
+        yield from (
+            f"request {place} holds {name}"
+            for name, key in (("what a tool printed", PRINTED), ("a thought", THOUGHT))
+            if key in unsigned
+        )
+        if PRINTED.encode() in sent.raw:
+            yield f"request {place} holds what a tool printed"
+
+
+def _unsigned(value: Any) -> Any:
+    """A body without signed thinking."""
+    if isinstance(value, list):
+        return [_unsigned(each) for each in value if not (isinstance(each, Mapping) and each.get("type") == "thinking")]
+    if isinstance(value, Mapping):
+        return {name: _unsigned(each) for name, each in value.items()}
+    return value
+
+
+def _calls(history: Sequence[Any]) -> Counter[str]:
+    """How often the id of each call of the script's stands in a history: once with the call, once with its answer."""
+    found: Counter[str] = Counter()
+    for entry in history:
+        blocks = entry["content"] if isinstance(entry.get("content"), list) else []
+        for each in (entry, *blocks, *(entry.get("tool_calls") or [])):
+            names = [each.get(member) for member in _ID_MEMBERS if isinstance(each.get(member), str)]
+            found.update(name for name in names[:1] if _MADE.match(name))
+    return found
+
+
+def _begins(body: Any, before: Any) -> bool:
+    """Whether a prompt begins with all of the one before it, but for a note at its end."""
+    old, new = _parts(before), _parts(body)
+    if old[-1].get("role") in ("system", "developer"):
+        old = old[:-1]
+    return new[: len(old)] == old
+
+
+def _parts(body: Any) -> list[Any]:
+    """A prompt's parts in the order in which a provider reads them, without marks of its cache."""
+    head = {name: body.get(name) for name in ("tools", "system", "instructions")}
+    return [_unmarked(each) for each in (head, *map(_in_blocks, entries(body)))]
+
+
+def _in_blocks(entry: Any) -> Any:
+    """A message whose text is a string, as one block: agents write the same message in either way."""
+    if entry.get("role") and isinstance(entry.get("content"), str):
+        return {**entry, "content": [{"type": "text", "text": entry["content"]}]}
+    return entry
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmarked(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _unmarked(each) for name, each in value.items() if name != "cache_control"}
+    return value

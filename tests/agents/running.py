@@ -1,0 +1,94 @@
+"""An agent behind a real door: its folder, its provider, and what was seen of it in between."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.guard.options import GuardOptions
+from prompt_sidecar.telemetry.observer import Observer
+from tests.agents.programs import Agent, Start
+from tests.agents.scripts import PRINTED, SETTINGS, Script
+from tests.http.serving import Proxied, proxied
+from tests.programs.conformance.bound_thinking import BoundThinking
+
+
+@dataclass(slots=True)
+class Seen(Observer):
+    """What became of each request through the door."""
+
+    trimmed_prompts: list[TrimAnswer] = field(default_factory=list)
+    requests: list[tuple[str, str, int]] = field(default_factory=list)
+    """Route, outcome and the provider's status of each."""
+
+    def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
+        """Keep it."""
+        del call, began
+        self.trimmed_prompts.append(answer)
+
+    def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
+        """Keep it."""
+        del hidden
+        self.requests.append((route, outcome, status))
+
+
+@dataclass(slots=True)
+class Session:
+    """An agent's session in a folder of its own."""
+
+    agent: Agent
+    script: Script
+    home: Path
+    here: Proxied
+    seen: Seen
+    window: int
+    strays: list[str] = field(default_factory=list)
+    """What came to the provider that calls no model."""
+    ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
+
+    def run(self, wish: str = "Run the steps", *, goes_on: bool = False) -> None:
+        """Run the agent to its end."""
+        start = Start(self.home, self.here.url, self.window, wish, goes_on=goes_on)
+        self.ended.append(self.agent.run(start))
+
+    @property
+    def bodies(self) -> list[Any]:
+        """What the provider was sent."""
+        return self.here.upstream.bodies
+
+    @property
+    def shown(self) -> str:
+        """What the agent printed last, and with what status it ended."""
+        last = self.ended[-1]
+        return f"{last.stdout[-2_000:]}{last.stderr[-2_000:]}\nexit status {last.returncode}"
+
+
+@contextlib.contextmanager
+def session(script: Script, home: Path, window: int, guard: str = "audit") -> Iterator[Session]:
+    """Serve a door and a provider for an agent.
+
+    Args:
+        script: the agent's model.
+        home: an empty folder.
+        window: tokens of the model's window.
+        guard: the guard's mode.
+    """
+    (home / SETTINGS).write_text(f"GITHUB_TOKEN={PRINTED}\n")
+    seen = Seen()
+    with proxied(script, window=window, observer=seen, guard=GuardOptions(mode=guard)) as here:
+        made = Session(script.agent, script, home, here, seen, window)
+
+        async def stray(request: web.Request) -> web.Response:
+            made.strays.append(f"{request.method} {request.path} {request.headers.get('upgrade', '')}".strip())
+            return web.Response(status=404)
+
+        here.upstream.other = stray
+        here.upstream.thinking = BoundThinking() if script.agent.binds else None
+        yield made

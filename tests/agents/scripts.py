@@ -1,0 +1,143 @@
+"""What the models behind the agents say: sixty shell commands, with reasoning, and calls of the sidecar's tools."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tests.agents.programs import CODE_MODE, Agent, Call
+from tests.client.provider import TOKENS, Says
+
+CALLS: Final = 60
+LINES: Final = 120
+"""Of each command's output: some 4 kB, 2,000 tokens."""
+RECALL_AT, SEARCH_AT = 40, 50
+"""The command after which the model recalls by id, and the one beside which it searches."""
+SECRET_AT, THOUGHT_AT = 7, 12
+"""The command that prints a secret, and the one before which the model thinks of another."""
+RECALL, SEARCH = "recall_elided_content", "search_conversation_history"
+LOOKED_UP: Final = "I look that up."
+DONE: Final = "All steps are done."
+TITLE: Final = "A title"
+RAN: Final = "ran.txt"
+"""In the agent's folder: the number of each command that ran."""
+SETTINGS: Final = "settings.env"
+"""In the agent's folder: a file that holds `PRINTED`."""
+PRINTED: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
+"""A made-up key that a tool prints."""
+THOUGHT: Final = "ghp_" + "NoTrEaL2eItHeR9bUtInAtHoUgHtOfAmOdEl"
+"""A made-up key that the model has in its reasoning alone."""
+ID: Final = re.compile(r"\bid=([a-z2-9]{10})\b")
+Turn = Callable[[Any], Says | None]
+"""Answers a body; None: it is a step of the run."""
+
+
+def line(step: int, number: int) -> str:
+    """Return one line of a command's output."""
+    return f"step {step} line {number} value {step * 7919 + number * 104729}"
+
+
+def command(step: int) -> str:
+    """Return the shell command of a step."""
+    secret = f"cat {SETTINGS}; " if step == SECRET_AT else ""
+    lines = f"for i in $(seq 1 {LINES}); do echo step {step} line $i value $(({step}*7919+i*104729)); done"
+    return f"echo {step} >> {RAN}; {secret}{lines}"
+
+
+def entries(body: Any) -> list[Any]:
+    """Return the messages or items of a body."""
+    found: list[Any] = body.get("messages") or body["input"]
+    return found
+
+
+def tools(body: Any) -> set[str]:
+    """Return the names of the tools that a body offers, wherever they stand."""
+    groups = [body.get("tools") or []]
+    groups += [entry["tools"] for entry in entries(body) if entry.get("type") == "additional_tools"]
+    return {name for group in groups for name in _names(group)}
+
+
+def _names(group: Sequence[Any]) -> Iterator[str]:
+    for tool in group:
+        yield str(tool.get("name") or (tool.get("function") or {}).get("name"))
+        yield from _names(tool.get("tools") or [])
+
+
+def _nothing_else(_: Any) -> Says | None:
+    return None
+
+
+@dataclass(slots=True)
+class Script:
+    """An agent's model. A request that does not offer the agent's shell asks for a title."""
+
+    agent: Agent
+    last: int = CALLS
+    """The command after which it is done."""
+    other: Turn = _nothing_else
+    """Answers what is no step of the run."""
+    full_after: int = 0
+    """The command with which its provider counts more tokens than any window has; 0: never."""
+    step: int = 0
+    turns: int = 0
+    requests: int = 0
+    looked_up: dict[int, str] = field(default_factory=dict)
+    """What it asked the sidecar for, by the number of requests until then: an id, or the words of a search."""
+
+    def __call__(self, body: Any) -> Says:
+        """Take a turn."""
+        self.requests += 1
+        offered = tools(body)
+        if self.agent.tool not in offered:
+            return Says(TITLE)
+        if (answer := self.other(body)) is not None:
+            return answer
+        self.turns += 1
+        history = json.dumps(entries(body), ensure_ascii=False)
+        labels = ID.findall(history)
+        if self.step >= RECALL_AT and not self.looked_up and labels and RECALL in offered:
+            self.looked_up[self.requests] = labels[0]
+            return self.says(LOOKED_UP, own=("own-1", RECALL, {"id": labels[0]}))
+        if self.step >= self.last:
+            return self.says(DONE)
+        self.step += 1
+        own: Call | None = None
+        if self.step >= SEARCH_AT and len(self.looked_up) == 1:
+            gone = next(step for step in range(3, self.step) if line(step, LINES) not in history)
+            self.looked_up[self.requests] = line(gone, 7)
+            own = ("own-2", SEARCH, {"query": line(gone, 7)})
+        return self.says(f"Step {self.step}.", step=self.step, own=own)
+
+    def says(self, text: str, *, step: int = 0, own: Call | None = None) -> Says:
+        """Return a turn in the agent's own way: reasoning, a text, a step's command (0: none), a call of ours."""
+        blocks = self._thought(step) if self.agent.thinks else []
+        calls = [own] if own else []
+        if step and self.agent.tool == CODE_MODE:
+            return self._counted(step, Says("", calls, blocks=[*blocks, *_code(text, step)]))
+        if step:
+            calls.append(self.agent.call(f"call-{step}", command(step)))
+        return self._counted(step, Says(text, calls, blocks=blocks))
+
+    def _counted(self, step: int, says: Says) -> Says:
+        full: Mapping[str, int] = {**TOKENS, "input": 10_000_000}
+        return replace(says, tokens=full) if step and step == self.full_after else says
+
+    def _thought(self, step: int) -> list[Any]:
+        text = f"Export TOKEN={THOUGHT} first." if step == THOUGHT_AT else f"Thought {self.turns}."
+        if self.agent.path == "messages":
+            return [{"type": "thinking", "thinking": text, "signature": "c2lnbmVk" * 40}]
+        summary = [{"type": "summary_text", "text": text}]
+        sealed = "gAAAAA" * 40
+        return [{"type": "reasoning", "id": f"rs_{self.turns}", "summary": summary, "encrypted_content": sealed}]
+
+
+def _code(text: str, step: int) -> list[Any]:
+    """Return what Codex's default model says: a message, and JavaScript that runs the command."""
+    said = [{"type": "output_text", "text": text, "annotations": []}]
+    message = {"type": "message", "id": f"msg_{step}", "role": "assistant", "status": "completed", "content": said}
+    source = f"const ran = await tools.exec_command({{cmd: {json.dumps(command(step))}}});\ntext(ran.output);\n"
+    call = {"type": "custom_tool_call", "id": f"ctc_{step}", "call_id": f"call-{step}", "name": CODE_MODE}
+    return [message, {**call, "input": source, "status": "completed"}]
