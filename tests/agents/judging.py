@@ -21,38 +21,37 @@ from tests.server.serving import counter
 MOST_CUTS: Final = 12
 """Of sixty calls: a cut frees half of the limit, and each window here has room for ten calls or more."""
 ENCODING: Final = "o200k_base"
+SENT_TO_HTTP: Final = "sent_to_http"
+"""What became of a request to open a WebSocket that was answered 426: Codex tries one, and then uses HTTP."""
 _MADE: Final = re.compile(r"(?:call|own)-\d+\Z")
 _DROPPED: Final = re.compile(r"([\d,]+) (?:other|earlier) iterations? dropped")
+_TEXTS: Final = frozenset({"text", "content", "output", "arguments", "command", "input", "thinking"})
+"""Members that hold a text that the model reads."""
 _ID_MEMBERS: Final = ("call_id", "tool_call_id", "tool_use_id", "id")
 Check = Callable[[Session], Iterator[str]]
 
 
 def faults(session: Session, *checks: Check) -> list[str]:
     """Return all that is wrong."""
-    return [
-        fault
-        for check in (served, commands, prompts, recall, hidden_from_the_agent, *checks)
-        for fault in check(session)
-    ]
+    return [fault for check in checks for fault in check(session)]
 
 
 def served(session: Session) -> Iterator[str]:
     """The provider took each request, the agent got each answer, nothing else was asked for, and the agent is done."""
     yield from (f"the provider refuses: {defect}" for defect in session.here.upstream.defects)
     yield from (f"to the provider, and no call of a model: {stray}" for stray in session.strays)
-    sockets = [request for request in session.seen.requests if _is_socket(request)]
-    if len(sockets) > len(session.ended):
-        yield f"{len(sockets)} tries to open a WebSocket"
-    others = Counter(request for request in session.seen.requests if not _is_socket(request))
-    yield from (f"{count} requests ended so: {each}" for each, count in others.items() if each[1:] != ("answered", 200))
-    yield from (
-        f"the agent ended so: {session.shown}" for done in session.ended if done.returncode or DONE not in done.stdout
-    )
-
-
-def _is_socket(request: tuple[str, str, int]) -> bool:
-    """Whether a request was one to open a WebSocket: no route of a model's call refuses without asking the provider."""
-    return request[0] == "passed_through" or request[1:] == ("refused", 0)
+    ends = Counter(session.seen.requests)
+    sent_to_http = sum(count for request, count in ends.items() if request[1] == SENT_TO_HTTP)
+    if sent_to_http > len(session.ended):
+        yield f"{sent_to_http} tries to open a WebSocket"
+    for request, count in ends.items():
+        if request[1:] != ("answered", 200) and request[1] != SENT_TO_HTTP:
+            yield f"{count} requests ended so: {request}"
+    if session.seen.reports < len(session.bodies):
+        yield f"usage of {session.seen.reports} answers was reported"
+    for done in session.ended:
+        if done.returncode or DONE not in done.stdout:
+            yield f"the agent ended so: {session.shown}"
 
 
 def commands(session: Session) -> Iterator[str]:
@@ -71,10 +70,9 @@ def prompts(session: Session) -> Iterator[str]:
     before: Any = None
     known: set[str] = set()
     cuts = 0
-    for place, (body, answer) in enumerate(zip(session.bodies, answers, strict=True)):
-        if session.agent.tool not in tools(body):
-            continue
-        tokens = counter().count(json.dumps(entries(body), ensure_ascii=False), ENCODING)
+    for place, body in session.steps:
+        answer = answers[place]
+        tokens = sum(counter().count_many(list(_texts(entries(body))), ENCODING))
         if not answer.fits or max(tokens, answer.tokens.after) > answer.tokens.limit:
             yield f"request {place}: {tokens} tokens by text, {answer.tokens}"
         calls = _calls(entries(body))
@@ -98,18 +96,20 @@ def over_the_limit(session: Session) -> Iterator[str]:
 
 
 def nothing_lost(session: Session) -> Iterator[str]:
-    """The last prompt holds each call, or counts it among those dropped; what was dropped did not come back."""
+    """The last prompt holds each call, or counts it among those dropped."""
     last = session.bodies[-1]
     dropped = sum(int(number.replace(",", "")) for number in _DROPPED.findall(json.dumps(entries(last))))
     standing = {call for call in _calls(entries(last)) if call != "own-2"}
     made = session.script.step + ("own-1" in json.dumps(session.bodies))
     if len(standing) + dropped != made:
         yield f"of {made} turns with calls {len(standing)} stand in the last prompt, and {dropped} count as dropped"
+
+
+def none_came_back(session: Session) -> Iterator[str]:
+    """A call that was dropped is in no later prompt."""
     gone: set[str] = set()
     before: set[str] = set()
-    for place, body in enumerate(session.bodies):
-        if session.agent.tool not in tools(body):
-            continue
+    for place, body in session.steps:
         calls = set(_calls(entries(body)))
         gone |= before - calls
         if gone & calls:
@@ -193,6 +193,18 @@ def _calls(history: Sequence[Any]) -> Counter[str]:
     return found
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a history that any provider counts at least: no ids, no signatures, no JSON around them."""
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            if isinstance(each, str) and name in _TEXTS:
+                yield each
+            yield from _texts(each)
+
+
 def _begins(body: Any, before: Any) -> bool:
     """Whether a prompt begins with all of the one before it, but for a note at its end."""
     old, new = _parts(before), _parts(body)
@@ -220,3 +232,9 @@ def _unmarked(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _unmarked(each) for name, each in value.items() if name != "cache_control"}
     return value
+
+
+EVERY_SESSION: Final = (served, commands, hidden_from_the_agent)
+ONE_HISTORY: Final = (*EVERY_SESSION, prompts, recall, over_the_limit, none_came_back)
+"""Of a session whose history only grows."""
+SIXTY_CALLS: Final = (*ONE_HISTORY, nothing_lost)

@@ -64,6 +64,9 @@ class Agent:
     starts: Callable[[Agent, Start], Command]
     tool: str
     """By which its model runs shell commands."""
+    window: int
+    """Tokens of a window of which sixty calls bring more than twice the limit. Some agents want half of it for an
+    answer."""
     model: str = ""
     """What it is told to use; empty: its own choice."""
     thinks: bool = False
@@ -145,14 +148,18 @@ def _open_code(agent: Agent, start: Start) -> Command:
     return Command([str(program), "run", *again, "--model", agent.model, start.wish])
 
 
-CLAUDE_CODE: Final = Agent("claude-code", "messages", _claude_code, "Bash", thinks=True, binds=True)
-CODEX: Final = Agent("codex", "responses", _codex, CODE_MODE, thinks=True, recalls=False)
+CLAUDE_CODE: Final = Agent("claude-code", "messages", _claude_code, "Bash", 100_000, thinks=True, binds=True)
+CODEX: Final = Agent("codex", "responses", _codex, CODE_MODE, 50_000, thinks=True, recalls=False)
 """Its model's tools stand in an item of the input, where the sidecar's are not offered."""
-CODEX_FUNCTIONS: Final = Agent("codex-functions", "responses", _codex, "exec_command", model="next", thinks=True)
+CODEX_FUNCTIONS: Final = Agent(
+    "codex-functions", "responses", _codex, "exec_command", 50_000, model="next", thinks=True
+)
 """With a model that it does not know, and that therefore gets its tools as functions."""
 OPENCODE_RESPONSES: Final = Agent(
-    "opencode-responses", "responses", _open_code, "bash", model="openai/gpt-5.6", thinks=True
+    "opencode-responses", "responses", _open_code, "bash", 45_000, model="openai/gpt-5.6", thinks=True
 )
-OPENCODE_MESSAGES: Final = Agent("opencode-messages", "messages", _open_code, "bash", model="anthropic/claude-opus-4-8")
-OPENCODE_CHAT: Final = Agent("opencode-chat", "chat/completions", _open_code, "bash", model="own/next")
+OPENCODE_MESSAGES: Final = Agent(
+    "opencode-messages", "messages", _open_code, "bash", 80_000, model="anthropic/claude-opus-4-8"
+)
+OPENCODE_CHAT: Final = Agent("opencode-chat", "chat/completions", _open_code, "bash", 80_000, model="own/next")
 AGENTS: Final = (CLAUDE_CODE, CODEX, CODEX_FUNCTIONS, OPENCODE_RESPONSES, OPENCODE_MESSAGES, OPENCODE_CHAT)

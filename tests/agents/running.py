@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.telemetry.observer import Observer
 from tests.agents.programs import Agent, Start
@@ -27,11 +28,18 @@ class Seen(Observer):
     trimmed_prompts: list[TrimAnswer] = field(default_factory=list)
     requests: list[tuple[str, str, int]] = field(default_factory=list)
     """Route, outcome and the provider's status of each."""
+    reports: int = 0
+    """Of what the provider counted."""
 
     def trimmed(self, call: TrimCall, answer: TrimAnswer, began: int) -> None:
         """Keep it."""
         del call, began
         self.trimmed_prompts.append(answer)
+
+    def reported(self, call: UsageCall, answer: UsageAnswer) -> None:
+        """Count it."""
+        del call, answer
+        self.reports += 1
 
     def requested(self, route: str, outcome: str, status: int, hidden: int) -> None:
         """Keep it."""
@@ -48,20 +56,26 @@ class Session:
     home: Path
     here: Proxied
     seen: Seen
-    window: int
     strays: list[str] = field(default_factory=list)
     """What came to the provider that calls no model."""
     ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
 
     def run(self, wish: str = "Run the steps", *, goes_on: bool = False) -> None:
         """Run the agent to its end."""
-        start = Start(self.home, self.here.url, self.window, wish, goes_on=goes_on)
+        start = Start(self.home, self.here.url, self.agent.window, wish, goes_on=goes_on)
         self.ended.append(self.agent.run(start))
 
     @property
     def bodies(self) -> list[Any]:
         """What the provider was sent."""
         return self.here.upstream.bodies
+
+    @property
+    def steps(self) -> Iterator[tuple[int, Any]]:
+        """The requests of the run itself, with their places among all: none of a subagent, none for a title."""
+        for place, body in enumerate(self.bodies):
+            if self.script.is_step(body):
+                yield place, body
 
     @property
     def shown(self) -> str:
@@ -71,19 +85,18 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(script: Script, home: Path, window: int, guard: str = "audit") -> Iterator[Session]:
+def session(script: Script, home: Path, guard: str = "audit") -> Iterator[Session]:
     """Serve a door and a provider for an agent.
 
     Args:
         script: the agent's model.
         home: an empty folder.
-        window: tokens of the model's window.
         guard: the guard's mode.
     """
     (home / SETTINGS).write_text(f"GITHUB_TOKEN={PRINTED}\n")
     seen = Seen()
-    with proxied(script, window=window, observer=seen, guard=GuardOptions(mode=guard)) as here:
-        made = Session(script.agent, script, home, here, seen, window)
+    with proxied(script, window=script.agent.window, observer=seen, guard=GuardOptions(mode=guard)) as here:
+        made = Session(script.agent, script, home, here, seen)
 
         async def stray(request: web.Request) -> web.Response:
             made.strays.append(f"{request.method} {request.path} {request.headers.get('upgrade', '')}".strip())

@@ -22,6 +22,8 @@ RECALL, SEARCH = "recall_elided_content", "search_conversation_history"
 LOOKED_UP: Final = "I look that up."
 DONE: Final = "All steps are done."
 TITLE: Final = "A title"
+SUBTASK: Final = "Count the lines of the notes."
+"""What a subagent is asked."""
 RAN: Final = "ran.txt"
 """In the agent's folder: the number of each command that ran."""
 SETTINGS: Final = "settings.env"
@@ -91,10 +93,10 @@ class Script:
         """Take a turn."""
         self.requests += 1
         offered = tools(body)
-        if self.agent.tool not in offered:
-            return Says(TITLE)
         if (answer := self.other(body)) is not None:
             return answer
+        if not self.is_step(body):
+            return Says(TITLE)
         self.turns += 1
         history = json.dumps(entries(body), ensure_ascii=False)
         labels = ID.findall(history)
@@ -110,6 +112,10 @@ class Script:
             self.looked_up[self.requests] = line(gone, 7)
             own = ("own-2", SEARCH, {"query": line(gone, 7)})
         return self.says(f"Step {self.step}.", step=self.step, own=own)
+
+    def is_step(self, body: Any) -> bool:
+        """Whether a request is one of the run itself."""
+        return self.agent.tool in tools(body) and SUBTASK not in json.dumps(entries(body)[:1])
 
     def says(self, text: str, *, step: int = 0, own: Call | None = None) -> Says:
         """Return a turn in the agent's own way: reasoning, a text, a step's command (0: none), a call of ours."""

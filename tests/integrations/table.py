@@ -57,7 +57,7 @@ _PATH_MODELS: Final = "http/test_path_models.py::test_a_long_run"
 _PATH_MASKS: Final = "http/test_path_models.py::test_masks_in_calls_become_values"
 _BOTO3: Final = "integrations/test_boto3.py::test_a_long_run"
 _DOOR_DOWN: Final = "http/test_killed.py::test_killed_at_random_points_of_streamed_runs"
-_REAL: Final = yes("http/test_real_agents.py::test_sixty_calls_over_the_limit")
+_REAL: Final = yes("agents/test_sixty_calls.py::test_sixty_calls_over_the_limit")
 _REAL_AGENT: Final = (_REAL, _REAL, _REAL, _REAL, UNTESTED, UNTESTED)
 _REAL_AGENT_NOTE: Final = (
     "when the door is down a request fails, as with any base URL; masks are tested with its provider's SDK"
