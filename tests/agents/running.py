@@ -59,10 +59,13 @@ class Session:
     strays: list[str] = field(default_factory=list)
     """What came to the provider that calls no model."""
     ended: list[subprocess.CompletedProcess[str]] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    """How many requests the provider had got when each process of the agent began."""
 
     def run(self, wish: str = "Run the steps", *, goes_on: bool = False) -> None:
         """Run the agent to its end."""
         start = Start(self.home, self.here.url, self.agent.window, wish, goes_on=goes_on)
+        self.starts.append(len(self.bodies))
         self.ended.append(self.agent.run(start))
 
     @property

@@ -14,6 +14,7 @@ from tests.agents.programs import CLAUDE_CODE, CODEX, CODEX_FUNCTIONS, OPENCODE_
 from tests.agents.running import Session, session
 from tests.agents.scripts import CALLS, SUBTASK, Script, entries
 from tests.client.provider import Says
+from tests.programs.conformance.bound_thinking import BoundThinking, Enforcement
 
 REMINDER = "Remember the style guide."
 HOOK = {"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": REMINDER}}
@@ -24,8 +25,14 @@ SUMMARY = "<summary>Some steps are done; go on with the next one.</summary>"
     "agent", [CLAUDE_CODE, CODEX, CODEX_FUNCTIONS, OPENCODE_RESPONSES], ids=lambda agent: agent.name
 )
 def test_a_session_goes_on(agent: Agent, tmp_path: Path) -> None:
-    """A second process of the agent goes on with the first one's history, and the sidecar with its run."""
+    """A second process of the agent goes on with the first one's history, and the sidecar with its run.
+
+    Claude Code leaves its thinking out of the second process's first request, and puts it back in the next one; with the
+    provider alone too, which takes that from older accounts only.
+    """
     with session(Script(agent, last=CALLS // 2), tmp_path) as work:
+        if agent.binds:
+            work.here.upstream.thinking = BoundThinking(Enforcement.RECORD)
         work.run()
         work.script.last = CALLS
         work.run("Go on with more steps", goes_on=True)
