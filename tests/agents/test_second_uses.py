@@ -27,8 +27,8 @@ SUMMARY = "<summary>Some steps are done; go on with the next one.</summary>"
 def test_a_session_goes_on(agent: Agent, tmp_path: Path) -> None:
     """A second process of the agent goes on with the first one's history, and the sidecar with its run.
 
-    Claude Code leaves its thinking out of the second process's first request, and puts it back in the next one; with the
-    provider alone too, which takes that from older accounts only.
+    Claude Code leaves its thinking out of the second process's first request, and puts it back in the next one; with
+    the provider alone too, which takes that from older accounts only.
     """
     with session(Script(agent, last=CALLS // 2), tmp_path) as work:
         if agent.binds:
