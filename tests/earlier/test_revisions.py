@@ -1,0 +1,88 @@
+"""A revision that an earlier version has made is opened by this one, and its run goes on to the end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from prompt_sidecar.facts.trim_calls import RevisionUse
+from tests.earlier import runs
+from tests.earlier.making import conversation_of
+from tests.earlier.runs import MADE, Kept, KeptBound
+from tests.programs.conformance.replaying import JUDGES
+from tests.programs.conformance.table import CASES
+from tests.promises.engine import Engine
+from tests.promises.played import complaints, instability
+
+NAMES = [f"{format}{kind}.json.xz" for format in CASES for kind in ("", "-masked")]
+
+
+def test_every_format_has_its_files() -> None:
+    """No format is left out: each has a run, one with masks, and where thinking is bound one of these."""
+    expected = [*NAMES, "store-openai_chat.json.xz", *(f"bound-{JUDGES[judge].format}.json.xz" for judge in runs.BOUND)]
+    assert sorted(expected) == runs.present(MADE, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_run_of_a_revision_goes_on(name: str) -> None:
+    """The prompt is byte for byte the recorded one; then nothing changes but at a cut, and every original is there."""
+    kept = runs.load(MADE / name, Kept)
+    play, engine = kept.play(), kept.engine()
+    turns, kept_tokens = play.turns(), 0
+    before = play.trim(engine, play.raw(play.messages[: kept.length]), revision=kept.revision)
+    assert RevisionUse.APPLIED is before.revision_use
+    assert kept.returned == (before.body or b"").decode()
+    for length in turns[turns.index(kept.length) + 1 :]:
+        answer = play.trim(engine, play.raw(play.messages[:length]))
+        assert [] == list(instability(play, before, answer))
+        if not kept.masked:  # what is stored of masked text is not the text that was sent
+            assert [] == list(complaints(play, length, answer, engine))
+        assert [] == play.case.defects(json.loads(answer.body or b""))
+        assert all(engine.original(trim.stash_id) is not None for trim in answer.trims if trim.stash_id)
+        kept_tokens += answer.cache.kept
+        before = answer
+    assert kept_tokens > 0
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "masked" in name])
+def test_a_value_keeps_the_mask_that_it_had(name: str) -> None:
+    """The masks of the recorded prompt are those that this version makes of the same values."""
+    kept = runs.load(MADE / name, Kept)
+    play = kept.play()
+    whole = replace(play, limit=1 << 30)
+    untrimmed = whole.trim(runs.engine(whole.limit, masked=True), whole.raw(whole.messages)).body or b""
+    assert masks(kept.returned.encode()) <= masks(untrimmed)
+    assert masks(kept.returned.encode())
+
+
+def masks(body: bytes) -> set[str]:
+    """The masks in a prompt."""
+    text = json.dumps(json.loads(body), ensure_ascii=False)
+    return {each.split("⟧")[0] for each in text.split("⟦")[1:] if ":" in each.split("⟧")[0]}
+
+
+@pytest.mark.parametrize("judge", runs.BOUND)
+def test_a_provider_refuses_no_thinking_afterwards(judge: str) -> None:
+    """Thinking that was produced under the recorded prompts is valid in those that follow."""
+    kept = runs.load(MADE / f"bound-{JUDGES[judge].format}.json.xz", KeptBound)
+    run, provider = conversation_of(kept), JUDGES[judge].provider()
+    history: list[bytes] = []
+    for returned, step in zip(kept.returned, run.steps, strict=False):
+        reply = provider.ask(returned.encode(), step.answer)
+        assert [] == list(reply.refusals)
+        sent, history = [*history, *step.given], [*history, *step.given, *reply.messages]
+    engine = Engine(limit=kept.limit, key=runs.KEY)
+    before = engine.trim(run.format, run.body(sent), model=run.model, revision=kept.revision)
+    assert RevisionUse.APPLIED is before.revision_use
+    assert kept.returned[-1] == (before.body or b"").decode()
+    carried = 0
+    for step in run.steps[len(kept.returned) :]:
+        history += step.given
+        answer = engine.trim(run.format, run.body(history), model=run.model)
+        reply = provider.ask(answer.body or b"", step.answer)
+        assert [] == list(reply.refusals)
+        carried += reply.carried
+        history += reply.messages
+    assert carried > 0
