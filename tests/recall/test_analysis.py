@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import string
-import time
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prompt_sidecar.recall.analysis import MAX_TERM, MEMO_WORDS, STOPWORDS, Analyser, plain, query_terms, terms
+from tests.steps import growth
 
 ANY = st.text(max_size=200) | st.text("aB1_-./@ é日\u0301\u200b\U0001f600", max_size=200)
 
@@ -145,16 +145,11 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE)
-def test_time_is_linear(piece: str) -> None:
-    """Eight times the text takes about eight times as long; a quadratic way would take 64 times."""
+def test_work_is_linear(piece: str) -> None:
+    """Eight times the text takes eight times the steps at most; a megabyte, whose square would never end, ends."""
 
-    def spent(times: int) -> float:
-        text = piece * times
-        best = float("inf")
-        for _ in range(3):
-            start = time.thread_time()
-            terms(plain(text.encode(), "application/json"))
-            best = min(best, time.thread_time() - start)
-        return best
+    def read(times: int) -> None:
+        terms(plain((piece * times).encode(), "application/json"))
 
-    assert spent(80_000) < 30 * max(spent(10_000), 0.000_5)
+    assert growth(read, 1_000, 8) < 12
+    read(1_000_000 // len(piece))

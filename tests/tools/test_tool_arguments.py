@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -24,6 +23,7 @@ from prompt_sidecar.tools.tool_arguments import (
     new_tasks,
     query,
 )
+from tests.steps import growth
 
 ID = "ab3dq7ghjk"
 DONE, DOING, WAITING = TaskStatus.COMPLETED, TaskStatus.IN_PROGRESS, TaskStatus.PENDING
@@ -278,12 +278,15 @@ def test_a_status_that_is_none_is_refused(call: dict[str, Any], said: str) -> No
 
 @pytest.mark.parametrize("unit", ["-", "[", "id=", "id ", " ", "9", "1 ", "task ", "\0", "_", "#-"])
 def test_hostile_arguments_cost_linear_time(unit: str) -> None:
-    """The longest arguments that are taken, in every place, are read."""
-    text = unit * (ARGUMENTS_BYTES // len(unit))
+    """The longest arguments that are taken, in every place, are read, and in steps that grow as they do."""
     good = {"id": ID, "query": "x", "tasks": [], "status": "done"}
-    began = time.thread_time()
-    for read in (asked, searched_for, new_tasks, new_status):
-        for name in ("id", "pattern", "offset", "query", "role", "tool", "tasks", "mode", "status"):
-            with suppress(BadArgument):
-                read(good | {name: text})
-    assert time.thread_time() - began < 20  # of this thread alone; work that grew with the square would take minutes
+
+    def read_all(size: int) -> None:
+        text = unit * (size // len(unit))
+        for read in (asked, searched_for, new_tasks, new_status):
+            for name in ("id", "pattern", "offset", "query", "role", "tool", "tasks", "mode", "status"):
+                with suppress(BadArgument):
+                    read(good | {name: text})
+
+    assert growth(read_all, 2_000, 8) < 12
+    read_all(ARGUMENTS_BYTES)
