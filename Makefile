@@ -7,6 +7,8 @@ READY := $(VENV)/.ready
 PYTHON ?=
 # Words added to pytest's command line, such as TESTS="tests/trim -k fold".
 TESTS ?=
+# Words added to planted's command line, such as PLANTED="no-low-mark"; PLANTED=--help tells all.
+PLANTED ?=
 # Words added to the eval's command line, such as EVAL="--limit 8"; EVAL=--help tells all.
 EVAL ?=
 # Words added to evidence's command line, such as EVIDENCE="--quick"; EVIDENCE=--help tells all.
@@ -25,6 +27,8 @@ COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-ha
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
+# Processes that tests start would compile all modules again, each of them: half of a server's start.
+unexport PYTHONDONTWRITEBYTECODE
 # Tools of another environment must not answer for ours.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 
@@ -42,9 +46,21 @@ help: ## Show this list
 demo: $(READY) ## See it work: a scripted agent sends a long run through a real server
 	@$(BIN)/python -m tests.programs.demo
 
+.PHONY: quick
+quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, imports, types, the tests beside it
+	@$(BIN)/python .ci/quick.py
+
 .PHONY: test
-test: $(READY) ## Run the tests, one worker a core
-	@$(BIN)/python -m pytest -n auto $(TESTS)
+test: $(READY) ## Run the tests that fit into five minutes, one worker a core
+	@$(BIN)/python -m pytest -n auto --lane=test $(TESTS)
+
+.PHONY: test-all
+test-all: $(READY) ## Run all tests: images, five languages, real agents, frameworks, more examples of properties
+	@$(BIN)/python -m pytest -n auto --lane=all $(TESTS)
+
+.PHONY: planted
+planted: $(READY) ## Plant faults in a copy of the code, and show which test of make test catches each
+	@$(BIN)/python -m tests.lab.planted $(PLANTED)
 
 .PHONY: integrations
 integrations: $(READY) ## Install the frameworks that tests/integrations meets, each in an environment of its own

@@ -3,16 +3,20 @@
 Their order is drawn anew at each run; pytest-randomly prints the seed, which `--randomly-seed` takes. Hypothesis draws
 the same examples at every run, so that what is red is red again; an example may take its time, and so may drawing it.
 With PROMPT_SIDECAR_EXAMPLES it draws so many others for each property, by the seed that pytest-randomly prints.
+
+With `--lane=test`, as in `make test`, some of the tests run; `lanes.py` says which. By default all do.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from tests import lanes
 
 _OURS = "PROMPT_SIDECAR_DATA"
 """The one of our variables that stays as it is; the others are settings of somebody's sidecar, or end here."""
@@ -28,6 +32,11 @@ settings.register_profile("chance", ON_ANY_MACHINE, derandomize=False)
 settings.load_profile("chance" if EXAMPLES else "same")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of a lane."""
+    parser.addoption("--lane", choices=("test", "all"), default="all", help="which tests run: tests/lanes.py")
+
+
 def pytest_configure() -> None:
     """Take away the machine's own settings of what is tested, and have loopback reached without its proxy."""
     for name in list(os.environ):
@@ -39,20 +48,38 @@ def pytest_configure() -> None:
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1,localhost")))
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Have every property try as many examples as were asked for, though its test says how many are usual."""
-    for item in items if EXAMPLES else ():
-        test = getattr(item, "obj", None)
-        if not is_hypothesis_test(test):
-            continue
-        case = getattr(item, "cls", None)
-        of_machine = getattr(case, "settings", None)
-        if isinstance(of_machine, settings):
-            case.settings = settings(of_machine, max_examples=EXAMPLES)  # type: ignore[union-attr]
-        else:
-            function = getattr(test, "__func__", test)
-            name = "_hypothesis_internal_use_settings"  # where the decorator keeps them; there is no public place
-            setattr(function, name, settings(getattr(function, name, None), max_examples=EXAMPLES))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of the lane, and have every property try as many examples as were asked for."""
+    stay, left = lanes.chosen(items)
+    in_part = config.getoption("--lane") == "test"
+    if in_part:
+        config.hook.pytest_deselected(items=left)
+        items[:] = stay
+    if EXAMPLES or in_part:
+        for item in items:
+            _set_examples(item)
+
+
+def _set_examples(item: pytest.Item) -> None:
+    """Have a property try as many examples as were asked for, though its test says how many are usual."""
+    test = getattr(item, "obj", None)
+    if not is_hypothesis_test(test):
+        return
+    case = getattr(item, "cls", None)
+    of_machine = getattr(case, "settings", None)
+    if isinstance(of_machine, settings):
+        case.settings = _with_examples(of_machine)  # type: ignore[union-attr]
+        return
+    function = getattr(test, "__func__", test)
+    name = "_hypothesis_internal_use_settings"  # where the decorator keeps them; there is no public place
+    if not hasattr(function, "usual_settings"):  # a test's cases share the function
+        function.usual_settings = getattr(function, name, None) or settings.default
+    setattr(function, name, _with_examples(function.usual_settings))
+
+
+def _with_examples(usual: settings) -> settings:
+    return settings(usual, max_examples=EXAMPLES or lanes.examples(usual.max_examples))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""Programs that measure the product and its tests."""

@@ -1,0 +1,158 @@
+"""Which tests `make test` leaves to `make test-all`, and what it takes less of.
+
+`make test` has to end within minutes on two cores, so that it runs before each commit. Three rules, in this order:
+
+1. What needs more than a checkout and its packages (other languages, an image, real agents, frameworks in environments
+   of their own, a browser), and what takes more than a second of processor time a case, is left out: `THOROUGH`.
+   `make planted` shows that what stays still catches a fault in each promise.
+2. Of a test with many cases in one of the places in `SAMPLED`, as many run as are needed to have each value of each
+   parameter once, or as many as the table says, evenly spread.
+3. A property tries a quarter of its examples, the first ones of those that `make test-all` tries.
+
+A place is the beginning of a test's id. The marker of a test that is left out is `thorough`, so that
+`pytest -m thorough` runs these alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final
+
+import pytest
+
+EXAMPLES_SHARE: Final = 4
+"""A property tries one of so many of its examples, and at least `LEAST_EXAMPLES`."""
+LEAST_EXAMPLES: Final = 4
+EACH: Final = 0
+"""Cases of a test in `SAMPLED`: as many as each value of each parameter needs."""
+
+STAYS: Final = ""
+"""In `THOROUGH`: a place that stays, within one that is left out."""
+_DATA: Final = "replays recorded runs, which a checkout has not got"
+_FRAMEWORK: Final = "needs a framework's environment: make integrations"
+_NODE: Final = "needs Node.js and its packages"
+_KILLED: Final = "kills and starts processes, over and over"
+_PROGRAM: Final = "tries a program that measures, not the product"
+_SECONDS: Final = "takes seconds of processor time"
+
+THOROUGH: Final[Mapping[str, str]] = {
+    "tests/admin/test_browser.py": "needs a browser",
+    "tests/cli/report/test_page.py": "needs a browser",
+    "tests/cli/test_ceilings_killed.py": _KILLED,
+    "tests/cli/test_killed.py": _KILLED,
+    "tests/cli/test_memory.py": _SECONDS,
+    "tests/cli/test_silent_connections.py": _SECONDS,
+    "tests/client/test_by_run.py": _SECONDS,
+    "tests/client/test_killed.py": _KILLED,
+    "tests/client/test_killed.py::test_the_run_ends_normally": STAYS,
+    "tests/clients/test_agents.py": "needs the toolchains of five languages",
+    "tests/clients/test_languages.py": "needs the toolchains of five languages",
+    "tests/dashboards/test_promtool.py": "needs promtool",
+    "tests/dashboards/test_rules.py::test_the_rules_do_what_they_promise": "needs promtool",
+    "tests/deploy/test_built_image.py": "builds the image",
+    "tests/deploy/test_crds.py": _NODE,
+    "tests/docs/test_go.py": "needs Go",
+    "tests/docs/test_integration.py::test_the_figures": _DATA,
+    "tests/docs/test_site.py": "builds the site: make docs",
+    "tests/envoy/test_masked_killed.py": _KILLED,
+    "tests/envoy/test_replicas.py": _SECONDS,
+    "tests/guard/test_recorded.py": _DATA,
+    "tests/guard/test_recorded_rules.py": _DATA,
+    "tests/http/test_killed.py": _KILLED,
+    "tests/http/test_node_sdks.py": _NODE,
+    "tests/http/test_real_agents.py": "needs real agents",
+    "tests/integrations/test_ai_sdk.py": _NODE,
+    "tests/integrations/test_boto3.py": _FRAMEWORK,
+    "tests/integrations/test_google_genai.py": _FRAMEWORK,
+    "tests/integrations/test_langchain.py": _FRAMEWORK,
+    "tests/integrations/test_litellm.py": _FRAMEWORK,
+    "tests/integrations/test_mcp.py": _FRAMEWORK,
+    "tests/integrations/test_openai_agents.py": _FRAMEWORK,
+    "tests/integrations/test_pydantic_ai.py": _FRAMEWORK,
+    "tests/programs/": _PROGRAM,
+    "tests/programs/conformance/": STAYS,
+    "tests/programs/conformance/test_reasoning.py::test_a_sidecar_that_is_killed": _KILLED,
+    "tests/programs/conformance/test_reasoning.py::test_recorded_runs": _DATA,
+    "tests/programs/demo/": STAYS,
+    "tests/programs/fuzz/": STAYS,
+    "tests/programs/fuzz/test_fuzz.py::test_mixed_histories": _SECONDS,
+    "tests/promises/test_injections.py": _DATA,
+    "tests/promises/test_recorded.py": _DATA,
+    "tests/real/": "needs Prometheus or a collector",
+    "tests/recall/test_recorded.py": _DATA,
+    "tests/repo/test_wheel.py": "builds the package",
+    "tests/store/test_clustered.py": "starts the servers of a cluster",
+    "tests/store/test_first_reads.py::test_first_reads_of_many_runs_at_once": _SECONDS,
+    "tests/store/test_killed.py": _KILLED,
+    "tests/store/test_rotated.py::test_a_key_is_replaced_under_load": _SECONDS,
+    "tests/store/test_simulation.py::test_thousands_of_histories": _SECONDS,
+    "tests/tokens/test_count.py::test_recorded_texts": _DATA,
+    "tests/turn/test_long_texts.py::test_long_texts_are_treated_as_short_ones": _SECONDS,
+}
+"""Places that are left out, and why."""
+
+SAMPLED: Final[Mapping[str, int]] = {
+    "tests/guard/test_switching.py": EACH,
+    "tests/http/test_hostile_requests.py": 3,
+    "tests/programs/conformance/test_reasoning.py": EACH,
+    "tests/programs/fuzz/": 6,
+    "tests/promises/": EACH,
+    "tests/repo/test_layers.py": 5,
+    "tests/runs/": EACH,
+    "tests/store/": EACH,
+    "tests/turn/": EACH,
+}
+"""Places where a test runs some of its cases, and how many."""
+
+
+def place_of(test: str, places: Iterable[str]) -> str | None:
+    """The place that a test is in, the longest that fits; None: in none."""
+    return max((place for place in places if test.startswith(place)), key=len, default=None)
+
+
+def chosen(items: Sequence[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """The tests that `make test` runs, and those that it leaves out, which get the marker `thorough`."""
+    left = {item for item in items if item.get_closest_marker("thorough")}
+    by_test: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        name = item.nodeid
+        if (place := place_of(name, THOROUGH)) is not None and THOROUGH[place] != STAYS:
+            left.add(item)
+        elif (place := place_of(name, SAMPLED)) is not None:
+            by_test[name.partition("[")[0], SAMPLED[place]].append(item)
+    for (_, most), cases in by_test.items():
+        left.update(set(cases) - set(spread(cases, most) if most else covering(cases)))
+    for item in left:
+        item.add_marker("thorough")
+    return [item for item in items if item not in left], [item for item in items if item in left]
+
+
+def spread(cases: Sequence[pytest.Item], most: int) -> list[pytest.Item]:
+    """So many of the cases, evenly spread, the first and the last among them."""
+    if len(cases) <= most:
+        return list(cases)
+    return [cases[round(number * (len(cases) - 1) / max(most - 1, 1))] for number in range(most)]
+
+
+def covering(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Cases that have each value of each parameter at least once; of those with equally many new values the first."""
+    values = {item: _values(item) for item in cases}
+    wanted = set[tuple[str, Hashable]]().union(*values.values())
+    taken: list[pytest.Item] = []
+    while wanted:
+        best = max(cases, key=lambda item: len(values[item] & wanted))
+        taken.append(best)
+        wanted -= values[best]
+    return taken or list(cases[:1])
+
+
+def _values(item: pytest.Item) -> set[tuple[str, Hashable]]:
+    """The values of a case's parameters, by their place in its lists."""
+    spec = getattr(item, "callspec", None)
+    return set() if spec is None else set(spec.indices.items())
+
+
+def examples(usual: int) -> int:
+    """How many examples a property tries."""
+    return max(min(usual, LEAST_EXAMPLES), usual // EXAMPLES_SHARE)

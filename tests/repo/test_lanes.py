@@ -1,0 +1,35 @@
+"""What `make test` leaves out is still there, and stays out for the reason that the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import lanes
+
+ROOT = Path(__file__).parents[2]
+
+PLACES = [*lanes.THOROUGH, *lanes.SAMPLED]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_in_a_lane_exists(place: str) -> None:
+    """A file that moves, or a test that gets another name, takes its row with it."""
+    file, _, test = place.partition("::")
+    assert (ROOT / file).exists()
+    assert not test or f"def {test}" in (ROOT / file).read_text(encoding="utf-8")
+
+
+def test_the_longest_place_counts() -> None:
+    """A place that stays may be within one that is left out."""
+    places = ("tests/a/", "tests/a/test_b.py", "tests/a/test_b.py::test_c")
+    assert "tests/a/test_b.py::test_c" == lanes.place_of("tests/a/test_b.py::test_c[1]", places)
+    assert "tests/a/" == lanes.place_of("tests/a/test_d.py::test_c", places)
+    assert lanes.place_of("tests/test_e.py::test_f", places) is None
+
+
+@pytest.mark.parametrize(("usual", "tried"), [(1, 1), (4, 4), (10, 4), (100, 25), (500, 125)])
+def test_a_property_tries_a_quarter_of_its_examples(usual: int, tried: int) -> None:
+    """And some, where a quarter is nothing."""
+    assert tried == lanes.examples(usual)
