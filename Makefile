@@ -3,6 +3,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What the demo needs and no more, where there is no $(VENV) yet: a third of the packages.
+DEMO := $(if $(wildcard $(READY)),$(VENV),.venv-demo)
+DEMO_READY := $(DEMO)/.ready
 # Empty: the first of python3.11, 3.12, 3.13 and python3 that can make a virtual environment.
 PYTHON ?=
 # Words added to pytest's command line, such as TESTS="tests/trim -k fold".
@@ -43,8 +46,8 @@ help: ## Show this list
 	@echo "  make test TESTS=\"tests/trim -k fold\" runs some of the tests; make PYTHON=... chooses the interpreter."
 
 .PHONY: demo
-demo: $(READY) ## See it work: a scripted agent sends a long run through a real server
-	@$(BIN)/python -m tests.programs.demo
+demo: $(DEMO_READY) ## See it work: a scripted agent sends a long run through a real server
+	@PYTHONPATH=sidecar $(DEMO)/bin/python -m tests.programs.demo
 
 .PHONY: quick
 quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, imports, types, the tests beside it
@@ -187,15 +190,16 @@ docs: $(READY) ## Build the site of docs/ into dist/docs, with the reference mad
 .PHONY: pins
 pins: $(READY) ## Pin the newest versions that pyproject.toml allows, for the checks and for the image
 	@$(COMPILE) pyproject.toml --extra server --extra admin --extra fast --extra http --extra report --extra store --group dev --upgrade --output-file .ci/requirements.txt
+	@$(COMPILE) pyproject.toml --extra server --group demo --constraint .ci/requirements.txt --output-file .ci/demo.txt
 	@$(COMPILE) pyproject.toml --extra server --extra admin --extra fast --extra http --extra store --constraint .ci/requirements.txt \
 		--output-file deploy/requirements/server.txt
 	@$(COMPILE) --group wheel --constraint .ci/requirements.txt --output-file deploy/requirements/build.txt
 	@for name in tests/integrations/requirements/*.in; do $(COMPILE) "$$name" --upgrade --output-file "$${name%.in}.txt"; done
-	@git --no-pager diff --stat -- .ci/requirements.txt deploy/requirements tests/integrations/requirements
+	@git --no-pager diff --stat -- .ci/requirements.txt .ci/demo.txt deploy/requirements tests/integrations/requirements
 
 .PHONY: clean
 clean: ## Remove what make made
-	rm -rf $(VENV) .cache dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-demo .cache dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --require-hashes takes nothing that is not pinned. The project itself is linked in with the pinned build tool, as an
@@ -204,4 +208,10 @@ $(READY): .ci/requirements.txt pyproject.toml .ci/python
 	@python=$$(.ci/python $(PYTHON)) && echo "Setting up $(VENV) with $$python ..." && "$$python" -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --require-hashes --requirement .ci/requirements.txt
 	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Modules are compiled as they are imported: most never are.
+.venv-demo/.ready: .ci/demo.txt .ci/python
+	@python=$$(.ci/python $(PYTHON)) && echo "Setting up .venv-demo with $$python ..." && "$$python" -m venv --clear .venv-demo
+	@.venv-demo/bin/python -m pip install --quiet --quiet --progress-bar off --no-compile --require-hashes --requirement .ci/demo.txt
 	@touch $@
