@@ -88,7 +88,7 @@ KINDS = [
         (url(), "", ""),
     ],
 )
-def test_accepted(kind: Kind, given_value: object, expected: object) -> None:
+def test_values_with_and_without_units_are_read(kind: Kind, given_value: object, expected: object) -> None:
     """Values are read with and without units, as text and as numbers."""
     assert expected == kind.read(given_value)
 
@@ -141,7 +141,7 @@ def test_accepted(kind: Kind, given_value: object, expected: object) -> None:
         (url(), 4317),
     ],
 )
-def test_refused(kind: Kind, given_value: object) -> None:
+def test_values_out_of_bounds_are_refused(kind: Kind, given_value: object) -> None:
     """Values out of bounds or of another kind raise ValueError."""
     with pytest.raises(ValueError):  # noqa: PT011  # the caller writes the message
         kind.read(given_value)
@@ -189,7 +189,7 @@ def _toml(shown: str) -> object:
         (False, "example.org:1"),
     ],
 )
-def test_loopback(expected: bool, value: str) -> None:
+def test_only_this_machines_addresses_are_loopback(expected: bool, value: str) -> None:
     """Only addresses of this machine count as loopback; a name that could be anything does not."""
     assert expected == is_loopback(value)
 

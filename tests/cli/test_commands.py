@@ -124,7 +124,7 @@ def test_a_closed_output(closed: str, tmp_path: Path) -> None:
     assert (0, b"") == (ended.returncode, ended.stderr)
 
 
-def test_version() -> None:
+def test_version_is_one_line() -> None:
     """--version prints one line."""
     shown = run("--version")
     assert (0, 1) == (shown.returncode, len(shown.stdout.splitlines()))

@@ -62,7 +62,7 @@ def test_too_slow(tmp_path: Path, log: str) -> None:
     table.test_too_slow(PYTHON, tmp_path, log)
 
 
-def test_refused(tmp_path: Path, log: str) -> None:
+def test_a_refused_prompt_goes_to_the_model_untrimmed(tmp_path: Path, log: str) -> None:
     """Prompts that the sidecar refuses go to the model untrimmed."""
     table.test_refused(PYTHON, tmp_path, log)
 

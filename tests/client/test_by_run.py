@@ -88,7 +88,7 @@ async def _trimmed(target: str) -> None:
                 await client.trim(run_id, history(OPENAI_CHAT, number), context_window=LIMIT)
 
 
-def test_asyncio(replicas: list[Replica]) -> None:
+def test_asyncio_takes_the_same_channel_arguments(replicas: list[Replica]) -> None:
     """The same channel arguments."""
     asyncio.run(_trimmed(_target(replicas)))
     assert [{0, 3}] * 2 == [{*of_replica} for of_replica in _counts(replicas)]

@@ -56,7 +56,7 @@ def test_untrimmed_objects_stay_themselves(client: Client) -> None:
     assert len(messages) - len(touched) == sum(id(message) in given for message in made.prompt)
 
 
-def test_recall(client: Client) -> None:
+def test_an_original_is_retrieved_by_every_selection(client: Client) -> None:
     """An original by id: whole in pages, by lines, by bytes, by pattern; and a passage by its words."""
     made = client.trim("recall", history("openai_chat", 12), context_window=WINDOW, output_reserve=500)
     trim = next(each for each in made.trims if each.kind == "result")

@@ -41,7 +41,7 @@ def refused(address: str, prompt: Any = MESSAGES, **options: Any) -> ClientError
 
 
 @pytest.mark.parametrize("prompt", [MESSAGES, {"messages": MESSAGES}, json.dumps(MESSAGES), b"[]"])
-def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sidecar_that_is_down_costs_no_prompt(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
     """The prompt comes back as it is, the very object; it is counted each time and logged once."""
     with Client(NOBODY, deadline=PATIENT, clock=lambda: 0.0) as client:
         for _ in range(3):
@@ -56,7 +56,7 @@ def test_down(prompt: Any, caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_slow() -> None:
+def test_a_silent_sidecar_costs_the_deadline_alone() -> None:
     """One who takes the connection and says nothing costs the deadline, and no more."""
     with silent() as address:
         with Client(address, deadline=0.2) as client:
@@ -168,7 +168,7 @@ def flaky(failures: int, answer: Any = None) -> Iterator[tuple[Flaky, str]]:
 
 
 @pytest.mark.parametrize(("failures", "trimmed"), [(2, True), (3, False)])
-def test_retries(failures: int, trimmed: bool) -> None:
+def test_a_call_that_found_nobody_is_retried_twice(failures: int, trimmed: bool) -> None:
     """Two retries of a call that found nobody, of prompts larger than gRPC keeps by itself too; not a third."""
     with flaky(failures) as (handler, address), Client(address, deadline=PATIENT) as client:
         assert trimmed == client.trim("r", [{"role": "user", "content": "x" * 1_000_000}]).trimmed

@@ -277,7 +277,7 @@ def test_a_coroutine_function_needs_the_other_client() -> None:
         asyncio.run(work())
 
 
-def test_parse() -> None:
+def test_parse_gets_no_tools_of_the_sidecar() -> None:
     """Openai's `chat.completions.parse` refuses tools that are not strict: it is called without the sidecar's."""
     openai, pydantic = sdk("openai"), sdk("pydantic")
     build = pydantic.create_model("Build", number=(int, ...))

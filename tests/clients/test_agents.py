@@ -181,7 +181,7 @@ def test_too_slow(language: Language, folder: Path, log: str) -> None:
         assert without(0) == told(language, folder, f"127.0.0.1:{silent.getsockname()[1]}", log, SHORT)[1]
 
 
-def test_refused(language: Language, folder: Path, log: str) -> None:
+def test_a_refused_prompt_goes_to_the_model_untrimmed(language: Language, folder: Path, log: str) -> None:
     """Prompts that the sidecar refuses, here as larger than it takes, go to the model untrimmed and are counted."""
     with program("--listen", "127.0.0.1:0", "--set", "server.max_message_bytes=40KiB") as sidecar:
         lines, end = told(language, folder, sidecar.wait_for(READY)[1], log, LONG)

@@ -45,7 +45,7 @@ def test_uids_and_titles_are_unique() -> None:
     assert len(NAMES) == len({board["title"] for board in boards().values()})
 
 
-def test_head(board: dict[str, Any]) -> None:
+def test_every_board_refreshes_and_shows_the_last_hour(board: dict[str, Any]) -> None:
     """Each refreshes, follows the reader's clock, and shows the last hour."""
     expected = {"refresh": "30s", "timezone": "browser", "time": {"from": "now-1h", "to": "now"}}
 

@@ -85,7 +85,7 @@ def test_each_ceiling_looks_at_its_own_figure(name: str, action: CeilingAction) 
     assert f"ceilings.{name}" in above.words
 
 
-def test_sums() -> None:
+def test_uses_are_added_figure_by_figure() -> None:
     """Uses are added and subtracted figure by figure; of two totals the larger figures are taken."""
     one, other = Use(10, 0.5, 2, 1), Use(4, 1.0, 3, 0)
     assert Use(14, 1.5, 5, 1) == one.plus(other)

@@ -112,7 +112,7 @@ def test_a_result_of_a_tool() -> None:
     assert masked["client_secret"].startswith("⟦named_secret:")
 
 
-def test_names() -> None:
+def test_names_that_are_looked_at() -> None:
     """Which names are looked at; where no rule is for names, none."""
     rules = default_rules()
     for name in ("password", "DB_PASSWORD", "apiKey", "aws_secret_access_key", "Authorization", "smtp-password-2"):

@@ -84,7 +84,7 @@ def post(url: str, body: Any, **headers: str) -> tuple[int, Any]:
 
 
 @pytest.mark.parametrize("format", ["openai_chat", "anthropic_messages"])
-def test_compress(format: str, url: str) -> None:
+def test_compressed_messages_are_valid_and_within_the_budget(format: str, url: str) -> None:
     """Messages come back trimmed to the budget, valid for their provider, with the figures that users read."""
     messages = history(format, 30)
     asked = {"messages": messages, "model": "gpt-4o", "token_budget": 5_000}

@@ -94,7 +94,7 @@ def test_an_agent_from_the_registry(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["--stream", "--no-stream"])
-def test_aider(how: str, tmp_path: Path) -> None:
+def test_aider_is_offered_no_tools(how: str, tmp_path: Path) -> None:
     """It has no tools, so it is offered none; its prompt goes through and it shows the answer."""
     program = [str(ready("aider").python), "-m", "aider"]
     quiet = ["--yes-always", "--no-git", "--no-check-update", "--no-show-release-notes", "--no-show-model-warnings"]

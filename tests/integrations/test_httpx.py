@@ -138,7 +138,7 @@ def test_a_stream_is_the_same_byte_for_byte_and_its_usage_is_reported(format: st
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_asyncio(format: str, served: Serving) -> None:
+def test_streams_pass_through_asyncio(format: str, served: Serving) -> None:
     """The same through asyncio, with the SDK's own streams."""
 
     async def main() -> Any:

@@ -120,7 +120,7 @@ def test_calls_get_values(format: str, stream: bool, client: Client) -> None:
 
 
 @EACH_FORMAT
-def test_asyncio(format: str, client: Client) -> None:
+def test_calls_get_values_in_asyncio(format: str, client: Client) -> None:
     """The same in asyncio, whole."""
 
     async def main() -> Any:
@@ -243,7 +243,7 @@ ASKED: Final = {"contents": [{"role": "user", "parts": [{"text": f"Deploy with {
 
 
 @pytest.mark.parametrize("how", ["generateContent", "streamGenerateContent", "streamGenerateContent?alt=sse"])
-def test_gemini(how: str, client: Client) -> None:
+def test_calls_in_gemini_answers_get_values(how: str, client: Client) -> None:
     """Whole, as an array and in events: each part holds a call's arguments whole."""
 
     def answer(body: Any) -> Any:
@@ -261,7 +261,7 @@ def test_gemini(how: str, client: Client) -> None:
     assert {"token": VALUE, "number": 1} == said["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
 
 
-def test_bedrock(client: Client) -> None:
+def test_calls_in_bedrock_answers_get_values(client: Client) -> None:
     """A whole answer."""
 
     def answer(body: Any) -> Any:

@@ -45,7 +45,7 @@ BODY = (
 ).encode()
 
 
-def test_csharp() -> None:
+def test_csharp_escapes_all_but_ascii() -> None:
     """ASCII only, HTML characters escaped in capitals, numbers and keys as they came."""
     expected = (
         '{"b":"\\u003Ca\\u003E \\u0026 \\u0027\\u00E9\\u0027 \\u002B '
@@ -55,7 +55,7 @@ def test_csharp() -> None:
     assert expected.encode() == csharp(BODY)
 
 
-def test_go() -> None:
+def test_go_sorts_keys_and_escapes_html() -> None:
     """Keys sorted, HTML characters and line separators escaped, float64 numbers."""
     expected = (
         '{"a":[1,1000,12345678901234567000,0.1,-0,1e-7,1e+21],'
@@ -64,7 +64,7 @@ def test_go() -> None:
     assert expected.encode() == go(BODY)
 
 
-def test_javascript() -> None:
+def test_javascript_has_doubles_and_integer_keys_first() -> None:
     """Only what must be is escaped, numbers are doubles, integer keys come first."""
     expected = (
         '{"b":"<a> & \'é\' + \\"\\\\ 🙂 \u2028\x7f\\u0001\\n`","a":[1,1000,12345678901234567000,0.1,0,1e-7,1e+21]}'
@@ -73,7 +73,7 @@ def test_javascript() -> None:
     assert b'{"2":0,"10":0,"b":0,"01":0}' == javascript(b'{"b":0,"10":0,"01":0,"2":0}')
 
 
-def test_python() -> None:
+def test_python_writes_spaces_and_keeps_lone_surrogates() -> None:
     """Spaces after comma and colon; escapes or characters; a lone surrogate survives."""
     assert b'{"a": [1, "\\u00e9"]}' == python_default('{"a":[1,"é"]}'.encode())
     assert '{"a": [1, "é"]}'.encode() == python_unicode(b'{"a":[1,"\\u00e9"]}')

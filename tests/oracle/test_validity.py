@@ -232,7 +232,7 @@ def test_second_opinion() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_order(format: str) -> None:
+def test_a_changed_order_is_a_defect(format: str) -> None:
     """Dropping keeps the order; swapping, repeating and making up do not, unless said to be inserted."""
     sent = [_user(_text("one")), _assistant(_text("two")), _user(_text("three")), _assistant(_text("four"))]
     assert order_kept(format, sent, sent[:1] + sent[2:])

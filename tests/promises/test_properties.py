@@ -68,7 +68,9 @@ def test_sent_otherwise(format: str, data: st.DataObject, preset: str, policy: d
 @formats
 @moderate
 @given(data=st.data(), preset=preset_names, policy=policies(), limit=budgets())
-def test_fresh(format: str, data: st.DataObject, preset: str, policy: dict[str, Any], limit: int) -> None:
+def test_a_fresh_process_reaches_the_same_bytes(
+    format: str, data: st.DataObject, preset: str, policy: dict[str, Any], limit: int
+) -> None:
     """A fresh process that is sent the untrimmed history reaches the same bytes, ids and originals."""
     run: Run = data.draw(any_run[format])
     result = replay(run, preset, limit, policy=policy)
@@ -79,7 +81,9 @@ def test_fresh(format: str, data: st.DataObject, preset: str, policy: dict[str, 
 @formats
 @moderate
 @given(data=st.data(), preset=preset_names, policy=policies(), limit=budgets())
-def test_adopted(format: str, data: st.DataObject, preset: str, policy: dict[str, Any], limit: int) -> None:
+def test_an_agent_that_keeps_trimmed_prompts_is_answered_alike(
+    format: str, data: st.DataObject, preset: str, policy: dict[str, Any], limit: int
+) -> None:
     """An agent that keeps what it got, or now and then its own history, is answered the same."""
     run: Run = data.draw(any_run[format])
     result = replay(run, preset, limit, policy=policy)

@@ -20,7 +20,7 @@ presets = pytest.mark.parametrize("preset", PRESETS)
 
 @presets
 @paths
-def test_fits(path: Path, preset: str) -> None:
+def test_every_prompt_is_within_its_limit(path: Path, preset: str) -> None:
     """Every prompt is within its limit, by the oracle's count as well, unless the protected text alone is not."""
     assert [] == fit_complaints(recorded_replay(path, preset).turns)
 
@@ -34,7 +34,7 @@ def test_valid_identical_and_restorable(path: Path, preset: str) -> None:
 
 @presets
 @paths
-def test_sticky(path: Path, preset: str) -> None:
+def test_old_bytes_change_at_batch_points_only(path: Path, preset: str) -> None:
     """Old bytes change at batch points only, the prefix is kept otherwise, and nothing that was trimmed grows."""
     assert [] == sticky_complaints(recorded_replay(path, preset))[:20]
 
@@ -74,7 +74,7 @@ def test_a_fresh_process_changes_nothing(path: Path, preset: str) -> None:
 
 
 @paths
-def test_cost(path: Path) -> None:
+def test_cache_first_costs_less_than_trimming_at_every_call(path: Path) -> None:
     """`cache_first` costs less than trimming at every call, and from 8k tokens on at most 5 % above the control."""
     found = figures(recorded_replay(path, "cache_first"))
     assert found.ours < found.every_call

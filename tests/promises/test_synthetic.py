@@ -36,7 +36,7 @@ def _replay(seed: int, format: str, preset: str) -> Replay:
 @seeds
 @presets
 @formats
-def test_fits(format: str, preset: str, seed: int) -> None:
+def test_every_prompt_is_within_its_limit(format: str, preset: str, seed: int) -> None:
     """Every prompt is within its limit unless the protected text alone is not."""
     assert [] == fit_complaints(_replay(seed, format, preset).turns)
 
@@ -52,7 +52,7 @@ def test_valid_identical_and_restorable(format: str, preset: str, seed: int) -> 
 @seeds
 @presets
 @formats
-def test_sticky(format: str, preset: str, seed: int) -> None:
+def test_old_bytes_change_at_batch_points_only(format: str, preset: str, seed: int) -> None:
     """Old bytes change at batch points only, the prefix is kept otherwise, and nothing that was trimmed grows."""
     assert [] == sticky_complaints(_replay(seed, format, preset))[:20]
 
@@ -85,7 +85,7 @@ def test_a_fresh_process_changes_nothing(format: str, preset: str) -> None:
 
 @seeds
 @formats
-def test_cost(format: str, seed: int) -> None:
+def test_cache_first_costs_less_than_trimming_at_every_call(format: str, seed: int) -> None:
     """`cache_first` costs less than trimming at every call, and keeps whole prefixes between few batch points."""
     found = figures(_replay(seed, format, "cache_first"))
     assert found.ours < found.every_call

@@ -30,7 +30,7 @@ def result(output: Any, **members: Any) -> dict[str, Any]:
     ("name", "role"),
     [("system", Role.SYSTEM), ("user", Role.USER), ("assistant", Role.ASSISTANT), ("x", Role.OTHER)],
 )
-def test_roles(name: str, role: Role) -> None:
+def test_every_role_has_its_meaning(name: str, role: Role) -> None:
     """Every role has its meaning; one that nobody knows passes through."""
     assert role == read(SDK, {"role": name, "content": "x"}).role
 
@@ -54,13 +54,13 @@ def test_roles(name: str, role: Role) -> None:
         ([{"type": "file", "data": "AA==", "mediaType": "application/pdf"}], [("opaque", (), "")]),
     ],
 )
-def test_content(content: Any, items: list[Any]) -> None:
+def test_texts_and_reasoning_are_items(content: Any, items: list[Any]) -> None:
     """Texts and reasoning are items; files and parts of tomorrow stay, and make the whole message opaque."""
     assert items == shown(read(SDK, {"role": "assistant", "content": content}).items)
 
 
 @pytest.mark.parametrize("part", [IMAGE, {"type": "file", "data": "https://x/a.png", "mediaType": "image/png"}])
-def test_images(part: dict[str, Any]) -> None:
+def test_an_image_becomes_a_text_part(part: dict[str, Any]) -> None:
     """An image is one under either name, and becomes a text part that keeps its options."""
     raw = json.dumps({"role": "user", "content": [part | OPTIONS]}).encode()
     message = SDK.read(raw, "f")
@@ -69,7 +69,7 @@ def test_images(part: dict[str, Any]) -> None:
     assert [{"type": "text", "text": "[image]"} | OPTIONS] == written
 
 
-def test_call() -> None:
+def test_a_clipped_call_keeps_an_empty_input() -> None:
     """A call is its input; clipped, it is empty, and the call stays."""
     raw = json.dumps({"role": "assistant", "content": [TEXT, CALL | {"providerExecuted": False}]}).encode()
     message = SDK.read(raw, "f")
@@ -152,7 +152,7 @@ def test_outputs_that_stay(output: Any) -> None:
     assert (("c1",), ["opaque"]) == (message.answers, [item.kind.value for item in message.items])
 
 
-def test_approvals() -> None:
+def test_an_approval_is_paired_like_a_call() -> None:
     """An approval is asked and answered like a call of its own, which no call's id can meet."""
     request = {"type": "tool-approval-request", "approvalId": "c1", "toolCallId": "c1"}
     response = {"type": "tool-approval-response", "approvalId": "c1", "approved": True}
@@ -258,7 +258,7 @@ def test_odd_shapes_pass_through(message: Any) -> None:
     assert all(SDK.original(raw, item) for item in found.items)
 
 
-def test_tool() -> None:
+def test_a_tool_definition_has_the_sdks_form() -> None:
     """A tool's definition is what `tool` takes, its schema what `jsonSchema` takes."""
     made = json.loads(SDK.tool("recall", "Fetch.", b'{"type":"object"}'))
     assert {"name": "recall", "description": "Fetch.", "inputSchema": {"type": "object"}} == made
@@ -279,7 +279,7 @@ OURS = '{"role":"system","content":"ours"}'
         ('[{"role":"system", "content":"S"} ]', '[{"role":"system", "content":"S"} ,' + OURS + "]"),
     ],
 )
-def test_system(before: str | None, after: str) -> None:
+def test_own_text_is_added_and_removed_again(before: str | None, after: str) -> None:
     """Our text follows what is there in its own shape, and is taken out again, also where it stands twice."""
     assert SDK.system is not None
     value = None if before is None else before.encode()

@@ -24,7 +24,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text
     ("name", "role"),
     [("user", Role.USER), ("assistant", Role.ASSISTANT), ("system", Role.SYSTEM), ("narrator", Role.OTHER)],
 )
-def test_roles(name: str, role: Role) -> None:
+def test_every_role_has_its_meaning(name: str, role: Role) -> None:
     """Every role has its meaning; one that nobody knows passes through."""
     assert role == read(ANTHROPIC, {"role": name, "content": "x"}).role
 
@@ -48,12 +48,12 @@ def test_roles(name: str, role: Role) -> None:
         ([{"type": "x_new", "text": "a"}], [("opaque", (), "")]),
     ],
 )
-def test_content(content: Any, items: list[Any]) -> None:
+def test_texts_and_thinking_are_items(content: Any, items: list[Any]) -> None:
     """Texts and thinking are items; what nobody knows stays, and makes the whole message opaque."""
     assert items == shown(read(ANTHROPIC, {"role": "assistant", "content": content}).items)
 
 
-def test_use() -> None:
+def test_a_call_is_its_sorted_input() -> None:
     """A call is its input as sorted, compact JSON, with the call's id and tool."""
     message = read(ANTHROPIC, {"role": "assistant", "content": [TEXT, USE, USE | {"id": "t2"}]})
     assert ("t1", "t2") == message.calls
@@ -63,7 +63,7 @@ def test_use() -> None:
     assert "application/json" == item.content_type
 
 
-def test_results() -> None:
+def test_each_text_of_a_result_is_an_item() -> None:
     """Each text of a result is an item of that result, as is each image; results are numbered in their message."""
     plain = {"type": "tool_result", "tool_use_id": "t0", "content": "all"}
     empty = {"type": "tool_result", "tool_use_id": "t2"}
@@ -222,7 +222,7 @@ def test_identity_is_of_what_is_decoded(spelling: str) -> None:
     assert shown(one.items) == shown(other.items)
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """Replacements stand where the items stood: an empty object for input, text for text, a text part for an image."""
     raw = json.dumps({"role": "user", "content": [THINKING, TEXT, USE, RESULT]}).encode()
     message = ANTHROPIC.read(raw, "f")
@@ -250,7 +250,7 @@ def test_write_keeps_other_bytes() -> None:
     assert raw.replace(b'"long"', b'"s"') == ANTHROPIC.write(raw, {item: "s"})
 
 
-def test_originals() -> None:
+def test_the_original_of_each_kind_of_item() -> None:
     """The original of a text is its UTF-8, of an input or image its raw JSON, of a message the message."""
     raw = (
         b'{"role":"user","content":[{"type":"text","text":"\\u00e9"},{"type":"tool_use","id":"a",'

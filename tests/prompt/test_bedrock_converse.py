@@ -30,7 +30,7 @@ def result(*content: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "role"), [("user", Role.USER), ("assistant", Role.ASSISTANT), ("x", Role.OTHER)])
-def test_roles(name: str, role: Role) -> None:
+def test_every_role_has_its_meaning(name: str, role: Role) -> None:
     """Every role has its meaning; one that nobody knows passes through."""
     assert role == read(BEDROCK, {"role": name, "content": [TEXT]}).role
 
@@ -56,12 +56,12 @@ def test_roles(name: str, role: Role) -> None:
         ([{"guardContent": {"text": {"text": "a"}}}], [("opaque", (), "")]),
     ],
 )
-def test_content(content: Any, items: list[Any]) -> None:
+def test_texts_are_items_and_cache_points_are_not(content: Any, items: list[Any]) -> None:
     """Texts are items, cache points are nothing; what is signed or unknown makes the whole message opaque."""
     assert items == shown(read(BEDROCK, {"role": "assistant", "content": content}).items)
 
 
-def test_use() -> None:
+def test_a_call_is_its_sorted_input() -> None:
     """A call is its input as sorted, compact JSON, with the call's id and tool."""
     message = read(BEDROCK, {"role": "assistant", "content": [TEXT, USE]})
     assert ("t1",) == message.calls
@@ -79,7 +79,7 @@ def test_calls_of_the_server() -> None:
     assert [ItemKind.ARGUMENTS, ItemKind.OPAQUE] == [item.kind for item in message.items]
 
 
-def test_results() -> None:
+def test_each_part_of_a_result_is_an_item() -> None:
     """Texts, images and JSON of a result are items of that result; an object around texts is a text each."""
     path = ("content", 0, "toolResult", "content")
     message = read(
@@ -158,7 +158,7 @@ def test_identity_is_of_what_is_decoded(spelling: str) -> None:
     assert shown(one.items) == shown(other.items)
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """Replacements stand where the items stood, and read again there are as many items, with the new texts."""
     content = [
         REASONING,
@@ -197,7 +197,7 @@ def test_write_keeps_other_bytes() -> None:
     assert raw.replace(b'"long"', b'"s"') == BEDROCK.write(raw, {item: "s"})
 
 
-def test_originals() -> None:
+def test_the_original_of_each_kind_of_item() -> None:
     """The original of a text is its UTF-8, of an input or a JSON result its raw JSON, of a message the message."""
     raw = (
         b'{"role":"user","content":[{"text":"\\u00e9"},{"toolUse":{"toolUseId":"a","name":"f","input":{"b" : 1.0}}},'
@@ -282,7 +282,7 @@ def test_add_system_refuses(value: bytes) -> None:
     assert "json.body.system" == caught.value.field
 
 
-def test_tool() -> None:
+def test_a_tool_is_a_member_of_tool_config() -> None:
     """A tool is a member of `toolConfig.tools`."""
     expected = {"toolSpec": {"name": "n", "description": "d", "inputSchema": {"json": {"type": "object"}}}}
     assert expected == json.loads(BEDROCK.tool("n", "d", b'{"type":"object"}'))

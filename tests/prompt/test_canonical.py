@@ -71,7 +71,7 @@ def test_long_integers(digits: int) -> None:
     assert all(text.startswith(b'{"n":') for text in found)
 
 
-def test_digest() -> None:
+def test_a_digest_has_16_bytes() -> None:
     """A digest is 16 bytes and differs where the text does."""
     assert DIGEST_BYTES == len(digest(b"a"))
     assert digest(b"a") != digest(b"b")

@@ -27,7 +27,7 @@ FULL = pb.Message(
 )
 
 
-def test_items() -> None:
+def test_each_part_is_an_item_of_its_kind() -> None:
     """Each part is an item of its kind, at its place."""
     message = TYPED.read(FULL.SerializeToString(), "f")
     assert Role.ASSISTANT == message.role
@@ -44,7 +44,7 @@ def test_items() -> None:
     assert 'grep\n{"a":2.0,"b":1.0}' == message.other
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """Replacements stand where the items stood, and the rest is as it came."""
     raw = FULL.SerializeToString(deterministic=True)
     items = TYPED.read(raw, "f").items
@@ -70,7 +70,7 @@ def test_fields_of_a_later_version() -> None:
     assert b"\xfa\x3e\x03new" in TYPED.write(later, {item: "t"})
 
 
-def test_originals() -> None:
+def test_the_original_of_each_kind_of_item() -> None:
     """The original of a text is its UTF-8, of an image and of a message its protobuf JSON."""
     raw = FULL.SerializeToString(deterministic=True)
     originals = [TYPED.original(raw, item) for item in TYPED.read(raw, "f").items]
@@ -79,7 +79,7 @@ def test_originals() -> None:
     assert FULL == Parse(originals[5], pb.Message())
 
 
-def test_identity() -> None:
+def test_two_encodings_of_a_message_are_one() -> None:
     """Two encodings of one message are the same; another text is not."""
     one = pb.Message(role=pb.ROLE_USER, parts=[pb.Part(text="a")]).SerializeToString()
     part = b"\x12\x03\x0a\x01a"

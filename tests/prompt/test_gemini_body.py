@@ -41,7 +41,7 @@ def system() -> SystemMember:
     ],
     ids=range(6),
 )
-def test_system(before: str | None, after: str, again: str) -> None:
+def test_own_text_is_added_and_removed_again(before: str | None, after: str, again: str) -> None:
     """What is in the system prompt keeps its bytes; ours is a further part, and goes again."""
     added = system().add(None if before is None else before.encode(), "ours")
     assert after == added.decode()
@@ -82,7 +82,7 @@ def test_stored_cache(name: str) -> None:
         assert GEMINI is GEMINI.variant(split(body.encode(), None, "contents"))
 
 
-def test_tool() -> None:
+def test_a_tool_is_a_function_declaration() -> None:
     """A tool is a member of `functionDeclarations`, its parameters a JSON schema."""
     expected = {"name": "n", "description": "d", "parametersJsonSchema": {"type": "object"}}
     assert expected == json.loads(GEMINI.tool("n", "d", b'{"type":"object"}'))

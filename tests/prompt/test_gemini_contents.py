@@ -45,7 +45,7 @@ ROLES = [
 
 
 @pytest.mark.parametrize(("message", "role"), ROLES, ids=range(len(ROLES)))
-def test_roles(message: Any, role: Role) -> None:
+def test_every_role_has_its_meaning(message: Any, role: Role) -> None:
     """Every role has its meaning, none is the user's; one that nobody knows passes through."""
     assert role == read(GEMINI, {**message, "parts": [TEXT]}).role
 
@@ -72,13 +72,13 @@ LOOKED = ("text", ("parts", 0, "text"), "I look.")
         ([SNAKE_IMAGE | SIGNED], [OPAQUE]),
     ],
 )
-def test_parts(parts: Any, items: list[Any]) -> None:
+def test_texts_are_items_and_thoughts_stay(parts: Any, items: list[Any]) -> None:
     """Texts are items, an array of one part may be left out; thoughts and what nobody knows stay."""
     assert items == shown(read(GEMINI, {"role": "model", "parts": parts}).items)
 
 
 @pytest.mark.parametrize("kind", ["functionCall", "function_call"])
-def test_call(kind: str) -> None:
+def test_a_call_is_its_sorted_arguments(kind: str) -> None:
     """A call is its arguments as sorted, compact JSON, with the call's id and tool."""
     message = read(GEMINI, {"role": "model", "parts": [TEXT, {kind: CALL["functionCall"]}]})
     assert ("c1",) == message.calls
@@ -89,7 +89,7 @@ def test_call(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
-def test_signed(name: str) -> None:
+def test_signed_parts_stay_as_they_are(name: str) -> None:
     """What has a signature is recorded and stays as it is; the calls next to it are edited."""
     parts = [TEXT | {name: "c2ln"}, CALL | {name: "c2ln"}, CALL]
     message = read(GEMINI, {"role": "model", "parts": parts})
@@ -141,7 +141,7 @@ AT = ("parts", 0, "functionResponse", "response")
     ],
     ids=range(9),
 )
-def test_responses(value: Any, items: list[Any]) -> None:
+def test_texts_in_a_response_are_items(value: Any, items: list[Any]) -> None:
     """The texts of an object around texts are items; any other object is one, as a whole."""
     message = read(GEMINI, {"role": "user", "parts": [response(value)]})
     assert items == shown(message.items)
@@ -203,7 +203,7 @@ def test_identity_is_of_what_is_decoded(spelling: str) -> None:
     assert shown(one.items) == shown(other.items)
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """Replacements stand where the items stood, and read again there are as many items, with the new texts."""
     file = {"inlineData": {"mimeType": "text/plain", "data": plain("file")}}
     parts = [
@@ -248,7 +248,7 @@ def test_write_keeps_other_bytes() -> None:
     assert one.replace(b'"long"', b'"s"') == GEMINI.write(one, {GEMINI.read(one, "f").items[0]: "s"})
 
 
-def test_originals() -> None:
+def test_the_original_of_each_kind_of_item() -> None:
     """The original of a text is its UTF-8, of arguments or a whole response the raw JSON, of a message the message."""
     raw = (
         b'{"role":"user","parts":[{"text":"\\u00e9"},{"functionCall":{"name":"f","args":{"b" : 1.0}}},'

@@ -32,7 +32,7 @@ def kinds(items: tuple[Item, ...]) -> list[tuple[str, tuple[str | int, ...], int
     return [(item.kind.value, item.path, item.result) for item in items]
 
 
-def test_content() -> None:
+def test_texts_and_pictures_are_items_of_one_result() -> None:
     """Texts of blocks and resources are the one result's, pictures its images; it is a message of a tool."""
     message = read(MCP, {"content": [TEXT, IMAGE, FILE, PICTURE]})
     assert (Role.TOOL, 2) == (message.role, message.media)
@@ -44,7 +44,7 @@ def test_content() -> None:
     ] == kinds(message.items)
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """A text stays where it stands with all that is said of it; a picture becomes a text block, its meta data kept."""
     value = {"content": [TEXT, IMAGE, FILE, PICTURE], "isError": True, "_meta": {"x": 1.5}}
     expected = value | {
@@ -116,7 +116,7 @@ def test_write_keeps_other_bytes() -> None:
 
 
 @pytest.mark.parametrize("value", [{}, {"content": []}, {"content": [{"type": "text", "text": ""}]}])
-def test_nothing(value: Any) -> None:
+def test_a_result_without_content_is_one_item(value: Any) -> None:
     """A result without content is an item as a whole."""
     assert [("opaque", (), "")] == shown(read(MCP, value).items)
 
@@ -170,7 +170,7 @@ def test_odd_shapes_pass_through(value: Any) -> None:
     assert all(MCP.original(raw, item) for item in found.items)
 
 
-def test_tool() -> None:
+def test_a_tool_definition_has_the_servers_form() -> None:
     """A tool's definition is as a server lists it."""
     made = json.loads(MCP.tool("recall", "Fetch.", b'{"type":"object"}'))
     assert {"name": "recall", "description": "Fetch.", "inputSchema": {"type": "object"}} == made

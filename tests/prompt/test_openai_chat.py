@@ -31,23 +31,23 @@ ASSISTANT: dict[str, Any] = {"role": "assistant", "content": "I look.", "tool_ca
         ("critic", Role.OTHER),
     ],
 )
-def test_roles(name: str, role: Role) -> None:
+def test_every_role_has_its_meaning(name: str, role: Role) -> None:
     """Every role has its meaning; one that nobody knows passes through."""
     assert role == read(OPENAI, {"role": name, "content": "x"}).role
 
 
-def test_text() -> None:
+def test_a_string_is_one_text() -> None:
     """A string is one text."""
     assert [("text", ("content",), "héllo")] == shown(read(OPENAI, {"role": "user", "content": "héllo"}).items)
 
 
 @pytest.mark.parametrize("content", ["", None, []])
-def test_nothing(content: object) -> None:
+def test_a_message_without_content_is_one_item(content: object) -> None:
     """A message without content is an item as a whole, so that it can be stored when it is dropped."""
     assert [("opaque", (), "")] == shown(read(OPENAI, {"role": "user", "content": content}).items)
 
 
-def test_parts() -> None:
+def test_each_part_is_an_item_of_its_kind() -> None:
     """Each part is an item of its kind; an empty text is none, an unknown part makes the whole message opaque."""
     audio = {"type": "input_audio", "input_audio": {"data": "AA=="}}
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": ""}, IMAGE, audio]
@@ -59,7 +59,7 @@ def test_parts() -> None:
     assert '{"input_audio":{"data":"AA=="},"type":"input_audio"}' == message.other
 
 
-def test_calls() -> None:
+def test_calls_follow_text_and_have_id_and_tool() -> None:
     """Calls are arguments with the call's id and tool; text stands before them."""
     message = read(OPENAI, ASSISTANT | {"tool_calls": [CALL, CALL | {"id": ""}]})
     assert ["text", "arguments", "arguments"] == [item.kind.value for item in message.items]
@@ -183,7 +183,7 @@ def test_variants_are_few() -> None:
 
 
 @pytest.mark.parametrize("content", ["out", [{"type": "text", "text": "out"}]])
-def test_result(content: object) -> None:
+def test_a_tools_text_answers_its_call(content: object) -> None:
     """A tool's text is a result of the call that it answers."""
     message = read(OPENAI, {"role": "tool", "tool_call_id": "c1", "name": "grep", "content": content})
     assert ("c1",) == message.answers
@@ -261,7 +261,7 @@ def test_identity_is_of_what_is_decoded(spelling: str) -> None:
     assert shown(one.items) == shown(other.items)
 
 
-def test_write() -> None:
+def test_replacements_take_the_items_places() -> None:
     """Replacements stand where the items stood; all else keeps its bytes."""
     raw = (
         b'{"x":1.50,"role":"assistant","tool_calls":[{"id":"c1",'
@@ -299,7 +299,7 @@ def test_write_nothing() -> None:
     assert raw is OPENAI.write(raw, {})
 
 
-def test_originals() -> None:
+def test_the_original_of_each_kind_of_item() -> None:
     """The original of a text and of arguments is its UTF-8, of an image its raw JSON, of a message the message."""
     raw = (
         b'{"role":"assistant","content":[{"type":"text","text":"\\u00e9"},{"image_url":{"url":"u"},'

@@ -27,7 +27,7 @@ def written(item: Any, *texts: str | None) -> Any:
 
 
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "developer"])
-def test_messages(role: str) -> None:
+def test_a_message_needs_no_type(role: str) -> None:
     """A message is one with or without its type, its text a string or parts."""
     kind = "output_text" if role == "assistant" else "input_text"
     plain = {"role": role, "content": "hello"}
@@ -81,14 +81,14 @@ def test_a_custom_call() -> None:
         ("invented_output", "done", [("opaque", (), "")]),
     ],
 )
-def test_outputs(kind: str, output: Any, items: list[Any]) -> None:
+def test_each_kind_of_output_answers_its_call(kind: str, output: Any, items: list[Any]) -> None:
     """Each kind of output answers its call; text in it is a result."""
     found = read(RESPONSES, {"type": kind, "call_id": "c1", "output": output})
     assert (Role.TOOL, (), ("c1",)) == (found.role, found.calls, found.answers)
     assert items == shown(found.items)
 
 
-def test_images() -> None:
+def test_an_image_becomes_a_text() -> None:
     """An image becomes a text, of a message or of an output."""
     said = {"type": "message", "role": "user", "content": [IMAGE]}
     gave = {"type": "function_call_output", "call_id": "c1", "output": [IMAGE]}
@@ -202,7 +202,7 @@ def test_no_text_of_ours_in_an_array_or_beside_a_string(raw: bytes) -> None:
     assert RESPONSES.variant(split(raw, None, "input", text=True)).placement.message is None
 
 
-def test_tool() -> None:
+def test_a_tool_is_flat_and_not_strict() -> None:
     """A tool is flat, and not strict: the provider would otherwise want every parameter required."""
     made = json.loads(RESPONSES.tool("recall", "Fetches.", b'{"type":"object"}'))
     assert {

@@ -39,7 +39,7 @@ def test_text_in_place() -> None:
         ('{"b": [1.0, true, null], "a": "\\u00e9"}', '{"a":"é","b":[1,true,null]}'),
     ],
 )
-def test_shown(spelled: str, shown: str) -> None:
+def test_json_is_shown_with_sorted_keys_and_all_digits(spelled: str, shown: str) -> None:
     """Keys are sorted, and whole numbers have no point, however they were spelled; large ones keep all digits."""
     assert shown == shown_json(load(spelled.encode(), "f"), "f")
 
@@ -70,6 +70,6 @@ def test_too_deep() -> None:
 
 
 @pytest.mark.parametrize(("value", "text"), [("a", "a"), (None, ""), (1, ""), (["a"], "")])
-def test_string(value: object, text: str) -> None:
+def test_a_member_of_another_kind_is_no_string(value: object, text: str) -> None:
     """A member of another kind counts as none."""
     assert text == string(value)

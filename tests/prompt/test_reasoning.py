@@ -121,7 +121,7 @@ def case(request: pytest.FixtureRequest) -> tuple[Format, bytes, bytes, bytes, l
     return FORMATS[name], raw, without, original, texts
 
 
-def test_items(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
+def test_a_reasoning_block_is_an_item_with_its_weight(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
     """A block is an item with the weight of what is encrypted in it; each readable text is another."""
     form, raw, _, original, texts = case
     items = [item for item in form.read(raw, "f").items if item.kind is ItemKind.REASONING]
@@ -133,7 +133,7 @@ def test_items(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
     assert ItemKind.OPAQUE not in {item.kind for item in form.read(raw, "f").items}
 
 
-def test_removed(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
+def test_a_message_without_its_reasoning(case: tuple[Format, bytes, bytes, bytes, list[str]]) -> None:
     """Without its reasoning a message is as it was, or a label where nothing else is left."""
     form, raw, without, _, _ = case
     items = [item for item in form.read(raw, "f").items if item.kind is ItemKind.REASONING]
@@ -208,6 +208,6 @@ UNBOUND = [
 
 
 @pytest.mark.parametrize("model", [*BOUND, *UNBOUND])
-def test_models(model: str) -> None:
+def test_models_that_bind_their_thinking(model: str) -> None:
     """The provider's list, dates and gateways' spellings aside; a later Claude model is taken to bind its thinking."""
     assert (model in BOUND) == binds_thinking(model)

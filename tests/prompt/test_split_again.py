@@ -142,7 +142,7 @@ TAILS = [
 
 
 @pytest.mark.parametrize("tail", TAILS, ids=[str(number) for number in range(len(TAILS))])
-def test_tails(tail: bytes) -> None:
+def test_what_follows_equal_messages_is_read_strictly(tail: bytes) -> None:
     """What follows the messages that are the same is read as strictly as the whole body is."""
     start = b'{"model":"x","messages":[{"role":"user","content":"a"}'
     before = split(start + b"]}")
@@ -179,7 +179,7 @@ def test_equal_slices() -> None:
 
 @few
 @given(st.data())
-def test_continued(data: st.DataObject) -> None:
+def test_a_delta_is_the_whole_body(data: st.DataObject) -> None:
     """A delta after some messages of the body before is the whole body that it stands for."""
     one = data.draw(bodies())
     other = data.draw(bodies())

@@ -52,7 +52,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_a_broken_body_is_refused_by_its_field(name: str) -> None:
     """What is no body is refused by the field at fault."""
     raw, field = REFUSED[name]
     with pytest.raises(InvalidJson) as caught:

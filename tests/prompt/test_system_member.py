@@ -66,7 +66,7 @@ def test_where_there_is_nothing(value: bytes | None) -> None:
 
 
 @pytest.mark.parametrize("value", [b"7", b"{}", b'["a"]'])
-def test_refused(value: bytes) -> None:
+def test_a_broken_system_member_is_refused_by_its_field(value: bytes) -> None:
     """What is no string is refused by its field."""
     for work in (lambda: MEMBER.add(value, "ours"), lambda: MEMBER.texts(value)):
         with pytest.raises(InvalidJson) as caught:
@@ -74,7 +74,7 @@ def test_refused(value: bytes) -> None:
         assert "json.body.instructions" == caught.value.field
 
 
-def test_blocks() -> None:
+def test_each_piece_of_own_text_is_a_block() -> None:
     """In an array each piece is a block; others keep their bytes, and what is no text counts as JSON."""
     value = b'[{"text": "a", "x": 1},{"cachePoint":{"type":"default"}}]'
     added = add_block(value, b'{"text":"ours"}')

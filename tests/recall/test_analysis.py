@@ -42,7 +42,7 @@ ANY = st.text(max_size=200) | st.text("aB1_-./@ é日\u0301\u200b\U0001f600", ma
         ("what is the", []),
     ],
 )
-def test_terms(text: str, expected: list[str]) -> None:
+def test_names_ids_and_other_scripts_become_terms(text: str, expected: list[str]) -> None:
     """A name is kept whole and in parts, function words go, ids stay in one piece, other scripts have words too."""
     assert expected == terms(text)
 

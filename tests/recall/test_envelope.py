@@ -67,7 +67,7 @@ TEXTS = st.one_of(
 )
 
 
-def test_golden() -> None:
+def test_the_envelope_that_a_model_sees() -> None:
     """The envelope as a model sees it."""
     found = render_found(
         [

@@ -283,7 +283,7 @@ def test_named_finds_ids_and_call_ids() -> None:
     assert {"0": items[:1], "call": [items[2], items[1]], "": [], "none": []} == named
 
 
-def test_filters() -> None:
+def test_each_filter_selects_alone_and_together() -> None:
     """Role, tool, iterations and ids each select, and all of them together; `other` is every name that is not plain."""
     run = Recorder()
     run.put("user", "same", 1, tool="", role=Role.USER)
@@ -356,7 +356,7 @@ def test_any_order_of_steps_finds_the_present_texts(steps: list[tuple[str, int]]
     assert 0 == run.history.waiting_bytes
 
 
-def test_threads() -> None:
+def test_many_threads_lose_no_item() -> None:
     """Recording, indexing, dropping and asking at once: nothing breaks, and in the end everything is found."""
     run = Recorder(SearchLimits(index_bytes=50_000_000))
     failures: list[BaseException] = []

@@ -46,7 +46,7 @@ def ids(found: Found) -> list[str]:
     return [snippet.item.stash_id for snippet in found.snippets]
 
 
-def test_found() -> None:
+def test_a_snippet_is_verbatim_with_its_place() -> None:
     """A snippet is quoted verbatim with where it stands, and the answer tells what was searched."""
     run = Recorder()
     original = "".join(f"line {number} of the log\n" for number in range(1, 200)) + "status: ENOENT at /etc/fstab\n"
@@ -113,7 +113,7 @@ def test_nothing_found_is_said() -> None:
         (SearchQuery("x", first_iteration=7, last_iteration=6), "last_iteration", "7 (first_iteration) or more"),
     ],
 )
-def test_refused(query: SearchQuery, field: str, accepted: str) -> None:
+def test_a_query_out_of_bounds_is_refused_by_name(query: SearchQuery, field: str, accepted: str) -> None:
     """What is out of its bounds is refused by name, with what is accepted, before any work and without its text."""
     run = Recorder()
     run.put("a", "secret")

@@ -24,7 +24,7 @@ def _id(kind: AnswerKind) -> str:
     return ID if kind is AnswerKind.RECALLED else ""
 
 
-def test_golden() -> None:
+def test_the_first_line_of_an_answer() -> None:
     """The line says kind, id and range, and ends with the tag: another form would orphan what prompts hold."""
     expected = f"[recalled id={ID}: {HEADLINE}; tag=z5nksnegzj5mq2jr]\nline one\nline two"
     assert expected == tagged(KEY, AnswerKind.RECALLED, ID, HEADLINE, "line one\nline two")

@@ -58,7 +58,7 @@ def test_delta_as_a_bare_array(format: str) -> None:
 
 
 @formats
-def test_unknown(format: str) -> None:
+def test_a_foreign_base_revision_is_unknown(format: str) -> None:
     """Of another run, another process, tampered with, or of a history that the run has left: REVISION_UNKNOWN."""
     engine, answer = grown(format)
     stranger = send(engine, format, 12, run_id="run-2").revision

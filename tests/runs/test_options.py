@@ -68,7 +68,7 @@ def test_recall_unavailable(format: str) -> None:
 
 
 @formats
-def test_pinned(format: str) -> None:
+def test_a_pinned_message_stays_byte_for_byte(format: str) -> None:
     """A pinned message comes back byte for byte, however tight the limit, and is no longer named later."""
     messages = history(format, 12)
     place = len(history(format, 1)) - 1
@@ -113,7 +113,9 @@ def test_pinning_a_leading_system_message() -> None:
         ({"max_tokens": "many"}, {"context_window": 0, "model": "gpt-4"}, 8_192),
     ],
 )
-def test_limit(asked: dict[str, object], fields: dict[str, object], limit: int) -> None:
+def test_the_limit_is_the_least_window_less_the_reserve(
+    asked: dict[str, object], fields: dict[str, object], limit: int
+) -> None:
     """The limit is the least window, less what is reserved for the answer: what the call says, else the body."""
     raw = json.dumps({"messages": history(OPENAI_CHAT, 1)} | asked).encode()
     values: dict[str, object] = {"output_reserve": None} | fields

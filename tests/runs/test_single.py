@@ -33,7 +33,7 @@ def engine() -> Engine:
     return Engine(limit=50_000, policy=POLICY)
 
 
-def test_capped(engine: Engine) -> None:
+def test_a_large_result_keeps_head_and_tail(engine: Engine) -> None:
     """Head and tail stay with a marker between; the original can be fetched by its id and is found by search."""
     answer = engine.trim(MCP, result(LONG, isError=False))
     value = json.loads(answer.body or b"")
@@ -56,7 +56,7 @@ def test_capped(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("around", [b"", b" \n\t"])
-def test_small(engine: Engine, around: bytes) -> None:
+def test_a_small_result_stays_byte_for_byte(engine: Engine, around: bytes) -> None:
     """A result under the cap goes back byte for byte, and is found by search."""
     sent = (
         around + b'{"x":1.50,"content":[{"text":"sm\\u0061ll zebra","type":"text"}], "structuredContent":{ }}' + around
@@ -79,7 +79,7 @@ def test_structured_content(engine: Engine) -> None:
     assert data == json.loads(engine.original(answer.trims[0].stash_id) or b"")
 
 
-def test_images() -> None:
+def test_pictures_past_their_cap_become_labels() -> None:
     """Past their own cap pictures become labels; their originals can be fetched."""
     engine = Engine(limit=50_000, policy={"cap_media_bytes": 5_000})
     answer = engine.trim(MCP, result(IMAGE, IMAGE))
@@ -156,7 +156,7 @@ def test_ids_inside_a_history(format: str) -> None:
     assert LONG.encode() == engine.original(ids(capped)[0])
 
 
-def test_edits(engine: Engine) -> None:
+def test_an_edit_replaces_the_whole_result(engine: Engine) -> None:
     """As an edit the whole is replaced; nothing, if nothing changed."""
     whole = engine.trim(MCP, result(LONG)).body
     answer = engine.trim(MCP, result(LONG), edits=True)
@@ -183,7 +183,7 @@ def test_no_recall(engine: Engine) -> None:
     assert LONG.encode() == engine.original(answer.trims[0].stash_id)
 
 
-def test_pinned(engine: Engine) -> None:
+def test_a_pinned_result_stays_whole(engine: Engine) -> None:
     """A result that the agent pins stays whole."""
     sent = result(LONG)
     assert sent == engine.trim(MCP, sent, pinned=frozenset({0})).body

@@ -140,7 +140,7 @@ def test_runs_whose_tasks_were_removed_are_bounded() -> None:
 
 
 @formats
-def test_figures(format: str) -> None:
+def test_a_runs_figures_are_sums_of_its_answers(format: str) -> None:
     """A run's figures are sums of what its answers said."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     answers = [send(engine, format, number) for number in range(13)]
@@ -155,7 +155,7 @@ def test_figures(format: str) -> None:
 
 
 @formats
-def test_end(format: str) -> None:
+def test_an_ended_run_is_unknown(format: str) -> None:
     """An ended run gives its last figures, and is unknown from then on; the next prompt begins it anew."""
     engine, answer = grown(format)
     figures = engine.runs.figures("promises", "run-1")
@@ -169,7 +169,7 @@ def test_end(format: str) -> None:
 
 
 @formats
-def test_sweep(format: str) -> None:
+def test_an_idle_run_is_forgotten_after_twice_its_time(format: str) -> None:
     """A run idle for twice the time to live is forgotten; until then it is known, though its originals expired."""
     engine, answer = grown(format)
     engine.clock.now += 3_601

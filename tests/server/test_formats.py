@@ -68,7 +68,7 @@ def test_model_messages(served: Serving) -> None:
 
 
 @pytest.mark.parametrize("format", [trim_pb2.FORMAT_AI_SDK, trim_pb2.FORMAT_MCP_TOOL_RESULT])
-def test_tools(served: Serving, format: trim_pb2.Format.ValueType) -> None:
+def test_each_tool_has_name_description_and_schema(served: Serving, format: trim_pb2.Format.ValueType) -> None:
     """The model's tools are defined with a name, a description and an input schema."""
     answer = served.stub.ListTools(tool_pb2.ListToolsRequest(format=format))
     assert answer.tools

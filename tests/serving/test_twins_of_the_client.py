@@ -38,7 +38,7 @@ def test_halves_of_characters(text: str) -> None:
 @example("1" * 10)
 @example(1e9)
 @example(1e8)
-def test_indexes(value: Any) -> None:
+def test_indexes_in_every_spelling(value: Any) -> None:
     """As a number, a string, or with a fraction of zero."""
     assert (untyped.ordinal(value), type(untyped.ordinal(value))) == (
         pieces.ordinal(value),

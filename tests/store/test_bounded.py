@@ -302,7 +302,7 @@ def test_a_large_reply_that_comes_slowly() -> None:
         server.close()
 
 
-def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_replies_pass_through_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands and replies of many records pass."""
     reply = os.urandom(MIB)
 

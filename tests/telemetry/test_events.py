@@ -98,7 +98,7 @@ def test_a_request_that_is_none() -> None:
     assert "prompt_sidecar.run.id" not in (records[0].attributes or {})
 
 
-def test_findings() -> None:
+def test_findings_become_events_without_text() -> None:
     """One for each rule and action, with how often; no text."""
     with watched() as server:
         sent = [{"role": "user", "content": f"Use {KEYS[0]} and {KEYS[1]}, not {KEYS[1][:-1]}x."}]

@@ -277,7 +277,7 @@ def test_retrievals_and_searches_by_whoever_asked() -> None:
     assert 1 == figures.of(catalog.BOUND_HITS, bound="recall.repeats")
 
 
-def test_tasks() -> None:
+def test_tasks_are_counted_by_who_made_them() -> None:
     """Created and completed ones, by programs and by the model, and those that a run ended with."""
     with watched() as server:
         stub = server.served.stub
@@ -297,7 +297,7 @@ def test_tasks() -> None:
     assert 0 == figures.of(catalog.RUNS_ACTIVE)
 
 
-def test_reports() -> None:
+def test_what_providers_report_is_counted() -> None:
     """What the provider counted, what its cache made of the prefix, and what it refused."""
     with watched() as server:
         stub = server.served.stub

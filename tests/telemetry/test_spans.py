@@ -133,7 +133,7 @@ def test_a_batch_of_trims_is_an_event() -> None:
     } == dict(event.attributes or {})
 
 
-def test_recall() -> None:
+def test_spans_of_recall_hold_no_foreign_id() -> None:
     """The spans of calls say what came of retrievals and searches; an id that was never ours stays out of them."""
     with watched() as server:
         stub = server.served.stub

@@ -161,7 +161,7 @@ def test_asking_and_nonsense_keep_nothing() -> None:
     assert 0 == len(calibration)
 
 
-def test_threads() -> None:
+def test_reports_of_many_threads_are_all_taken() -> None:
     """Reports from many threads are all taken, and bounds hold."""
     calibration = Calibration(most_keys=50)
 

@@ -42,7 +42,7 @@ from prompt_sidecar.tokens.models import first_factor
         (":", ("o200k_base", False)),
     ],
 )
-def test_encoding(model: str, expected: tuple[str, bool]) -> None:
+def test_each_model_has_its_encoding(model: str, expected: tuple[str, bool]) -> None:
     """Each spelling is counted in the encoding of its model, exact where that is public."""
     assert expected == encoding_for(model)
 
@@ -95,7 +95,7 @@ def test_every_model_of_tiktoken_is_counted(model: str) -> None:
         ("", None),
     ],
 )
-def test_window(model: str, expected: int | None) -> None:
+def test_each_family_has_its_window(model: str, expected: int | None) -> None:
     """A documented family has its window in every spelling; an unknown version has none."""
     assert expected == known_window(model)
 

@@ -216,7 +216,7 @@ def test_known_wordings(message: str, expected: Refusal) -> None:
 
 
 @pytest.mark.parametrize(("message", "expected"), KNOWN.values(), ids=KNOWN)
-def test_wrapped(message: str, expected: Refusal) -> None:
+def test_a_wrapped_refusal_is_read(message: str, expected: Refusal) -> None:
     """A message is read as well inside JSON, an exception's text, capitals and broken lines."""
     wrapped = "litellm.BadRequestError: Error code: 400 - " + json.dumps({"error": {"message": message}, "code": 400})
     assert expected == read_refusal(wrapped)

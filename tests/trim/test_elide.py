@@ -134,7 +134,7 @@ def test_moves_to_line_ends_that_are_near() -> None:
 @pytest.mark.parametrize(
     ("share", "sides"), [(1.0, (True, False)), (0.0, (False, True)), (0.5, (True, True)), (0.25, (True, True))]
 )
-def test_share(share: float, sides: tuple[bool, bool]) -> None:
+def test_head_and_tail_get_their_shares(share: float, sides: tuple[bool, bool]) -> None:
     """The head gets its share of what is kept, the tail the rest."""
     raw = b"x" * 1_000
     kept = cut(raw, raw, 1_000, MARKER + 402, share)

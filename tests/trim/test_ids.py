@@ -14,14 +14,16 @@ names = st.text(max_size=8)
 keys = st.binary(max_size=100)
 
 
-def test_golden() -> None:
+def test_ids_are_those_of_earlier_versions() -> None:
     """Ids outlive a process: another way to mint them would orphan every id in a prompt."""
     key = run_key(b"key", "caller", "run-1")
     assert "4yjsyae485" == mint(key, 3, 0, b"i" * 16)
 
 
 @given(keys, names, names, st.tuples(st.integers(0, 10**6), st.integers(0, 10**3)), st.binary(min_size=16, max_size=16))
-def test_form(key: bytes, caller: str, run: str, place: tuple[int, int], identity: bytes) -> None:
+def test_an_id_has_ten_plain_characters(
+    key: bytes, caller: str, run: str, place: tuple[int, int], identity: bytes
+) -> None:
     """Ten characters that nobody misreads, and the same ones every time."""
     found = mint(run_key(key, caller, run), *place, identity)
     assert re.fullmatch(r"[abcdefghjkmnpqrstvwxyz0-9]{10}", found)
@@ -52,7 +54,7 @@ def test_callers_do_not_run_into_runs(one: str, run_of_one: str, other: str, run
     assert same == (run_key(b"k", one, run_of_one) == run_key(b"k", other, run_of_other))
 
 
-def test_signatures() -> None:
+def test_a_signature_depends_on_key_and_content() -> None:
     """A tag is 16 bytes, of key and content."""
     assert 16 == len(sign(b"k", b"c"))
     assert 4 == len({sign(key, content) for key in (b"k", b"l" * 80) for content in (b"c", b"d")})

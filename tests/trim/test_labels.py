@@ -10,7 +10,7 @@ from prompt_sidecar.trim.elide import Kept, elided, marker, placeholder
 ID = "abcdefghjk"
 
 
-def test_marker() -> None:
+def test_a_marker_states_bytes_and_id() -> None:
     """It states the bytes removed and an id, and holds no instruction."""
     assert "[content elided to fit context window — id=abcdefghjk, 48,210 bytes]" == marker(ID, 48_210)
     assert "[content elided to fit context window — 7 bytes]" == marker("", 7)
@@ -28,7 +28,7 @@ def test_marker() -> None:
         (ItemKind.ARGUMENTS, "", None),
     ],
 )
-def test_placeholder(kind: ItemKind, stash_id: str, text: str | None) -> None:
+def test_a_placeholder_is_a_label_or_empty_arguments(kind: ItemKind, stash_id: str, text: str | None) -> None:
     """Arguments become empty arguments; anything else a label."""
     assert text == placeholder(kind, stash_id, 48_210)
 
@@ -47,7 +47,7 @@ MARK = "[content elided to fit context window — 6 bytes]"
         ("ébcdefgé", Kept(2, 2), f"é\n{MARK}\né"),
     ],
 )
-def test_elided(text: str, kept: Kept, shown: str) -> None:
+def test_a_marker_has_a_line_of_its_own(text: str, kept: Kept, shown: str) -> None:
     """The marker stands on a line of its own."""
     raw = text.encode()
     assert shown == elided(raw, raw, len(raw), kept, "")

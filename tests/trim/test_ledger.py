@@ -39,7 +39,7 @@ def group_of(ledger: Ledger, index: int) -> int:
 
 @few
 @given(histories())
-def test_groups(messages: list[plain]) -> None:
+def test_a_group_begins_with_an_assistant_block(messages: list[plain]) -> None:
     """A group begins with an assistant block; its members are what follows up to the next one."""
     ledger = taken(messages)
     starts = [
@@ -56,7 +56,7 @@ def test_groups(messages: list[plain]) -> None:
 
 @few
 @given(histories())
-def test_pairing(messages: list[plain]) -> None:
+def test_a_group_reaches_to_the_last_answer_of_its_calls(messages: list[plain]) -> None:
     """A group reaches to the last answer of its calls, and counts the calls that nothing has answered."""
     ledger = taken(messages)
     pairs = partners(messages)
@@ -71,7 +71,7 @@ def test_pairing(messages: list[plain]) -> None:
 
 @few
 @given(histories(), st.data())
-def test_units(messages: list[plain], data: st.DataObject) -> None:
+def test_a_unit_holds_all_answers_to_its_calls(messages: list[plain], data: st.DataObject) -> None:
     """A unit is closed: no answer to a call in it stands after it."""
     ledger = taken(messages)
     if not ledger.groups:
@@ -138,7 +138,7 @@ def test_the_largest_first(messages: list[plain], data: st.DataObject) -> None:
 
 @few
 @given(histories(), limits)
-def test_trimmed(messages: list[plain], limit: int) -> None:
+def test_trimmed_items_have_an_action_or_were_dropped(messages: list[plain], limit: int) -> None:
     """What is trimmed is what has an action, and every item of a message that was dropped."""
     fold = Fold(messages, limit)
     fold.take()

@@ -43,7 +43,7 @@ ORDERS = [
         ("v1.2.3 release-2026-01", ["v1.2.3", "release-2026-01"]),
     ],
 )
-def test_names(text: str, expected: list[str]) -> None:
+def test_paths_identifiers_and_numbers_are_names(text: str, expected: list[str]) -> None:
     """Paths, long ones by their last two parts, identifiers and numbers that are not round."""
     assert expected == list(names_in(text))
 

@@ -221,7 +221,7 @@ def test_note_bounds(messages: list[plain], limit: int, tokens: int, tasks: str)
 
 
 @given(st.integers(0, 2_000_000), st.integers(0, 8_000), st.integers(0, 1_000), st.floats(0, 0.02))
-def test_room(limit: int, own: int, note: int, share: float) -> None:
+def test_own_text_keeps_within_its_share(limit: int, own: int, note: int, share: float) -> None:
     """All own text together keeps within its share of the limit."""
     room = own_text.room(limit, own, note, share, count)
     assert room.total <= min(own, 0.04 * limit)

@@ -38,7 +38,7 @@ def test_presets_are_within_bounds(name: str) -> None:
     assert policy == Policy().override(values)
 
 
-def test_presets() -> None:
+def test_presets_differ_in_when_they_trim() -> None:
     """The default trims in batches; the two others are the plain rules by themselves."""
     assert "cache_first" == DEFAULT_PRESET
     assert Policy() == preset("cache_first")
@@ -91,7 +91,7 @@ def test_whole_numbers() -> None:
     ("name", "value", "accepted"),
     [("fit_stage", "sideways", "off, oldest_first, largest_first"), ("note_place", 3, "off, tail")],
 )
-def test_choices(name: str, value: object, accepted: str) -> None:
+def test_an_unknown_choice_is_refused_with_those_there_are(name: str, value: object, accepted: str) -> None:
     """A choice that there is not is refused with those that there are."""
     with pytest.raises(InvalidPolicy, match=accepted) as caught:
         Policy().override({name: value})

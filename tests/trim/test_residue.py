@@ -45,7 +45,7 @@ def test_the_carrier() -> None:
 
 @pytest.mark.parametrize(("number", "ends"), [(0, " bytes]"), (1, "; 1 other iteration dropped]"),
                                               (1_200, "; 1,200 other iterations dropped]")])  # fmt: skip
-def test_labels(number: int, ends: str) -> None:
+def test_dropped_iterations_are_counted_in_words(number: int, ends: str) -> None:
     """A number, in the singular for one; nothing where nothing is dropped."""
     label = elide.placeholder(ItemKind.RESULT, "", 77) or ""
     assert elide.carrier(label, number).endswith(ends)

@@ -35,7 +35,7 @@ def test_round_trip(revision: Revision, key: bytes) -> None:
 
 @few
 @given(st.data())
-def test_tampered(data: st.DataObject) -> None:
+def test_a_changed_revision_is_not_opened(data: st.DataObject) -> None:
     """One changed, missing or added byte anywhere, and it is nobody's."""
     sealed = bytearray(seal(KEY, REVISION))
     place = data.draw(st.integers(0, len(sealed) - 1))

@@ -48,7 +48,7 @@ def test_indices_are_those_of_a_fresh_ledger(data: st.DataObject) -> None:
 
 @few
 @given(st.data())
-def test_frontiers(data: st.DataObject) -> None:
+def test_a_rewind_moves_the_frontiers_back(data: st.DataObject) -> None:
     """What clipping and dropping have passed lies within what is left."""
     fold, _, length, _ = rewound(data)
     ledger = fold.ledger

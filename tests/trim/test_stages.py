@@ -187,7 +187,7 @@ USER = plain(Role.USER, ((ItemKind.TEXT, "task"),))
 
 
 @pytest.mark.parametrize("size", [1_024, 1_025, 5_000])
-def test_cap(size: int) -> None:
+def test_a_large_result_is_elided_to_the_cap(size: int) -> None:
     """A result over the cap is elided when it is first seen, to at most the cap, its head and tail kept."""
     policy = Policy().override({"cap_text_bytes": 1_024})
     entry = evaluated([USER, call(), result("x" * size)], 10**9, policy).ledger.records[2].entries[0]
@@ -278,7 +278,7 @@ def test_largest_first() -> None:
 
 
 @pytest.mark.parametrize(("light", "most"), [(0.0, 0.55), (0.1, 0.72)])
-def test_batches(light: float, most: float) -> None:
+def test_a_cut_goes_down_to_the_low_mark(light: float, most: float) -> None:
     """Under `cache_first` the prompt falls to its low-water mark, or near it; then nothing changes for a while."""
     messages = [USER]
     for _ in range(60):

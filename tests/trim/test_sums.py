@@ -25,7 +25,7 @@ def test_against_a_list(values: list[int], changes: list[tuple[int, int]]) -> No
     ]
 
 
-def test_steps() -> None:
+def test_a_sum_takes_a_step_for_each_binary_digit() -> None:
     """A change and a sum take a step for each binary digit of the length."""
     short, long = Sums([1] * 255), Sums([1] * 65_535)
 

@@ -160,7 +160,7 @@ def test_an_ephemeral_message_at_the_tail(format: str) -> None:
 
 
 @formats
-def test_branching(format: str) -> None:
+def test_a_branch_keeps_the_decisions_in_common(format: str) -> None:
     """A history that goes on otherwise keeps the decisions of what is common, and originals of both can be fetched."""
     engine, answer = grown(format, 12)
     common = history(format, 9)

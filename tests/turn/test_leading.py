@@ -74,7 +74,7 @@ def test_none_at_all() -> None:
     assert OwnTextKind.REGISTRY in {piece.kind for piece in answer.own_text}
 
 
-def test_developers() -> None:
+def test_own_messages_are_developer_messages_where_the_agents_are() -> None:
     """Beside a developer's message ours are developer messages, also after they came back."""
     messages = history(OPENAI_CHAT, 12)
     messages[0]["role"] = "developer"

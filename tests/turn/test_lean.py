@@ -315,7 +315,7 @@ def test_a_result_that_came_again_points_to_the_newer_one(format: str) -> None:
 
 
 @formats
-def test_reasons(format: str) -> None:
+def test_a_trim_gives_its_reason(format: str) -> None:
     """What was trimmed says that it was its age, or that it was old feedback."""
     trims = grown(format)[1][-1].trims
     assert {Reason.AGE, Reason.FEEDBACK} == {trim.reason for trim in trims} - {Reason.REPEATED}

@@ -160,7 +160,7 @@ def test_the_trimmed_prompt_renews_nothing_that_it_lacks(format: str) -> None:
 
 
 @formats
-def test_evicted(format: str) -> None:
+def test_evicted_originals_differ_from_unknown_ones(format: str) -> None:
     """Originals beyond the run's budget are evicted, oldest first, and told from those that never were."""
     engine, answer = grown(format, 20, limits=Limits(run_stash_bytes=12_000))
     outcomes = [engine.retrieve(stash_id).outcome for stash_id in ids(answer)]

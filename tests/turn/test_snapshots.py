@@ -131,7 +131,7 @@ def test_no_recall(format: str) -> None:
     assert {OwnTextKind.DROPPED} >= {own.kind for own in answer.own_text}
 
 
-def test_screenshots() -> None:
+def test_an_old_screenshot_becomes_text() -> None:
     """An old screenshot becomes text in its place; one beside a page that stays, stays."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 400}}
     seen = {"role": "user", "content": [{"type": "text", "text": page()}, image]}

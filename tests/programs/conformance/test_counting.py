@@ -54,13 +54,13 @@ def test_noise_is_an_items_own() -> None:
     assert [provider.count(body) for body in bodies] == [provider.count(body) for body in bodies]
 
 
-def test_cost() -> None:
+def test_cost_of_kept_and_rewritten_tokens() -> None:
     """A tenth for the prefix shared with the prompt before, five quarters for the rest."""
     a, b, c = (b"a", 10.0), (b"b", 20.0), (b"c", 40.0)
     assert 1.25 * 30 == cost([[a, b]])
     assert 1.25 * 30 + 0.1 * 10 + 1.25 * 60 == pytest.approx(cost([[a, b], [a, c, b]]))
 
 
-def test_seeds() -> None:
+def test_seeds_are_read_as_lists_and_ranges() -> None:
     """Lists and ranges."""
     assert [3, 5, 7, 8] == seeds("3,5,7-8")

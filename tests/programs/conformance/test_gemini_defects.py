@@ -86,7 +86,7 @@ RESPONSE = ("contents", 5, "parts", 0, "functionResponse")
     ],
     ids=range(23),
 )
-def test_refused(change: Callable[[Body], None]) -> None:
+def test_each_planted_defect_is_refused(change: Callable[[Body], None]) -> None:
     """Each change of a prompt that is taken makes one that is not."""
     body = valid()
     assert [] == defects(body)
@@ -94,7 +94,7 @@ def test_refused(change: Callable[[Body], None]) -> None:
     assert [] != defects(body)
 
 
-def test_taken() -> None:
+def test_valid_prompts_have_no_defect() -> None:
     """Whole iterations may be missing; the last calls may be unanswered yet; made histories have no defect."""
     for places in ((1, 2, 3), (5,), (4, 5), (1, 2, 3, 4, 5)):
         body = valid()

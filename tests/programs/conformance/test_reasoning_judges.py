@@ -295,7 +295,7 @@ def test_the_prefix_starts_at_the_latest_compaction() -> None:
     assert None is refused(provider.ask(dumps(body), ()))
 
 
-def test_enforcement() -> None:
+def test_a_request_chooses_refusal_or_dropping() -> None:
     """A request may ask for a refusal or for dropping; older accounts are not checked, and are told."""
     edit = INVALID["a result cut"][0]
 

@@ -75,6 +75,6 @@ def test_places_that_are_refused(messages: tuple[dict[str, Any], ...]) -> None:
         ("claude-3-5-sonnet-latest", False),
     ],
 )
-def test_models(model: str, taken: bool) -> None:
+def test_older_models_take_no_system_messages(model: str, taken: bool) -> None:
     """Models before Opus 4.8 and Sonnet 5 take none."""
     assert taken == (not found(USER, SYSTEM, model=model))

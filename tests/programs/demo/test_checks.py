@@ -46,7 +46,7 @@ def faults(now: Exchange, before: Exchange | None = None) -> set[Check]:
     return {check for check in Check if found.complaints[check]}
 
 
-def test_good() -> None:
+def test_an_unchanged_prompt_has_no_fault() -> None:
     """A prompt that came back as it was sent has no fault, but the run is passed only when all was checked."""
     assert set() == faults(exchange(SENT), exchange(SENT[:2]))
     found = Findings()
@@ -108,7 +108,7 @@ def test_rewritten_prefix() -> None:
     assert {Check.PREFIX} == faults(exchange(SENT, cache=point), exchange(SENT[:2]))
 
 
-def test_miscounted() -> None:
+def test_a_wrong_iteration_is_found() -> None:
     """Another iteration than the agent's is found."""
     assert {Check.NEXT} == faults(exchange(SENT, iteration=3))
 

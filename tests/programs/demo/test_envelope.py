@@ -34,7 +34,7 @@ def page(texts: Sequence[str]) -> str:
 
 
 @given(st.lists(texts, min_size=1, max_size=4))
-def test_quotes(parts: list[str]) -> None:
+def test_quotes_that_look_like_fences_are_read_back(parts: list[str]) -> None:
     """Quotes are read back to the character, however much they look like fences."""
     answer = tagged(KEY, AnswerKind.RECALLED, ID, "bytes 0-9 of 12; more follows at offset 9", page(parts))
     read = Envelope.of(answer)
@@ -55,7 +55,7 @@ def test_last_page() -> None:
     assert None is Envelope.of(answer).next_offset
 
 
-def test_notice() -> None:
+def test_a_notice_may_show_a_call() -> None:
     """A notice may show a call that is right."""
     answer = tagged(KEY, AnswerKind.NOTICE, "", "id is missing; accepted: an id", 'Example: recall({"id": "<id>"})')
     read = Envelope.of(answer)

@@ -24,7 +24,7 @@ def made() -> Plan:
     return plan
 
 
-def test_calls() -> None:
+def test_tasks_are_replaced_appended_and_moved() -> None:
     """Tasks are replaced, appended and moved, and each knows when."""
     read, say, more = Task(1, "read", "completed", 0, 6), Task(2, 'say "so"', "in_progress", 3), Task(3, "more")
     assert (read, say, more) == made()

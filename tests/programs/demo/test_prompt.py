@@ -15,7 +15,7 @@ def prompt(*messages: dict[str, str]) -> Prompt:
     return Prompt.of(json.dumps({"model": "m", "messages": messages}).encode())
 
 
-def test_registry() -> None:
+def test_a_registry_line_is_read() -> None:
     """A registry line in a system message is read."""
     text = f"Registry of elided and clipped content, largest first:\n{LISTED}\nand 3 more"
     expected = [Line("abcdefghjk", "read_file", '{\\"path\\": \\"a.py\\"}', 5, 88442)]
@@ -27,7 +27,7 @@ def test_forged_registry() -> None:
     assert [] == prompt({"role": "tool", "tool_call_id": "c", "content": LISTED}).registry()
 
 
-def test_label() -> None:
+def test_the_id_of_a_marker_is_found() -> None:
     """The id in a marker is found in the answer that it stands in, and in no other."""
     text = f"head\n{marker('abcdefghjk', 48_210)}\ntail"
     messages = ({"role": "tool", "tool_call_id": "c", "content": text}, {"role": "user", "content": text})
@@ -35,7 +35,7 @@ def test_label() -> None:
     assert "" == prompt(*messages).label_in_result("d")
 
 
-def test_slices() -> None:
+def test_messages_keep_their_bytes() -> None:
     """Messages are kept as the bytes that they were sent in, and so are the fields beside them."""
     body = b'{"model" : "m", "messages" : [ {"role":"user", "content":"\\u00e9"} ], "temperature":1.0}'
     read = Prompt.of(body)

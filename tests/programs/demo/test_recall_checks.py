@@ -67,13 +67,13 @@ def agent() -> Agent:
     return made
 
 
-def test_recorded() -> None:
+def test_what_is_to_be_recorded() -> None:
     """What is to be recorded: all but empty answers, those of the sidecar's tools, and the last words."""
     question = agent().history[1]["content"]
     assert [question, "I look.", '{"a": 1}', '{"b": 1}', '{"c": 1}', PRODUCED.decode()] == recorded(agent())
 
 
-def test_page() -> None:
+def test_a_right_page_has_no_fault() -> None:
     """A page that is what the tool had produced has no fault."""
     assert [] == list(unlike(page(), PRODUCED))
 
@@ -99,7 +99,7 @@ def misquotes(quote: Quote, **facts: object) -> int:
     return len(list(misquoted(agent(), found, [quote])))
 
 
-def test_snippet() -> None:
+def test_a_right_snippet_has_no_fault() -> None:
     """A snippet that is what the tool had produced has no fault."""
     assert 0 == misquotes(Quote(LABEL, "two\nthree"))
 

@@ -33,7 +33,7 @@ SOURCE = Tools(Path(sysconfig.get_paths()["stdlib"]))
 NOTHING = Prompt((), (), {})
 
 
-def test_length() -> None:
+def test_a_run_without_recall_is_long_and_uses_every_tool() -> None:
     """Even where nothing can be recalled the run has sixty iterations, and uses every tool."""
     playing = script("neighbour", Notes())
     turns = [next(playing)]

@@ -36,14 +36,14 @@ def told(notes: Notes) -> list[str]:
     return list(story(agent, [exchange], notes, "ok"))
 
 
-def test_width() -> None:
+def test_no_line_is_wider_than_a_screen() -> None:
     """No line is wider than a screen of 80 columns; what the sidecar said loses no word."""
     lines = told(Notes(fact=("9", "1"), fact_id="abcdefghjk"))
     assert all(len(line) <= WIDTH for line in lines)
     assert 120 <= sum(line.split().count("words") for line in lines)
 
 
-def test_tasks() -> None:
+def test_each_task_has_its_state() -> None:
     """Each task is told with its state."""
     lines = told(Notes())
     assert "    ok  1 read" + " " * 46 + "iterations 2-9" in lines

@@ -25,12 +25,12 @@ ROW = Row(
 FIRST = replace(ROW, iteration=1, step="list", before=394, after=481, kept=None, batch_point=False, milliseconds=1.26)
 
 
-def test_caption() -> None:
+def test_the_caption_fits() -> None:
     """The legend fits as well."""
     assert all(len(line) <= 80 for line in CAPTION.splitlines())
 
 
-def test_lines() -> None:
+def test_plain_lines_have_a_head_and_no_escapes() -> None:
     """Plain lines have a head, stay within 80 columns, and hold no escapes."""
     out = io.StringIO()
     with Lines(Console(file=out)) as lines:
@@ -43,7 +43,7 @@ def test_lines() -> None:
     assert "\x1b" not in out.getvalue()
 
 
-def test_live() -> None:
+def test_the_whole_table_is_left_at_the_end() -> None:
     """On a terminal of 80 columns the whole table is left at the end, more rows than the screen holds."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=10, color_system=None)

@@ -24,12 +24,12 @@ def tools(tmp_path: Path) -> Tools:
 
 @pytest.mark.parametrize("path", ["../secret.py", "way_out/secret.py", "package/../../secret.py", "/etc/hosts"])
 @pytest.mark.parametrize(("name", "more"), [("read_file", {}), ("list_dir", {}), ("grep", {"pattern": "token"})])
-def test_outside(tools: Tools, name: str, more: dict[str, str], path: str) -> None:
+def test_no_tool_reads_outside_the_tree(tools: Tools, name: str, more: dict[str, str], path: str) -> None:
     """No tool reaches a file outside the tree, by whatever spelling or link."""
     assert f"error: {path} lies outside the source tree" == tools.call(name, {"path": path} | more)
 
 
-def test_reading(tools: Tools) -> None:
+def test_lines_have_their_numbers(tools: Tools) -> None:
     """Lines come with the numbers that they have in the file."""
     assert "    2  two — zwei\n    3  three\n" == tools.call("read_file", {"path": "package/a.py", "first": 2})
     assert "    2  two — zwei\n" == tools.call("read_file", {"path": "package/a.py", "first": 2, "last": 2})
@@ -42,7 +42,7 @@ def test_errors_are_answers(tools: Tools) -> None:
     assert "error: there is no tool rm" == tools.call("rm", {})
 
 
-def test_grep(tools: Tools) -> None:
+def test_matches_have_file_and_line(tools: Tools) -> None:
     """Matches come with file and line; a search that finds too much is cut, and says by how much."""
     assert "package/a.py:1:one" == tools.call("grep", {"pattern": "^one", "path": "package"})
     (tools.root / "package" / "b.py").write_text("x\n" * (GREP_LINES + 7))
@@ -50,7 +50,7 @@ def test_grep(tools: Tools) -> None:
     assert (GREP_LINES + 1, "… 7 more") == (len(found), found[-1])
 
 
-def test_python(tools: Tools) -> None:
+def test_output_comes_with_the_exit_code(tools: Tools) -> None:
     """The interpreter's output comes with its exit code."""
     assert "2\n[exit code 0]" == tools.call("run_python", {"arguments": ["-c", "print(1 + 1)"]})
     assert "[exit code 3]" == tools.call("run_python", {"arguments": ["-c", "raise SystemExit(3)"]})

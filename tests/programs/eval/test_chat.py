@@ -22,7 +22,7 @@ def chat(endpoint: Endpoint, pauses: list[float], **other: str) -> Chat:
     return Chat(address, 10.0, pauses.append)
 
 
-def test_answer() -> None:
+def test_an_answer_has_its_tokens() -> None:
     """An answer comes with its tokens."""
     with Endpoint(Rules()) as endpoint:
         reply = chat(endpoint, []).ask(RAW)
@@ -73,7 +73,7 @@ def test_asked_pause(asked: str) -> None:
     ("other", "status", "hopeless"),
     [({"key": "another-key-than-that"}, 401, True), ({"base_url": ""}, 404, True), ({}, 400, False)],
 )
-def test_refused(other: dict[str, str], status: int, hopeless: bool) -> None:
+def test_a_refusal_is_not_tried_again(other: dict[str, str], status: int, hopeless: bool) -> None:
     """What is refused is not tried again; a wrong key and a wrong place will not get better. The key is not told."""
     body = RAW if other else json.dumps(BODY | {"messages": []}).encode()
     with Endpoint(Rules()) as endpoint:
@@ -85,7 +85,7 @@ def test_refused(other: dict[str, str], status: int, hopeless: bool) -> None:
     assert other.get("key", KEY) not in str(error.value)
 
 
-def test_redirect() -> None:
+def test_a_redirect_does_not_get_the_key() -> None:
     """A redirect is not followed: the key would go along."""
     with Endpoint(Rules(), troubles=(HTTPStatus.FOUND,)) as endpoint:
         with pytest.raises(ChatError, match="HTTP 302"):
@@ -121,7 +121,7 @@ def test_nobody_there() -> None:
         (Address("http://models.example/v1", "m", "a\nb"), "EVAL_API_KEY"),
     ],
 )
-def test_address(address: Address, said: str) -> None:
+def test_a_wrong_address_is_named_by_its_variable(address: Address, said: str) -> None:
     """A wrong address is told by the variable that holds it, and without what it holds."""
     assert said == address.problem()[: len(said)]
     assert bool(said) is bool(address.problem())
@@ -129,6 +129,6 @@ def test_address(address: Address, said: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["", "/", "/chat/completions", "/chat/completions/"])
-def test_url(end: str) -> None:
+def test_completions_have_one_url(end: str) -> None:
     """However the base ends, completions are asked for at one place."""
     assert "http://a/v1/chat/completions" == Address(f"http://a/v1{end}", "m").url

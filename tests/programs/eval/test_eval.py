@@ -88,7 +88,7 @@ def evals(server: Sidecar, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     return Evals(server, tmp_path, capsys)
 
 
-def test_recalls(evals: Evals) -> None:
+def test_a_model_that_recalls_finds_all(evals: Evals) -> None:
     """A model that recalls what it does not see finds all, in vain never, and follows no bait; one 429 is no matter."""
     got = evals.run(Rules(), troubles=(429,))
     assert (0, [], 1) == (got.code, got.endpoint.refusals, got.facts["tried_again"])
@@ -149,7 +149,7 @@ def test_follows_now_and_then(evals: Evals) -> None:
     assert 0 < some < of
 
 
-def test_fumbles(evals: Evals) -> None:
+def test_a_malformed_call_is_made_again(evals: Evals) -> None:
     """A model whose first call is malformed is told what is wanted, calls again, and finds the fact."""
     got = evals.run(Rules(fumbles=True))
     assert ((NEEDING, 2 * NEEDING),) * 2 == got.shares("malformed")
@@ -207,7 +207,7 @@ def test_where_the_fact_lies(evals: Evals) -> None:
         assert (cue == "with") is ("elided or clipped; search covers iterations" in text)
 
 
-def test_budget(evals: Evals) -> None:
+def test_the_eval_stops_before_its_budget(evals: Evals) -> None:
     """The eval stops before the request that could pass the budget, and shows what there is."""
     got = evals.run(Rules(), *ONE_OF_EACH, "--budget", "60,000")
     assert 0 == got.code
@@ -251,7 +251,7 @@ def test_endpoint_down(evals: Evals) -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"EVAL_BASE_URL": ""}, {"EVAL_MODEL": "m", "EVAL_API_KEY": "k"}])
-def test_skipped(environment: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_an_endpoint_it_says_so(environment: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """Without an endpoint it says so in one line, and how to give one."""
     assert 0 == main([], environment)
     assert (f"{SKIPPED}\n", "") == capsys.readouterr()
@@ -332,7 +332,7 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def test_interrupted() -> None:
+def test_an_interrupt_ends_a_wait() -> None:
     """Ctrl-C ends a wait at once, and what was done so far is told."""
     with (
         Endpoint(Rules(), troubles=(400, 429), retry_after="60") as endpoint,

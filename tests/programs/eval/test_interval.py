@@ -51,6 +51,6 @@ def test_no_share(hits: int, of: int) -> None:
         wilson(hits, of)
 
 
-def test_shown() -> None:
+def test_a_share_has_its_interval() -> None:
     """A share is shown with its interval."""
     assert "3/4 75% (30% to 95%)" == Share.among([True, True, False, True]).full

@@ -41,7 +41,7 @@ def test_fact_and_bait(kind: Kind, seed: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_sizes(kind: Kind) -> None:
+def test_only_what_is_to_be_trimmed_is_too_long(kind: Kind) -> None:
     """What is to be trimmed is too long, and what is not is not."""
     made = task(3, kind, 1)
     tokens = count_prompt({"messages": list(made.messages)})
@@ -92,7 +92,7 @@ def test_own_tools(name: str, arguments: str, start: str) -> None:
 
 
 @given(size=st.integers(200, 20_000), at=st.floats(0, 1))
-def test_record(size: int, at: float) -> None:
+def test_a_record_has_its_size_and_line(size: int, at: float) -> None:
     """A record has the size and the line that were asked for, the line where it was asked for."""
     record = Material.of("x").record(size, ("the line",), like="survey mark", at=at)
     assert abs(len(record) - size) < 150
@@ -100,6 +100,6 @@ def test_record(size: int, at: float) -> None:
     assert abs(record.index("the line") - at * size) < 250
 
 
-def test_cues() -> None:
+def test_each_cue_is_a_policy() -> None:
     """Each cue is a policy of its own."""
     assert 2 == len({cue.place for cue in Cue})

@@ -24,7 +24,7 @@ def _need(needs: list[Need], name: str) -> Need | None:
 @pytest.mark.parametrize(
     ("age", "name"), [(1, "1-3"), (3, "1-3"), (4, "4-10"), (10, "4-10"), (11, "11-30"), (30, "11-30"), (31, "older")]
 )
-def test_age(format: str, age: int, name: str) -> None:
+def test_age_counts_iterations_since_the_call(format: str, age: int, name: str) -> None:
     """The age of evidence is the iterations since the call whose result it was; 1: the newest."""
     steps = [Step(result="the needle_name is here"), *map(filler, range(age - 1)), Step(says="Use needle_name.")]
     need = _need(History(made(format, steps)).needs(age), "needle_name")
@@ -105,7 +105,7 @@ def test_same_evidence_counts_once() -> None:
     assert 1.0 == need.weight
 
 
-def test_weights() -> None:
+def test_weights_of_a_turn_sum_to_one() -> None:
     """A reference weighs ln(messages / messages that hold it); those of a turn sum to 1."""
     steps = [
         Step(result="the rare_needle is here"),

@@ -133,7 +133,7 @@ def test_looking_at_changes_is_as_looking_anew() -> None:
 
 
 @formats
-def test_masking(format: str) -> None:
+def test_old_results_become_one_line(format: str) -> None:
     """Results of all but the newest ten turns are one line each; calls and words stay."""
     material = _material(format)
     cell = cell_of(material, Contender(MASKING), 0.5)

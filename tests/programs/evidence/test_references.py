@@ -28,7 +28,7 @@ K = ReferenceKind
         ("    return the sum of all parts\n", K.LINE, ["return the sum of all parts"]),
     ],
 )
-def test_kinds(text: str, kind: ReferenceKind, names: list[str]) -> None:
+def test_each_kind_of_reference_is_found(text: str, kind: ReferenceKind, names: list[str]) -> None:
     """Each kind is found, and nothing else is taken for it."""
     assert names == [name for name, found in references([text]).items() if found is kind]
 

@@ -40,7 +40,7 @@ def _board() -> Board:
     return Board(cells)
 
 
-def test_estimate() -> None:
+def test_the_mean_lies_within_its_interval() -> None:
     """The mean lies within its interval, which is nothing for equal values and there is none of nothing."""
     found = estimate([0.1, 0.5, 0.9])
     assert found is not None
@@ -172,7 +172,7 @@ def test_the_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Next-action evidence" in capsys.readouterr().out
 
 
-def test_processes(tmp_path: Path) -> None:
+def test_several_processes_measure_as_one(tmp_path: Path) -> None:
     """The command as `make evidence` starts it measures in several processes what it measures in one."""
     (tmp_path / "runs").mkdir()
     made_run = made(CHAT, [filler(number) for number in range(40)])

@@ -146,7 +146,7 @@ def test_the_strategies_of_this_process() -> None:
         ("abc", "[cleared]", 0),
     ],
 )
-def test_shared(sent: str, shown: str, expected: int) -> None:
+def test_no_shared_character_counts_twice(sent: str, shown: str, expected: int) -> None:
     """Head and tail are compared, and no character is counted twice."""
     assert expected == shared(sent, shown)
 
