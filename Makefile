@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PACKAGES := $(VENV)/.packages
 # What the demo needs and no more, where there is no $(VENV) yet: a third of the packages.
 DEMO := $(if $(wildcard $(READY)),$(VENV),.venv-demo)
 DEMO_READY := $(DEMO)/.ready
@@ -202,11 +203,17 @@ clean: ## Remove what make made
 	rm -rf $(VENV) .venv-demo .cache dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# --require-hashes takes nothing that is not pinned. The project itself is linked in with the pinned build tool, as an
-# isolated build would fetch one that is not.
-$(READY): .ci/requirements.txt pyproject.toml .ci/python
-	@python=$$(.ci/python $(PYTHON)) && echo "Setting up $(VENV) with $$python ..." && "$$python" -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --require-hashes --requirement .ci/requirements.txt
+# --require-hashes takes nothing that is not pinned.
+$(PACKAGES): .ci/requirements.txt .ci/python
+	@if [ ! -e $(READY) ] || [ -n "$$(find $^ -newer $(READY))" ]; then \
+		python=$$(.ci/python $(PYTHON)) && echo "Setting up $(VENV) with $$python ..." && "$$python" -m venv --clear $(VENV) && \
+		$(BIN)/python -m pip install --quiet --quiet --progress-bar off --require-hashes --requirement .ci/requirements.txt; \
+	fi
+	@touch $@
+
+# The project itself is linked in with the pinned build tool, as an isolated build would fetch one that is not. After a
+# change of pyproject.toml alone the packages stay.
+$(READY): $(PACKAGES) pyproject.toml
 	@$(BIN)/python -m pip install --quiet --quiet --progress-bar off --no-deps --no-build-isolation --editable .
 	@touch $@
 

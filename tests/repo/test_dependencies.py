@@ -174,3 +174,19 @@ def test_the_messages_of_envoy_have_their_stubs() -> None:
     stubs = (ROOT / "sidecar" / "prompt_sidecar" / "envoy" / "v1").glob("*_pb2*.py*")
 
     assert {proto + suffix for proto in protos for suffix in ("_pb2.py", "_pb2.pyi")} == {path.name for path in stubs}
+
+
+def test_the_demo_has_what_it_needs_at_the_pinned_versions() -> None:
+    """`make demo` installs the server and the group `demo`, in the versions that the tests meet, and little more."""
+    demo = (ROOT / ".ci" / "demo.txt").read_text(encoding="utf-8")
+    pins, all_pins = (dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", text)) for text in (demo, PINS))
+    asked = {canonicalize_name(name) for name in runtime()} | {
+        canonicalize_name(Requirement(entry).name)
+        for entry in PROJECT["dependency-groups"]["demo"]
+        if isinstance(entry, str)
+    }
+
+    assert asked <= {canonicalize_name(name) for name in pins}
+    assert pins.items() <= all_pins.items()
+    assert [] == [pin for pin in re.split(r"(?m)^(?=[\w.-]+==)", demo)[1:] if "--hash=sha256:" not in pin]
+    assert 2 * len(pins) < len(all_pins)
