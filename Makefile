@@ -56,11 +56,11 @@ quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, i
 
 .PHONY: test
 test: $(READY) ## Run the tests that fit into five minutes, one worker a core
-	@$(BIN)/python -m pytest -n auto --lane=test $(TESTS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=test $(TESTS)
 
 .PHONY: test-all
 test-all: $(READY) ## Run all tests: images, five languages, real agents, frameworks, more examples of properties
-	@$(BIN)/python -m pytest -n auto --lane=all $(TESTS)
+	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=all $(TESTS)
 
 .PHONY: planted
 planted: $(READY) ## Plant faults in a copy of the code, and show which test of make test catches each

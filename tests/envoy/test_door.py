@@ -172,6 +172,26 @@ def test_a_body_in_pieces_passes() -> None:
     assert [EnvoyOutcome.UNREADABLE] == asked.observer.outcomes
 
 
+def test_a_signed_request_passes() -> None:
+    """A changed body would make its signature wrong: the stream ends after the headers."""
+    with door() as asked:
+        answers = asked.process(headers(authorization="AWS4-HMAC-SHA256 Credential=a"))
+
+    assert ["request_headers"] == [answer.WhichOneof("response") for answer in answers]
+    assert [EnvoyOutcome.UNREADABLE] == asked.observer.outcomes
+
+
+def test_a_trimmed_body_has_its_own_length() -> None:
+    """Envoy answers 500 where it is wrong."""
+    with door() as asked:
+        answers = asked.process(headers(), body(chat(3, "a line of a log\n" * 20_000)))
+
+    changed = answers[1].request_body.response
+    put = {each.header.key: each.header.raw_value for each in changed.header_mutation.set_headers}
+    assert 0 < len(changed.body_mutation.body) < 500_000
+    assert str(len(changed.body_mutation.body)).encode() == put["content-length"]
+
+
 def test_a_token_is_asked_for_where_there_are_some(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Envoy proves who it is by initial_metadata; without it nothing is processed."""
     file = tmp_path_factory.mktemp("tokens") / "tokens"

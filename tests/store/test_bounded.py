@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 import pytest
@@ -36,8 +35,6 @@ from tests.store.test_damaged import values
 
 SHORT: Final = 1.0
 """Seconds for a command."""
-SOON: Final = 20.0
-"""Seconds in which it has ended, also on a busy machine."""
 EVERY: Final = 0.1
 """Seconds between two bytes of a reply that drips."""
 DRIPS: Final = 1_000
@@ -55,6 +52,8 @@ class Fake:
         self.answer, self.certificate = answer, certificate
         self.ending = threading.Event()
         self.sent = 0
+        self.waited_for = False
+        """Whether somebody took a reply that drips to its end."""
 
     def drip(self, connection: Any, reply: bytes) -> None:
         """Send a reply byte by byte."""
@@ -62,6 +61,7 @@ class Fake:
             connection.sendall(reply[at : at + 1])
             if self.ending.wait(EVERY):
                 return
+        self.waited_for = True
 
     def flood(self, connection: Any, head: bytes, more: bytes) -> None:
         """Send a reply that goes on."""
@@ -101,6 +101,7 @@ def serving(fake: Fake, path: Path | None = None) -> Iterator[str]:
         finally:
             fake.ending.set()
             server.shutdown()
+            assert not fake.waited_for
 
 
 def scripts(words: Sequence[bytes]) -> bool:
@@ -122,15 +123,13 @@ def dripping(first: bytes) -> Fake:
 
 
 def refused(url: str, *, timeout: float = SHORT, **options: Any) -> StoreReply:
-    """What a command comes to, which must end soon."""
+    """What a command comes to, which must end before its reply does."""
     server = Server(StoreOptions(url=url, timeout=timeout, **options))
-    began = monotonic()
     try:
         with pytest.raises(Failure) as failure:
             server.run(layout.LIST, NAME, ())
     finally:
         server.close()
-    assert SOON > monotonic() - began
     return failure.value.reply
 
 
@@ -198,10 +197,8 @@ def test_a_count_of_replicas_that_drips() -> None:
     fake = Fake(answer)
     with serving(fake) as at:
         server = Server(StoreOptions(url=f"valkey://{at}/0", timeout=SHORT))
-        began = monotonic()
         with pytest.raises(Failure) as failure:
             server.write(layout.LIST, NAME, (), 1)
-        assert SOON > monotonic() - began
         assert StoreReply.UNREACHABLE is failure.value.reply
         server.close()
 
@@ -233,10 +230,8 @@ def test_a_command_that_is_read_slowly() -> None:
     fake.serve = serve  # type: ignore[method-assign]
     with serving(fake) as at:
         server = Server(StoreOptions(url=f"valkey://{at}/0", timeout=SHORT))
-        began = monotonic()
         with pytest.raises(Failure) as failure:
             server.run(layout.LIST, NAME, (b"x" * 32 * MIB,))
-        assert SOON > monotonic() - began
         assert StoreReply.UNREACHABLE is failure.value.reply
         server.close()
 
@@ -246,10 +241,8 @@ def test_a_retrieval_ends() -> None:
     with serving(dripping(b"EVAL")) as at:
         settings = StoreOptions(url=f"valkey://{at}/0", timeout=SHORT)
         archive = SharedArchive(settings, Server(settings), LIFE, threads=False)
-        began = monotonic()
         with pytest.raises(StoreUnavailable):
             Engine(LIMIT, policy=ROOM, archive=archive).retrieve("aaaaaaaaaa")
-        assert SOON > monotonic() - began
 
 
 ENDLESS: Final = {
