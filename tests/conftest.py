@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
@@ -71,7 +72,7 @@ def _set_examples(item: pytest.Item) -> None:
     if isinstance(of_machine, settings):
         case.settings = _with_examples(of_machine)  # type: ignore[union-attr]
         return
-    function = getattr(test, "__func__", test)
+    function: Any = getattr(test, "__func__", test)
     name = "_hypothesis_internal_use_settings"  # where the decorator keeps them; there is no public place
     if not hasattr(function, "usual_settings"):  # a test's cases share the function
         function.usual_settings = getattr(function, name, None) or settings.default

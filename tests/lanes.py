@@ -87,6 +87,7 @@ THOROUGH: Final[Mapping[str, str]] = {
     "tests/store/test_killed.py": _KILLED,
     "tests/store/test_rotated.py::test_a_key_is_replaced_under_load": _SECONDS,
     "tests/store/test_simulation.py::test_thousands_of_histories": _SECONDS,
+    "tests/store/test_taken_over.py::test_real_servers": _SECONDS,
     "tests/tokens/test_count.py::test_recorded_texts": _DATA,
     "tests/turn/test_long_texts.py::test_long_texts_are_treated_as_short_ones": _SECONDS,
 }

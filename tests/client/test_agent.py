@@ -64,7 +64,7 @@ def test_too_slow(tmp_path: Path, log: str) -> None:
 
 def test_a_refused_prompt_goes_to_the_model_untrimmed(tmp_path: Path, log: str) -> None:
     """Prompts that the sidecar refuses go to the model untrimmed."""
-    table.test_refused(PYTHON, tmp_path, log)
+    table.test_a_refused_prompt_goes_to_the_model_untrimmed(PYTHON, tmp_path, log)
 
 
 def test_it_can_be_read_in_a_minute() -> None:

@@ -19,6 +19,7 @@ from prompt_sidecar.tokens.calibration import (
     Calibration,
     Counted,
     Factors,
+    calibrated_tokens,
     weighted_median,
 )
 from tests.tokens.foreign import Turn, errors, percentile, turns
@@ -31,6 +32,14 @@ def reported(calibration: Calibration, pairs: Sequence[tuple[int, int]]) -> floa
     for raw, real in pairs:
         calibration.report(*KEY, Counted(raw, 0, real))
     return calibration.factor(*KEY)
+
+
+@pytest.mark.parametrize(
+    ("raw", "factor", "tokens"), [(3, 1.1, 4), (10, 1.25, 13), (10, 1.1, 11), (7, 1.0, 7), (0, 2.0, 0)]
+)
+def test_calibrated_tokens_are_rounded_up(raw: int, factor: float, tokens: int) -> None:
+    """An estimate is not below what it means; a product that is whole but for a float's error stays."""
+    assert tokens == calibrated_tokens(raw, factor)
 
 
 def test_nothing_reported_changes_nothing() -> None:
