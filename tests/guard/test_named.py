@@ -93,12 +93,15 @@ def test_only_the_names_of_secrets(format: str) -> None:
 
 
 def test_signed_arguments() -> None:
-    """What cannot be masked is refused."""
+    """What cannot be masked is reported, and refused only where a rule refuses."""
     call = {"functionCall": {"name": "login", "args": {"password": VALUE}}, "thoughtSignature": "c2lnbmVk" * 8}
     contents = [{"role": "user", "parts": [{"text": "hello"}]}, {"role": "model", "parts": [call]}]
     sent = json.dumps({"contents": contents}).encode()
+    answer = Engine(limit=5_000, guard=ENFORCE).trim("gemini_contents", sent)
+    assert [("named_secret", "observed")] == [(each.rule, each.action.value) for each in answer.findings]
+    refuse = GuardOptions(mode="enforce", actions=("named_secret=refuse",))
     with pytest.raises(GuardRefused, match="named_secret"):
-        Engine(limit=5_000, guard=ENFORCE).trim("gemini_contents", sent)
+        Engine(limit=5_000, guard=refuse).trim("gemini_contents", sent)
     off = GuardOptions(mode="enforce", actions=("named_secret=off",))
     assert Engine(limit=5_000, guard=off).trim("gemini_contents", sent).fits
 

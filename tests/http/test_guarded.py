@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,12 +79,13 @@ def test_what_the_guard_cannot_see_is_refused(path: str, body: bytes) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_hidden_turn_that_is_refused_ends_the_answer(*, stream: bool) -> None:
     """In the provider's shape; a stream has begun, and ends as the provider would end it."""
-    thought = {"type": "thinking", "thinking": f"The key is {KEY}.", "signature": "c2ln"}
+    thought = {"type": "thinking", "thinking": "To DE89 3704 0044 0532 0130 00.", "signature": "c2ln"}
     own = Says("Wait.", [("own-1", "search_conversation_history", {"query": "x"})], blocks=[thought])
     tool = {"name": TOOL, "input_schema": {"type": "object", "properties": {}}}
     body = {"model": "scripted", "max_tokens": 9, "stream": stream, "tools": [tool]}
     body["messages"] = [{"role": "user", "content": f"Deploy with {KEY}."}]
-    with proxied(scripted(own), guard=ENFORCE, window=100_000) as here:
+    refuse = replace(ENFORCE, actions=("iban=refuse",))
+    with proxied(scripted(own), guard=refuse, window=100_000) as here:
         status, answer, _ = asyncio.run(_post(f"{here.url}/v1/messages", json.dumps(body).encode()))
 
     assert (200 if stream else 400) == status

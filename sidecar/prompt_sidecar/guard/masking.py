@@ -11,6 +11,10 @@ Messages are masked in their order. A value that was found once is masked in eve
 stands; not in earlier ones, which a provider has seen, so that a process that sees the whole history at once makes the
 same prompt as one that saw it grow. Masked text is masked to itself: nothing is found in a mask, and what is left of a
 text is searched again until nothing more is found.
+
+Nothing is refused for a value that cannot be masked, as the next prompt would hold it again, and the run would end
+there for good: what a signature covers goes on as it came and is reported. Only a rule that a user has set to `refuse`
+refuses, and `guard.fail_closed`.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from typing import Final, NamedTuple
 from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.masked_body import Before, are_same, masked_body, same_at_start
-from prompt_sidecar.guard.masks import places
-from prompt_sidecar.guard.parts import Names, Part, Text, name_of, unmaskable
+from prompt_sidecar.guard.masks import mint, places
+from prompt_sidecar.guard.parts import Names, Part, Text, name_of, refusal
 from prompt_sidecar.guard.rule import Action, Find, Group, Rule
 from prompt_sidecar.guard.rules import RuleSet
 from prompt_sidecar.guard.scanner import Watch, resolved
@@ -59,6 +63,8 @@ ROUNDS: Final = 6
 _HOLDS_TEXT: Final = frozenset({b'"', b"[", b"{"})
 """First bytes of members that may hold text."""
 SCAN_BOUND: Final = "guard.scan_seconds"
+_UNCHANGED: Final = frozenset({Use.OBSERVED, Use.SIGNED})
+"""Strings in which a value that a later message shows stays as it is."""
 
 
 class Done(StrEnum):
@@ -213,7 +219,8 @@ class Masker:
             done: what an earlier call has done of a prompt that may be the same.
 
         Raises:
-            GuardRefused: something that must not leave cannot be masked.
+            GuardRefused: a rule finds something whose action is to refuse, or did not have the time to look.
+            InvalidJson: a message can be read in two ways, and is nested too deeply.
         """
         lost = self._vault.lost(self._run)
         known = before if lost == self._state.lost else None
@@ -231,7 +238,7 @@ class Masker:
         return masked
 
     def mask_task(self, text: str, where: str) -> str:
-        """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused."""
+        """Mask a text that is in no prompt. `where`: its field, for an error. Raises GuardRefused, as `mask`."""
         part = Part(OUTSIDE, "", where, b"", (Leaf(0, (), text, Use.TEXT),), JSON)
         parsed = self._taken_apart(text, Use.TEXT, "")
         self._look([*parsed.all()])
@@ -319,10 +326,8 @@ class Masker:
             where = format_.messages_path if sent.is_text or format_.single else f"{format_.messages_path}[{index}]"
             try:
                 leaves = format_.strings.leaves(raw, where)
-            except AmbiguousJson as error:
-                if self.masks:
-                    raise _two_ways(where) from error
-                leaves = ambiguous_leaves(raw)
+            except AmbiguousJson:
+                leaves = ambiguous_leaves(raw, where)
             except InvalidRequest:
                 continue  # reading it says what is wrong
             yield Part(index, "", where, raw, leaves, format_.strings)
@@ -331,10 +336,8 @@ class Masker:
         where = f"{FIELD}.{name}"
         try:
             return leaves_of(raw, where, observed=observed)
-        except AmbiguousJson as error:
-            if self.masks and not observed:
-                raise _two_ways(where) from error
-            return ambiguous_leaves(raw)
+        except AmbiguousJson:
+            return ambiguous_leaves(raw, where, observed=observed)
         except InvalidRequest:
             return ()
 
@@ -444,42 +447,73 @@ class Masker:
         known = self._known()
         later: set[str] = set()
         changes: dict[int, Sequence[Edit]] = {}
+        signed: dict[int, Sequence[Edit]] = {}
         for leaf, text in zip(part.leaves, part.texts, strict=True):
             if leaf.use is Use.OBSERVED:
-                if part.message >= 0 and (found := known.find(leaf.text)):
-                    raise unmaskable(part, found[0][2].rule)
+                self._observe(part, leaf, text, known)
+            elif leaf.use is Use.SIGNED:
+                if edits := self._as_signed(part, leaf, text, known):
+                    signed[leaf.place] = edits
             elif edits := self._masked(text, _Place(part, leaf, later)):
                 changes[leaf.place] = in_string(leaf, edits)
-        made = part.written(changes)
+        made = part.written(changes | signed)
         if not later:
             return made
         # A value that was found in a later message than this one: if the message is known without its mask, it stays.
         earlier = {
             leaf.place: in_string(leaf, edits)
             for leaf, text in zip(part.leaves, part.texts, strict=True)
-            if leaf.use is not Use.OBSERVED
+            if leaf.use not in _UNCHANGED
             and (edits := self._masked(text, _Place(part, leaf, set(), earlier_only=True)))
         }
-        as_before = part.written(earlier)
+        as_before = part.written(earlier | signed)
         return as_before if as_before != made and stands(as_before) else made
 
+    def _observe(self, part: Part, leaf: Leaf, text: Text, known: KnownValues) -> None:
+        """Note the known values in a string that must not be changed, but for those that a rule has found there."""
+        spans = [(find.start, find.end) for find in text.finds]
+        for start, end, value in known.find(leaf.text):
+            if part.message >= value.first and not any(start < last and first < end for first, last in spans):
+                self._note(part, leaf, value.rule, Done.OBSERVED)
+
+    def _as_signed(self, part: Part, leaf: Leaf, text: Text, known: KnownValues) -> Sequence[Edit]:
+        """The edits that make a signed call's arguments what the model wrote: values that it knew as masks only.
+
+        They are in the call because they were put back for the agent's tool. What the model wrote itself stays.
+        """
+        if text.inner is not None:
+            changes = {place: self._as_signed(part, leaf, each, known) for place, each in text.inner}
+            return nested_edits(text.text, changes)
+        spans = [span for span in known.find(text.text) if span[2].first < part.message]
+        kept = _apart(spans, places(text.text))
+        for _, _, value in kept:
+            self._note(part, leaf, value.rule, Done.MASKED)
+        return [Edit(start, end, value.mask) for start, end, value in kept]
+
     def _take_values(self, part: Part, leaf: Leaf, text: Text) -> None:
-        """Put what the rules mask into the vault, and note what they only observe."""
+        """Put what the rules mask into the vault, and note what they only observe.
+
+        Raises:
+            GuardRefused: a rule finds something whose action is to refuse.
+        """
         for each in text.all():
             for find in each.finds:
                 if find.rule.group is Group.LOOKALIKES and self._is_ours(part, leaf):
                     continue
                 if self.masks and find.rule.action is Action.DEFANG:
                     part.imitates = True
+                elif self.masks and find.rule.action is Action.REFUSE:
+                    raise refusal(part, find.rule.name)
                 elif not (self.masks and find.rule.action is Action.MASK):
                     if each.inner is None or not any(
                         other.rule is find.rule for below in each.all() if below is not each for other in below.finds
                     ):
                         self._note(part, leaf, find.rule.name, Done.OBSERVED)
                 elif leaf.use is Use.OBSERVED:
-                    if part.message >= 0:
-                        raise unmaskable(part, find.rule.name)
                     self._note(part, leaf, find.rule.name, Done.OBSERVED)
+                elif leaf.use is Use.SIGNED:
+                    if not self._was_masked(each.text[find.start : find.end], part):
+                        self._note(part, leaf, find.rule.name, Done.OBSERVED)
                 else:
                     self._take(find.rule, each.value(find), part)
 
@@ -487,7 +521,11 @@ class Masker:
         """A masked message whose results are broken where a rule says so; the words of users and models stay."""
         if not part.imitates or stands(raw):
             return raw
-        leaves = [leaf for leaf in part.strings.leaves(raw, part.where) if leaf.use is Use.TEXT]
+        try:
+            found = part.strings.leaves(raw, part.where)
+        except AmbiguousJson:
+            return raw  # it is not taken apart, so nothing in it is a result
+        leaves = [leaf for leaf in found if leaf.use is Use.TEXT]
         results = [item.path for item in format_.read(raw, part.where).items if item.kind is ItemKind.RESULT]
         changes: dict[int, Sequence[Edit]] = {}
         for leaf, finds in zip(leaves, self._rules.scan([leaf.text for leaf in leaves]), strict=True):
@@ -506,20 +544,19 @@ class Masker:
         return part.message < 0 or recognise(self._key, leaf.text, self._state.other_keys) is not None
 
     def _take(self, rule: Rule, text: str, part: Part) -> Value:
-        """A value in the vault. Raises GuardRefused if there is no room."""
+        """A value in the vault. Where that has no room the value has its mask, and no tool gets it back."""
         value, is_new = self._vault.put(self._run, self._key, Value(rule.kind, "", text, rule.name, part.message))
         if value is None:
-            raise GuardRefused(
-                f"{part.where}: there is no room for what the rule {rule.name} finds, so it cannot be masked "
-                "(guard.run_vault_bytes, guard.vault_bytes)",
-                field=part.where,
-                bound="guard.run_vault_bytes",
-            )
+            return Value(rule.kind, mint(self._key, text), text, rule.name, part.message)
         if is_new:
             self._added.append(value)
             self._known().add(value)
             self._state.changes = self._vault.changes(self._run)
         return value
+
+    def _was_masked(self, text: str, part: Part) -> bool:
+        """Whether a text is a value that the model knew as a mask only when it wrote a message."""
+        return any(value.text == text and value.first < part.message for *_, value in self._known().find(text))
 
     def _known(self) -> KnownValues:
         state = self._state
@@ -613,11 +650,3 @@ def _again(masked: Masked, was: Split, sent: Split, before: Before | None) -> Ma
         return replace(masked, split=sent)
     known = before.masked if before is not None else None
     return replace(masked, split=replace(masked.split, same=same_at_start(masked.split, known)))
-
-
-def _two_ways(where: str) -> GuardRefused:
-    return GuardRefused(
-        f"{where} can be read in two ways (an unpaired surrogate, the same key twice, or a number too large for a "
-        "double), so what must not leave cannot be told from the rest; send it as strict JSON",
-        field=where,
-    )

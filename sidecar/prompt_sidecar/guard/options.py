@@ -151,8 +151,8 @@ class GuardOptions:
     run_vault_bytes: int = setting(
         4_194_304,
         byte_count(64 * KIB, GIB),
-        "Values that masks of one run stand for, as estimated; beyond it nothing more is masked, and a prompt that "
-        "needs it is refused.",
+        "Values that masks of one run stand for, as estimated; beyond it further ones are masked too, but not kept: no "
+        "tool gets them back, and they are not masked where no rule finds them.",
         "4 MiB hold six thousand keys, or a thousand private keys; runs have some tens.",
         advanced=True,
     )

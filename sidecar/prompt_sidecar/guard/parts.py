@@ -87,10 +87,10 @@ def name_of(leaf: Leaf) -> str:
     return ""
 
 
-def unmaskable(part: Part, rule: str) -> GuardRefused:
-    """The error for a find of a rule in a string that must not be changed."""
+def refusal(part: Part, rule: str) -> GuardRefused:
+    """The error for a find of a rule whose action is to refuse."""
     return GuardRefused(
-        f"{part.where}: the rule {rule} finds something where nothing can be masked (reasoning, a signed part, or "
-        "an address that the provider fetches); remove it, or set the rule's action to observe",
+        f"{part.where}: the rule {rule} finds something, and its action is to refuse; remove what it finds, or give "
+        "the rule another action (guard.actions)",
         field=part.where,
     )

@@ -17,6 +17,7 @@ class Action(StrEnum):
     OBSERVE = "observe"
     MASK = "mask"
     DEFANG = "defang"
+    REFUSE = "refuse"
 
 
 class Group(StrEnum):

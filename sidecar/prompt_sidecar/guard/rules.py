@@ -47,8 +47,8 @@ class RuleSet:
 
     @property
     def changes_text(self) -> bool:
-        """Whether any rule masks or defangs."""
-        return any(rule.action in {Action.MASK, Action.DEFANG} for rule in self.rules)
+        """Whether any rule does more than observe: masks, defangs or refuses."""
+        return any(rule.action is not Action.OBSERVE for rule in self.rules)
 
     def scan(self, texts: Sequence[str], watch: Watch | None = None) -> Sequence[Sequence[Find]]:
         """What the rules find in each text, in characters of it, by place.

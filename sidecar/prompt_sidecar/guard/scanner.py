@@ -253,14 +253,23 @@ def _outside_masks(finds: Sequence[Find], text: str) -> list[Find]:
     return [find for find in finds if find.rule.group is Group.LOOKALIKES or not inside(find)]
 
 
+_FIRST: Final = ({Action.REFUSE}, {Action.MASK}, {*Action} - {Action.REFUSE, Action.MASK})
+"""Actions in the order in which their finds go first."""
+
+
 def resolved(finds: Iterable[Find]) -> Sequence[Find]:
-    """Finds by their place, without those of secrets and personal data that overlap another: leftmost, longest."""
+    """Finds by their place, without those of secrets and personal data that overlap another: leftmost, longest.
+
+    Those of rules that refuse go first, then those of rules that mask.
+    """
     kept = [find for find in finds if find.rule.group is Group.LOOKALIKES]
     values = [find for find in finds if find.rule.group is not Group.LOOKALIKES]
     values.sort(key=lambda find: (find.start, -find.end))
-    masked = _apart([find for find in values if find.rule.action is Action.MASK], ())
-    kept += masked
-    kept += _apart([find for find in values if find.rule.action is not Action.MASK], masked)
+    taken: Sequence[Find] = ()
+    for group in _FIRST:
+        of_group = _apart([find for find in values if find.rule.action in group], taken)
+        taken = sorted((*taken, *of_group), key=lambda find: find.start)
+    kept += taken
     return sorted(kept, key=lambda find: (find.start, -find.end, find.rule.name))
 
 

@@ -149,7 +149,8 @@ def leaves(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
         elif kind == "image":
             found.append(Leaf(index, (index,), part.image.uri, Use.OBSERVED))
         elif kind == "reasoning":
-            found.append(Leaf(index, (index, "text"), part.reasoning.text, Use.OBSERVED))
+            use = Use.OBSERVED if part.reasoning.encrypted else Use.TEXT
+            found.append(Leaf(index, (index, "text"), part.reasoning.text, use))
         elif kind == "opaque_json":
             found.append(Leaf(index, (index,), part.opaque_json, Use.ARGUMENTS))
     return [leaf for leaf in found if leaf.text]
@@ -169,6 +170,8 @@ def changed(raw: bytes, changes: Changes) -> bytes:
             part.tool_call.arguments_json = applied(part.tool_call.arguments_json, edits)
         elif kind == "tool_result":
             part.tool_result.text = applied(part.tool_result.text, edits)
+        elif kind == "reasoning":
+            part.reasoning.text = applied(part.reasoning.text, edits)
         else:
             part.opaque_json = applied(part.opaque_json, edits)
     return message.SerializeToString(deterministic=True)

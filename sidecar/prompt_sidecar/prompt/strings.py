@@ -9,7 +9,8 @@ What a string is follows from the names on its way, as providers use them: the s
     text        what a user, the model or a tool wrote, and the values of calls' arguments
     arguments   JSON in a string: the strings in it are texts
     file        a plain text in base64
-    observed    read by the provider and not to be changed: addresses, reasoning, whatever a signature covers
+    observed    read by the provider and not to be changed: addresses, whatever a signature covers
+    signed      the arguments of a call that a signature covers: as the model wrote them
     kept        names, ids, types, signatures, pictures: no text
 """
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -26,7 +28,7 @@ import orjson
 
 from prompt_sidecar.errors import AmbiguousJson, InvalidJson, TooLarge
 from prompt_sidecar.prompt.items import Path
-from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory
+from prompt_sidecar.prompt.jsontext import load, raise_if_out_of_memory, too_deep
 from prompt_sidecar.prompt.literals import Changes, Edit, applied, changed, values_of_text
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.utf8 import utf8
@@ -52,13 +54,20 @@ _SIGNED: Final = frozenset(
 """Signatures and encrypted text."""
 _BLOBS: Final = frozenset({"data", "bytes", "blob", "image", "file_data", "fileData", "video", "audio"})
 _ADDRESSES: Final = frozenset({"url", "uri", "image_url", "file_url", "fileUri", "file_uri", "source", "href"})
-_REASONING: Final = frozenset({"reasoning", "reasoning_content", "reasoning_details", "reasoningContent"})
 _OPTIONS: Final = frozenset({"providerOptions", "providerMetadata", "cache_control", "cachePoint", "_meta"})
 """Members for the provider, some with signatures in them."""
+_THOUGHT_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
+"""Cover the part that they are a member of, whatever it is."""
+_THINKING_SIGNATURES: Final = ("signature", "redactedData", *_THOUGHT_SIGNATURES)
+"""Cover reasoning. What encrypts a text of its own (`encrypted_content`) does not cover the summary beside it."""
+_WITH_SIGNATURES: Final = ("providerOptions", "providerMetadata", "extra_content")
+"""Members with an object for each provider, which may hold the part's signature."""
 _DATA: Final = frozenset(
     {"input", "args", "response", "structuredContent", "json", "arguments", "action", "parameters"}
 )
 """Members whose value is the data of a call or a result: every string in it is text, whatever its name."""
+_ARGUMENTS: Final = frozenset({"args", "input", "arguments"})
+"""Members with a call's arguments, in parts that a signature may cover."""
 _JSON_OUTPUTS: Final = frozenset({"json", "error-json"})
 _DUMMY_SIGNATURES: Final = frozenset(
     spelling
@@ -75,6 +84,7 @@ class Use(Enum):
     ARGUMENTS = "arguments"
     FILE = "file"
     OBSERVED = "observed"
+    SIGNED = "signed"
 
 
 class Leaf(NamedTuple):
@@ -114,7 +124,24 @@ class _Mode(Enum):
     PART = "part"
     DATA = "data"
     OBSERVED = "observed"
+    SIGNED = "signed"
+    """The data of a call that a signature covers."""
     KEPT = "kept"
+
+
+_USES: Final = {_Mode.OBSERVED: Use.OBSERVED, _Mode.SIGNED: Use.SIGNED}
+"""What strings are that stand in a list of these modes; in others they are text."""
+
+
+class _Pairs(dict[str, Any]):
+    """An object with all members that its text has: of several with one name `get` knows the last, as most readers."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def items(self) -> Any:
+        return self._pairs
 
 
 class _Walk:
@@ -128,10 +155,9 @@ class _Walk:
         kind = type(value)
         if kind is str:
             if mode is not _Mode.KEPT and value:
-                use = Use.OBSERVED if mode is _Mode.OBSERVED else Use.TEXT
-                self.found.append(Leaf(self._place, path, value, use))
+                self.found.append(Leaf(self._place, path, value, _USES.get(mode, Use.TEXT)))
             self._place += 1
-        elif kind is dict:
+        elif kind is dict or kind is _Pairs:
             if mode is _Mode.PART and _is_observed(value):
                 mode = _Mode.OBSERVED
             for name, member in value.items():
@@ -139,7 +165,7 @@ class _Walk:
                 of_member = type(member)
                 if of_member is str:
                     self._string(value, name, member, path, mode)
-                elif of_member is dict or of_member is list:
+                elif of_member is dict or of_member is list or of_member is _Pairs:
                     self.walk(member, (*path, name), _inside(value, name, mode))
         elif kind is list:
             for index, member in enumerate(value):
@@ -155,25 +181,50 @@ class _Walk:
 
 
 def _is_observed(part: dict[str, Any]) -> bool:
-    """Whether a part is reasoning, or covered by a signature."""
+    """Whether a part is covered by a signature, or is a provider's own summary of what came before."""
     kind = part.get("type")
-    if type(kind) is str and ("thinking" in kind or "compaction" in kind or kind == "reasoning"):
+    if type(kind) is not str:
+        return _is_signed(part, _THOUGHT_SIGNATURES)
+    if "compaction" in kind:
         return True
-    if part.get("thought") is True:
+    thinks = "thinking" in kind or "reasoning" in kind
+    return _is_signed(part, _THINKING_SIGNATURES if thinks else _THOUGHT_SIGNATURES)
+
+
+def _is_signed(part: dict[str, Any], names: Sequence[str]) -> bool:
+    """Whether a part, or what it holds for its provider, has a signature under one of these names."""
+    if any(_is_signature(part.get(name)) for name in names):
         return True
-    signature = part.get("thoughtSignature") or part.get("thought_signature")
-    return type(signature) is str and signature not in _DUMMY_SIGNATURES
+    for member in _WITH_SIGNATURES:
+        options = part.get(member)
+        for of_provider in options.values() if isinstance(options, dict) else ():
+            if isinstance(of_provider, dict) and any(_is_signature(of_provider.get(name)) for name in names):
+                return True
+    return False
+
+
+def _is_signature(value: Any) -> bool:
+    return type(value) is str and value != "" and value not in _DUMMY_SIGNATURES
+
+
+def _is_signed_reasoning(part: dict[str, Any]) -> bool:
+    """Whether a part with reasoning in Bedrock's shape is signed."""
+    reasoning = part.get("reasoningContent")
+    text = reasoning.get("reasoningText") if isinstance(reasoning, dict) else None
+    return isinstance(text, dict) and _is_signature(text.get("signature"))
 
 
 def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
     """What the strings of an object or list are that is a part's member."""
     if mode is _Mode.PART:
-        if name in _REASONING or name in _OPTIONS:
+        if name in _OPTIONS or (name == "reasoningContent" and _is_signed_reasoning(part)):
             return _Mode.OBSERVED
         kind = part.get("type") if name == "value" else None
         if name in _DATA or (type(kind) is str and kind in _JSON_OUTPUTS):
             return _Mode.DATA
-    if name in _SIGNED and mode is not _Mode.DATA:
+    if mode is _Mode.OBSERVED and name in _ARGUMENTS:
+        return _Mode.SIGNED
+    if name in _SIGNED and mode not in {_Mode.DATA, _Mode.SIGNED}:
         return _Mode.KEPT
     return mode
 
@@ -182,11 +233,13 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
     """What a string is that is a part's member; None: no text."""
     if mode is _Mode.DATA:
         return Use.TEXT
+    if mode is _Mode.SIGNED or (mode is _Mode.OBSERVED and name in _ARGUMENTS):
+        return Use.SIGNED
     if mode is _Mode.KEPT or name in _SIGNED or name in _KEPT:
         return None
     if name in _BLOBS or name in _ADDRESSES:
         return _of_blob(part, name, text, mode)
-    if mode is _Mode.OBSERVED or name in _REASONING:
+    if mode is _Mode.OBSERVED:
         return Use.OBSERVED
     return Use.ARGUMENTS if name == "arguments" else Use.TEXT
 
@@ -296,12 +349,29 @@ def values_in(raw: bytes) -> Sequence[tuple[int, str]] | None:
     return values_of_text(plain)
 
 
-def ambiguous_leaves(raw: bytes | memoryview) -> Sequence[Leaf]:
-    """The strings of JSON that two parsers may read differently, as one of them reads it; none may be changed."""
-    try:
-        value = orjson.loads(readable(raw))
-    except orjson.JSONDecodeError:
-        return ()
+def ambiguous_leaves(raw: bytes | memoryview, field: str, *, observed: bool = False) -> Sequence[Leaf]:
+    """The strings of JSON that two parsers may read differently, of members with one name all; as `leaves_of`.
+
+    So whichever reading a parser chooses, each string in it was looked at. Raises InvalidJson.
+    """
     walk = _Walk()
-    walk.walk(value, (), _Mode.OBSERVED)
+    walk.walk(load_all(raw, field), (), _Mode.OBSERVED if observed else _Mode.PART)
     return walk.found
+
+
+def load_all(raw: bytes | memoryview, field: str) -> Any:
+    """Decode JSON with all members of an object that have one name. Numbers are not read. Raises InvalidJson."""
+    plain = readable(raw)
+    try:
+        orjson.loads(plain)
+    except orjson.JSONDecodeError as error:
+        raise_if_out_of_memory(error)
+        raise InvalidJson(f"{field} is not JSON", field=field) from None
+    try:
+        return json.loads(plain, object_pairs_hook=_Pairs, parse_int=_no_number, parse_float=_no_number)
+    except RecursionError:
+        raise too_deep(field) from None
+
+
+def _no_number(_: str) -> None:
+    """Stand for a number, which may have more digits than Python reads."""
