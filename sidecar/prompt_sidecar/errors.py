@@ -9,7 +9,8 @@
     ├── TooLarge                RESOURCE_EXHAUSTED   a bound of the sidecar would be exceeded
     │   └── OutOfMemory         RESOURCE_EXHAUSTED   memory ran out during the call; nothing is lost
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
-    ├── GuardRefused            FAILED_PRECONDITION  a secret would leave that cannot be masked
+    ├── GuardRefused            FAILED_PRECONDITION  it holds what a rule of the guard refuses
+    ├── GuardUnread             PERMISSION_DENIED    a door would send on what the guard cannot read
     ├── CeilingReached          FAILED_PRECONDITION  a ceiling that refuses would be passed; nothing was recorded
     │   ├── RunCeiling          FAILED_PRECONDITION  one of the run
     │   └── CallerCeiling       FAILED_PRECONDITION  one of the caller
@@ -95,10 +96,17 @@ class RevisionUnknown(SidecarError):
 
 
 class GuardRefused(SidecarError):
-    """A prompt holds what must not leave and cannot be masked. Nothing of it was recorded, and it must not be sent."""
+    """A prompt holds what a rule of the guard refuses. Nothing of it was recorded, and it must not be sent."""
 
     status = "FAILED_PRECONDITION"
     reason = "GUARD_REFUSED"
+
+
+class GuardUnread(SidecarError):
+    """A door would send on a body that the guard cannot read, and `guard.unread` is refuse. It must not be sent."""
+
+    status = "PERMISSION_DENIED"
+    reason = "GUARD_UNREAD"
 
 
 class CeilingReached(SidecarError):

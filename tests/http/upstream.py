@@ -71,7 +71,7 @@ class Upstream:
         async def begin() -> None:
             app = web.Application(client_max_size=1 << 28)
             app.router.add_route("*", "/{path:.*}", self._handle)
-            self._runner = web.AppRunner(app, access_log=None)
+            self._runner = web.AppRunner(app, access_log=None, auto_decompress=False)
             await self._runner.setup()
             site = web.TCPSite(self._runner, "127.0.0.1", self.port)
             await site.start()

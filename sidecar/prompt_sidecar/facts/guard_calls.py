@@ -28,6 +28,64 @@ class Finding:
     count: int
 
 
+class Door(StrEnum):
+    """What sends requests on, or tells a gateway what to send."""
+
+    HTTP = "http"
+    WEBSOCKET = "websocket"
+    ENVOY = "envoy"
+    GATEWAY = "gateway"
+
+
+class Unread(StrEnum):
+    """Why the guard cannot read what a door would send on."""
+
+    NOT_JSON = "not_json"
+    """A form with files, a form, text, or binary data."""
+    ENCODED = "encoded"
+    """Its content encoding or character set is not known, or it is damaged."""
+    TOO_LARGE = "too_large"
+    """It has more bytes, or more small values, than are read."""
+    SIGNED = "signed"
+    """It can be read, but a signature over the whole body forbids to mask what was found in it."""
+    BINARY = "binary"
+    """A message of a WebSocket that is no JSON."""
+    UNBUFFERED = "unbuffered"
+    """Envoy does not give the whole of it."""
+    FAILED = "failed"
+    """The sidecar was stopping, busy or late, or it failed: the request may be tried again."""
+
+
+class UnreadOutcome(StrEnum):
+    """What became of it, by `guard.unread`."""
+
+    REFUSED = "refused"
+    PASSED = "passed"
+
+
+@dataclass(frozen=True, slots=True)
+class MaskCall:
+    """A body in which strings are to be masked one by one, as it is no prompt that is trimmed."""
+
+    caller: str
+    body: bytes
+    """JSON, or lines of JSON."""
+    run_id: str = ""
+    """Whose masks are used; empty: no run's."""
+    format: str = ""
+    """Of the body, if its members are known: those that the provider needs are then observed. Empty: all strings are
+    masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskAnswer:
+    """A body with masks."""
+
+    body: bytes
+    """The same object if nothing was masked."""
+    findings: Sequence[Finding] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ToolArguments:
     """The arguments of a tool call as the model wrote them: JSON."""

@@ -19,13 +19,14 @@ refuses, and `guard.fail_closed`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Final, NamedTuple
 
 from prompt_sidecar.errors import AmbiguousJson, GuardRefused, InvalidRequest
+from prompt_sidecar.guard.bodies import Piece, pieces
 from prompt_sidecar.guard.lookalikes import defang
 from prompt_sidecar.guard.masked_body import Before, are_same, masked_body, same_at_start
 from prompt_sidecar.guard.masks import mint, places
@@ -185,6 +186,7 @@ class Masker:
         self._added: list[Value] = []
         self._noted: dict[tuple[int, str, Path, str, Done], int] = {}
         self._names = Names(rules)
+        self._known_outside: KnownValues | None = None
         self.progress: Progress | None = None
         """What was done so far of the prompt."""
 
@@ -196,7 +198,7 @@ class Masker:
     def take_back(self) -> None:
         """Forget the values that only this prompt had."""
         self._vault.take_back(self._run, self._added)
-        self._state.known = None
+        self._state.known = self._known_outside = None
         self._added = []
 
     def mask(  # noqa: PLR0917 - the prompt, and all that came before it
@@ -244,6 +246,56 @@ class Masker:
         self._look([*parsed.all()])
         self._take_values(part, part.leaves[0], parsed)
         return applied(text, self._masked(parsed, _Place(part, part.leaves[0], set())))
+
+    def mask_body(
+        self, body: bytes, texts: Collection[str], check: Callable[[], None]
+    ) -> tuple[bytes, Sequence[Noted]]:
+        """Mask a body that is no prompt of a run. The same object if nothing is masked.
+
+        Args:
+            body: JSON, or lines of JSON.
+            texts: members whose strings are text, if the body is a prompt's; none: all strings are.
+            check: called now and then; what it raises ends the call.
+
+        Raises:
+            GuardRefused: as `mask`.
+            InvalidJson: the body is neither.
+            TooLarge: decoding it would take too much memory for its size.
+        """
+        made: list[bytes] = []
+        is_masked = False
+        for some in _together(pieces(body, texts, check)):
+            new = self._pieces(some, check)
+            is_masked = is_masked or any(one is not piece.raw for one, piece in zip(new, some, strict=True))
+            made += new
+        noted = [Noted(*where, count) for where, count in self._noted.items()]
+        return b"".join(made) if is_masked else body, noted
+
+    def _pieces(self, some: Sequence[Piece], check: Callable[[], None]) -> Sequence[bytes]:
+        """Pieces of a body, masked."""
+        strings = [(index, leaf) for index, piece in enumerate(some) if piece.part for leaf in piece.part.leaves]
+        changes: dict[int, dict[int, Sequence[Edit]]] = {}
+        for few in _some(strings):
+            texts = [self._taken_apart(leaf.text, leaf.use, name_of(leaf)) for _, leaf in few]
+            self._look([each for text in texts for each in text.all()])
+            check()
+            for (index, leaf), text in zip(few, texts, strict=True):
+                part = some[index].part
+                if part is not None and (edits := self._edits(part, leaf, text)):
+                    changes.setdefault(index, {})[leaf.place] = in_string(leaf, edits)
+        return [
+            piece.part.written(changes[index]) if piece.part is not None and index in changes else piece.raw
+            for index, piece in enumerate(some)
+        ]
+
+    def _edits(self, part: Part, leaf: Leaf, text: Text) -> Sequence[Edit]:
+        """The edits that mask a string outside a history."""
+        self._take_values(part, leaf, text)
+        if leaf.use is Use.OBSERVED:
+            return ()
+        if leaf.use is Use.SIGNED:
+            return self._as_signed(part, leaf, text, self._known())
+        return self._masked(text, _Place(part, leaf, set()))
 
     def _begun(self, sent: Split, format_: Format, lost: int, done: Progress | None) -> Progress:
         """What an earlier call has done of the very prompt, if it would be done alike now."""
@@ -484,7 +536,7 @@ class Masker:
         if text.inner is not None:
             changes = {place: self._as_signed(part, leaf, each, known) for place, each in text.inner}
             return nested_edits(text.text, changes)
-        spans = [span for span in known.find(text.text) if span[2].first < part.message]
+        spans = [span for span in known.find(text.text) if _knew_as_mask(span[2], part)]
         kept = _apart(spans, places(text.text))
         for _, _, value in kept:
             self._note(part, leaf, value.rule, Done.MASKED)
@@ -551,18 +603,26 @@ class Masker:
         if is_new:
             self._added.append(value)
             self._known().add(value)
+            if self._known_outside is not None:
+                self._known_outside.add(value)
             self._state.changes = self._vault.changes(self._run)
         return value
 
     def _was_masked(self, text: str, part: Part) -> bool:
         """Whether a text is a value that the model knew as a mask only when it wrote a message."""
-        return any(value.text == text and value.first < part.message for *_, value in self._known().find(text))
+        return any(value.text == text and _knew_as_mask(value, part) for *_, value in self._known().find(text))
 
     def _known(self) -> KnownValues:
         state = self._state
         if state.known is None or (not self._added and state.changes != self._vault.changes(self._run)):
             state.known, state.changes = KnownValues(self._vault.values(self._run)), self._vault.changes(self._run)
         return state.known
+
+    def _outside(self) -> KnownValues:
+        """The values that were found outside the history alone."""
+        if self._known_outside is None:
+            self._known_outside = KnownValues(self._vault.values(self._run), of_tasks=True)
+        return self._known_outside
 
     def _masked(self, text: Text, at: _Place, short: Sequence[Value] = ()) -> Sequence[Edit]:
         """The edits that put masks into a text. `short` are values that are masked where they are a whole string."""
@@ -596,7 +656,7 @@ class Masker:
         ]
         found = self._known().find(text)
         if at.part.message == OUTSIDE:
-            found += KnownValues(self._vault.values(self._run), of_tasks=True).find(text)
+            found += self._outside().find(text)
         for start, end, value in found:
             if value.first > at.part.message >= 0:
                 at.later.add(value.id)
@@ -625,6 +685,38 @@ class _Place:
     """Gathers the ids of values that were found in a later message than this one."""
     earlier_only: bool = False
     """Whether such values stay unmasked."""
+
+
+def _knew_as_mask(value: Value, part: Part) -> bool:
+    """Whether the model knew a value as a mask only when it wrote a message. Outside a history that is assumed."""
+    return part.message == OUTSIDE or value.first < part.message
+
+
+def _together(found: Iterable[Piece]) -> Iterable[Sequence[Piece]]:
+    """Pieces of a body in their order, some at a time."""
+    begun: list[Piece] = []
+    size = texts = 0
+    for piece in found:
+        begun.append(piece)
+        size += len(piece.raw)
+        texts += 1 + (len(piece.part.leaves) if piece.part is not None else 0)
+        if size >= TOGETHER_BYTES or texts >= TOGETHER_TEXTS:
+            yield begun
+            begun, size, texts = [], 0, 0
+    yield begun
+
+
+def _some(strings: Sequence[tuple[int, Leaf]]) -> Iterable[Sequence[tuple[int, Leaf]]]:
+    """Strings in their order, some at a time."""
+    begun: list[tuple[int, Leaf]] = []
+    size = 0
+    for each in strings:
+        begun.append(each)
+        size += len(each[1].text)
+        if size >= TOGETHER_BYTES or len(begun) >= TOGETHER_TEXTS:
+            yield begun
+            begun, size = [], 0
+    yield begun
 
 
 def _in(find: Find, spans: Sequence[tuple[int, int]]) -> bool:

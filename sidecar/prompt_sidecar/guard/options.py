@@ -27,6 +27,8 @@ from prompt_sidecar.values import (
 
 AUDIT: Final = "audit"
 ENFORCE: Final = "enforce"
+REFUSE: Final = "refuse"
+PASS: Final = "pass"  # noqa: S105 - a word of the settings
 _ACTIONS: Final = texts(200, 80)
 _PAIRS: Final = texts(1_000, 300)
 _KIND: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
@@ -140,6 +142,13 @@ class GuardOptions:
         "example = 'for PN-123456'\ncounterexample = 'for PN-12'",
         named=False,
         most=100,
+    )
+    unread: str = setting(
+        REFUSE,
+        choice(REFUSE, PASS),
+        "What becomes of a request that a door would send on and that the guard cannot read, where it masks: a form "
+        "with files, an unknown encoding, binary data. refuse: it gets 403; pass: it goes on as it came.",
+        "What was not read may hold anything. Uploads of files need pass.",
     )
     restore: Sequence[str] = setting(
         (),

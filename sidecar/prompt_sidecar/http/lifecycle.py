@@ -30,8 +30,9 @@ from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
 from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
+from prompt_sidecar.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.http.upstream import Upstreams
-from prompt_sidecar.http.websockets import Sockets
+from prompt_sidecar.http.websockets import Masking, Sockets
 from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import frames
@@ -196,6 +197,7 @@ class _Handler:
         )
         self._upstreams = Upstreams(options)
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
+        self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
         self._gateways = Gateways(options, shared, conversations(), key, modes)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
@@ -302,14 +304,17 @@ class _Handler:
             if found.name == PASSED and found.provider is Provider.BEDROCK:
                 self._report_signed(request)
             if opens_websocket(request):
-                response, outcome.status = await self._sockets.passed(request, agent, found.provider)
+                mask = self._masking(request, caller)
+                response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
+            elif self._unknown.reads(request, caller):
+                work = self._work(request, caller, 0)
+                response, outcome.status = await self._unknown.sent_on(request, agent, found.provider, caller, work)
             else:
                 response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
             return response
         plain, most = None, self._options.max_body_bytes
         body = await agent.body(most)
-        owner = self._shared.names.owner(caller, connection(request))
-        work = Work(self._shared.workers, self._shared.in_flight, owner, len(body))
+        work = self._work(request, caller, len(body))
         if encoding := request.headers.get("content-encoding"):
             plain = await work.run(decoded, body, encoding, most)
             if plain is not None and len(plain) > most:
@@ -337,6 +342,16 @@ class _Handler:
             most_bytes=most,
         )
         return await exchange.run(asked)
+
+    def _work(self, request: web.Request, caller: str, size: int) -> Work:
+        """What runs functions in the worker threads for a request with so many bytes."""
+        owner = self._shared.names.owner(caller, connection(request))
+        return Work(self._shared.workers, self._shared.in_flight, owner, size)
+
+    def _masking(self, request: web.Request, caller: str) -> Masking | None:
+        """What masks an agent's messages on a WebSocket; None: they go on as they come."""
+        use_cases = self._shared.use_cases
+        return Masking(use_cases, caller, self._work(request, caller, 0)) if use_cases.unread(caller) else None
 
     def _report_signed(self, request: web.Request) -> None:
         if SIGNED in request.headers.get("authorization", "") and not self._signed_reported:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import aiohttp
 from aiohttp import web
@@ -13,13 +13,27 @@ from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason
 
 
-async def passed(
-    request: web.Request, agent: Agent, provider: Provider, upstreams: Upstreams
+async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed
+    request: web.Request,
+    agent: Agent,
+    provider: Provider,
+    upstreams: Upstreams,
+    body: bytes | None = None,
+    without: Sequence[str] = (),
 ) -> tuple[web.StreamResponse, int]:
-    """Pass a request through; return the answer, which was sent, and the upstream's status."""
-    body = agent.pieces() if request.body_exists else None
-    headers = forwarded(request.headers, "host")
-    async with upstreams.send(provider, request.method, request.rel_url, headers, body) as answer:
+    """Pass a request through; return the answer, which was sent, and the upstream's status.
+
+    Args:
+        request: the agent's.
+        agent: who has sent it.
+        provider: for which it is.
+        upstreams: the providers.
+        body: goes on in place of the request's; None: that goes on as it comes.
+        without: headers that do not go on.
+    """
+    data = agent.pieces() if body is None and request.body_exists else body
+    headers = forwarded(request.headers, "host", *without)
+    async with upstreams.send(provider, request.method, request.rel_url, headers, data) as answer:
         response = web.StreamResponse(
             status=checked(answer).status, reason=reason(answer), headers=forwarded(answer.headers, "content-length")
         )

@@ -14,13 +14,15 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.errors import GuardRefused, InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
@@ -45,6 +47,8 @@ MOST_CALLS: Final = 64
 CALLS_BOUND: Final = "http.tool_calls"
 TOO_MANY: Final = "Too many calls at once: this one was not answered. Call again with fewer, or go on without."
 """The answer to each further call."""
+_PLAIN: Final = frozenset({"", "identity"})
+"""Content encodings of a body that is not packed."""
 _WINDOW_DIGITS: Final = 20
 """Digits of a number in a header that are read; Python refuses to read more than 4,300."""
 _log = logging.getLogger("prompt_sidecar.http")
@@ -141,13 +145,13 @@ class Prompter:
         try:
             members = Members(asked.body)
         except NotJson:  # the provider says what is wrong with it
-            return self._open(Prompt(asked, asked.body), "INVALID_JSON")
+            return self._open(Prompt(asked, asked.body), "INVALID_JSON", check)
         except TooLarge as error:
             self._refusals.log(f"http {dialect.format}", error, error.status, asked.caller)
-            return self._open(Prompt(asked, asked.body), error.reason)
+            return self._open(Prompt(asked, asked.body), error.reason, check)
         if isinstance(dialect, openai_responses.OpenAIResponses):
             if members.get("previous_response_id") or members.get("conversation"):
-                return self._continued(asked, members)
+                return self._continued(asked, members, check)
             openai_responses.as_items(members)
         conversation = self._conversation(asked, members)
         with slots.holding(conversation.lock):
@@ -184,7 +188,7 @@ class Prompter:
         members.set(dialect.messages, dialect.continued(members.raw(dialect.messages), added))
         prompt = replace(prompt, body=members.bytes(), added=(*prompt.added, *added))
         if prompt.answer is None:
-            return prompt
+            return self._open(prompt, prompt.failed_open, check)
         with slots.holding(conversation.lock):
             return self._trimmed(prompt, check)
 
@@ -275,12 +279,12 @@ class Prompter:
 
     # -- the parts -------------------------------------------------------------------------------------------------
 
-    def _continued(self, asked: Asked, members: Members) -> Prompt:
+    def _continued(self, asked: Asked, members: Members, check: Callable[[], None]) -> Prompt:
         """A request whose history the provider holds: it cannot be trimmed."""
         previous = members.get("previous_response_id")
         stored = self._stored.find(asked.caller, previous) if isinstance(previous, str) else None
         if stored is None:
-            return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY")
+            return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY", check)
         if stored.id != previous:
             members.set("previous_response_id", orjson.dumps(stored.id))
         openai_responses.as_items(members)
@@ -288,13 +292,28 @@ class Prompter:
             dialect = asked.dialect
             members.set("input", array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         recall, own = self._offered(asked, members, stored.conversation)
-        return self._open(Prompt(asked, members.bytes(), members, stored.conversation, own, recall), "PROVIDER_HISTORY")
+        prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall)
+        return self._open(prompt, "PROVIDER_HISTORY", check)
 
-    def _open(self, prompt: Prompt, reason: str) -> Prompt:
-        """A prompt that goes on untrimmed. Raises GuardRefused where the guard would have had to see it."""
-        if self._modes.enforces:
-            raise GuardRefused(f"the guard could not look at the prompt ({reason}), so it is not sent on")
-        return replace(prompt, answer=None, failed_open=reason)
+    def _open(self, prompt: Prompt, reason: str, check: Callable[[], None]) -> Prompt:
+        """A prompt that goes on untrimmed; masked, where the guard masks.
+
+        Raises:
+            GuardUnread: the guard cannot read it, and the settings refuse such prompts.
+            GuardRefused: a rule finds something whose action is to refuse.
+        """
+        prompt = replace(prompt, answer=None, failed_open=reason)
+        asked = prompt.asked
+        if not self._use_cases.unread(asked.caller):
+            return prompt
+        packed = asked.headers.get("content-encoding", "").strip().lower() not in _PLAIN
+        if packed and not asked.decoded:
+            self._use_cases.left_unread(Door.HTTP, asked.caller, Unread.ENCODED)
+            return prompt
+        run_id = prompt.conversation.run_id if prompt.conversation is not None else asked.headers.get(names.RUN, "")
+        known = FORMATS[asked.dialect.format].messages_field in prompt.members if prompt.members is not None else False
+        call = MaskCall(asked.caller, prompt.body, run_id, asked.dialect.format if known else "")
+        return replace(prompt, body=self._use_cases.mask(Door.HTTP, call, check))
 
     def _conversation(self, asked: Asked, members: Members) -> Conversation:
         def opening() -> Opening:
@@ -364,10 +383,10 @@ class Prompter:
             if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
             self._refusals.log(f"http {asked.dialect.format}", error, error.status, caller)
-            return self._open(replace(prompt, body=body), error.reason)
+            return self._open(replace(prompt, body=body), error.reason, check)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a prompt goes on untrimmed: %s", frames(error))
-            return self._open(replace(prompt, body=body), "INTERNAL")
+            return self._open(replace(prompt, body=body), "INTERNAL", check)
         trimmed = body if answer.body is None else answer.body
         return replace(prompt, body=trimmed, answer=answer, failed_open="")
 

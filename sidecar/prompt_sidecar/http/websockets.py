@@ -19,11 +19,15 @@ import aiohttp
 from aiohttp import WSCloseCode, WSMsgType, web
 from multidict import CIMultiDict, MultiMapping
 
+from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import ProviderSocket, Upstreams, forwarded
 from prompt_sidecar.http.wires import Wire
+from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving.provider_errors import error_body, error_headers
+from prompt_sidecar.serving.use_cases import UseCases
 
 _OPENING: Final = (
     "host",
@@ -40,6 +44,10 @@ _UNSAID: Final = frozenset({1004, 1005, 1006, 1015})
 _NO_CODE: Final = 1005
 _CLOSE_SECONDS: Final = 10.0
 """For a side to answer that a WebSocket is closed; then it is cut off. aiohttp waits so long for each message."""
+_JSON: Final = (b"{", b"[", b'"')
+"""How a binary message begins that may be JSON: some SDKs send theirs so."""
+_REASON_BYTES: Final = 123
+"""Of the reason of a close (RFC 6455, 5.5)."""
 _NO_ROOM: Final = b"no room for the message (http.body_bytes); retry a little later"
 
 # Its warnings quote the protocols that an agent asks for; some agents put an API key there.
@@ -54,8 +62,13 @@ class Sockets:
     most_bytes: int
     reached: Callable[[], None]
 
-    async def passed(self, request: web.Request, agent: Agent, provider: Provider) -> tuple[web.StreamResponse, int]:
-        """Pass a WebSocket through until it is closed; return the answer, and the upstream's status."""
+    async def passed(
+        self, request: web.Request, agent: Agent, provider: Provider, masking: Masking | None = None
+    ) -> tuple[web.StreamResponse, int]:
+        """Pass a WebSocket through until it is closed; return the answer, and the upstream's status.
+
+        `masking` masks the agent's messages; None: they go on as they come.
+        """
         if not self._here().can_prepare(request):
             return _refusal(400, "the request opens no WebSocket (RFC 6455, 4.1)"), 0
         full = asyncio.Event()
@@ -63,7 +76,7 @@ class Sockets:
             raise ConnectionResetError  # the agent has left
         wire = Wire(request.transport, agent.hold, agent.let_go, full.set, masked=True)
         try:
-            return await self._connected(request, agent, provider, wire, full)
+            return await self._connected(request, agent, provider, wire, full, masking)
         except aiohttp.WSServerHandshakeError as error:
             if error.status < 400:
                 raise
@@ -71,8 +84,14 @@ class Sockets:
         finally:
             wire.leave()
 
-    async def _connected(
-        self, request: web.Request, agent: Agent, provider: Provider, from_agent: Wire, full: asyncio.Event
+    async def _connected(  # noqa: PLR0917 - both sides, and what is between
+        self,
+        request: web.Request,
+        agent: Agent,
+        provider: Provider,
+        from_agent: Wire,
+        full: asyncio.Event,
+        masking: Masking | None,
     ) -> tuple[web.StreamResponse, int]:
         """Connect the agent with the provider; `full` is set when a message has no room."""
         asked = request.headers.get("sec-websocket-protocol", "")
@@ -85,15 +104,17 @@ class Sockets:
             try:
                 here = self._here((there.protocol,) if there.protocol else ())
                 await here.prepare(request)
-                await self._relayed(_Side(here, from_agent), _Side(there, from_provider), agent, full)
+                await self._relayed(_Side(here, from_agent), _Side(there, from_provider), agent, full, masking)
             finally:
                 from_provider.leave()
         return here, 101
 
-    async def _relayed(self, here: _Side, there: _Side, agent: Agent, full: asyncio.Event) -> None:
+    async def _relayed(
+        self, here: _Side, there: _Side, agent: Agent, full: asyncio.Event, masking: Masking | None
+    ) -> None:
         """Send messages on, both ways, until a side closes or is lost, or one has no room."""
         ways = [
-            asyncio.create_task(self._pump(here, there, WSCloseCode.GOING_AWAY, _at_once)),
+            asyncio.create_task(self._pump(here, there, WSCloseCode.GOING_AWAY, _at_once, masking)),
             asyncio.create_task(self._pump(there, here, WSCloseCode.BAD_GATEWAY, agent.taken)),
             asyncio.create_task(full.wait()),
         ]
@@ -115,7 +136,12 @@ class Sockets:
         return web.WebSocketResponse(protocols=protocols, max_msg_size=self.most_bytes, compress=False)
 
     async def _pump(
-        self, source: _Side, sink: _Side, lost: int, taken: Callable[[Awaitable[None]], Awaitable[None]]
+        self,
+        source: _Side,
+        sink: _Side,
+        lost: int,
+        taken: Callable[[Awaitable[None]], Awaitable[None]],
+        masking: Masking | None = None,
     ) -> None:
         """Send one side's messages to the other until it closes.
 
@@ -124,6 +150,7 @@ class Sockets:
             sink: the other side.
             lost: the code that the other side gets if this one is lost.
             taken: waits until the other side has taken what is sent.
+            masking: masks the messages; None: they go on as they come.
         """
         messages = 0
         while True:
@@ -131,7 +158,14 @@ class Sockets:
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 break
             data = message.data.encode() if message.type is WSMsgType.TEXT else message.data
-            await taken(sink.socket.send_frame(data, message.type))
+            try:
+                goes_on = (
+                    data if masking is None else await masking.masked(data, is_text=message.type is WSMsgType.TEXT)
+                )
+            except SidecarError as error:
+                await _close(source.socket, WSCloseCode.POLICY_VIOLATION, error.message.encode()[:_REASON_BYTES])
+                return
+            await taken(sink.socket.send_frame(goes_on, message.type))
             source.wire.went_on(len(data))
             messages += 1
             if not messages % _MESSAGES_IN_A_TURN:
@@ -150,6 +184,28 @@ class Sockets:
         """Count that a side was closed for a message that is too long."""
         if code == WSCloseCode.MESSAGE_TOO_BIG:
             self.reached()
+
+
+@dataclass(frozen=True, slots=True)
+class Masking:
+    """Masks the messages of an agent; `work` runs what takes processor time."""
+
+    use_cases: UseCases
+    caller: str
+    work: Work
+
+    async def masked(self, data: bytes, *, is_text: bool) -> bytes:
+        """A message with masks.
+
+        Raises:
+            SidecarError: it cannot be read, or a rule refuses it; or the sidecar has no room for it.
+        """
+        if not data:
+            return data
+        if not is_text and data.lstrip()[:1] not in _JSON:
+            return self.use_cases.left_unread(Door.WEBSOCKET, self.caller, Unread.BINARY, data)
+        self.work.size = len(data)
+        return await self.work.run(self.use_cases.mask, Door.WEBSOCKET, MaskCall(self.caller, data), self.work.check)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -127,6 +128,8 @@ class _Mode(Enum):
     SIGNED = "signed"
     """The data of a call that a signature covers."""
     KEPT = "kept"
+    ANY = "any"
+    """A body of an unknown kind."""
 
 
 _USES: Final = {_Mode.OBSERVED: Use.OBSERVED, _Mode.SIGNED: Use.SIGNED}
@@ -158,9 +161,11 @@ class _Walk:
                 self.found.append(Leaf(self._place, path, value, _USES.get(mode, Use.TEXT)))
             self._place += 1
         elif kind is dict or kind is _Pairs:
-            if mode is _Mode.PART and _is_observed(value):
+            if (mode is _Mode.PART or mode is _Mode.ANY) and _is_observed(value):
                 mode = _Mode.OBSERVED
             for name, member in value.items():
+                if mode is _Mode.ANY and len(name) >= LEAST_NAME:
+                    self.found.append(Leaf(self._place, path, name, Use.TEXT))
                 self._place += 1
                 of_member = type(member)
                 if of_member is str:
@@ -170,6 +175,12 @@ class _Walk:
         elif kind is list:
             for index, member in enumerate(value):
                 self.walk(member, (*path, index), mode)
+
+    def body(self, value: Any, texts: Collection[str]) -> None:
+        """Walk the body of a prompt, in whose members `texts` the strings are text."""
+        for name, member in value.items() if isinstance(value, dict) else ():
+            self._place += 1
+            self.walk(member, (name,), _Mode.PART if name in texts else _Mode.OBSERVED)
 
     def _string(self, part: dict[str, Any], name: str, text: str, path: Path, mode: _Mode) -> None:
         use = _use(part, name, text, mode)
@@ -216,6 +227,8 @@ def _is_signed_reasoning(part: dict[str, Any]) -> bool:
 
 def _inside(part: dict[str, Any], name: str, mode: _Mode) -> _Mode:
     """What the strings of an object or list are that is a part's member."""
+    if mode is _Mode.ANY:
+        return _Mode.OBSERVED if name == "reasoningContent" and _is_signed_reasoning(part) else mode
     if mode is _Mode.PART:
         if name in _OPTIONS or (name == "reasoningContent" and _is_signed_reasoning(part)):
             return _Mode.OBSERVED
@@ -233,6 +246,8 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
     """What a string is that is a part's member; None: no text."""
     if mode is _Mode.DATA:
         return Use.TEXT
+    if mode is _Mode.ANY:
+        return _of_any(part, name, text)
     if mode is _Mode.SIGNED or (mode is _Mode.OBSERVED and name in _ARGUMENTS):
         return Use.SIGNED
     if mode is _Mode.KEPT or name in _SIGNED or name in _KEPT:
@@ -241,6 +256,17 @@ def _use(part: dict[str, Any], name: str, text: str, mode: _Mode) -> Use | None:
         return _of_blob(part, name, text, mode)
     if mode is _Mode.OBSERVED:
         return Use.OBSERVED
+    return Use.ARGUMENTS if name == "arguments" else Use.TEXT
+
+
+def _of_any(part: dict[str, Any], name: str, text: str) -> Use | None:
+    """What a string is in a body of an unknown kind; None: a file."""
+    if name in _SIGNED:
+        return Use.OBSERVED
+    if name == "data" and _of_blob(part, name, text, _Mode.PART) is Use.FILE:
+        return Use.FILE
+    if _is_file(name, text):
+        return None
     return Use.ARGUMENTS if name == "arguments" else Use.TEXT
 
 
@@ -276,6 +302,54 @@ def in_string(leaf: Leaf, edits: Sequence[Edit]) -> Sequence[Edit]:
 
 
 _TO_THE_END: Final = 1 << 62
+
+
+# -- a whole body ----------------------------------------------------------------------------------------------------
+
+LEAST_NAME: Final = 8
+"""Characters of a member's name from which on it is looked at, in a body of an unknown kind: no secret is shorter."""
+_LEAST_BLOB: Final = 1_024
+"""Characters in base64 that are a file, where the name of their member says so: twenty milliseconds of sound."""
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+
+
+def leaves_of_any(raw: bytes | memoryview, field: str) -> Sequence[Leaf]:
+    """The strings of JSON of an unknown kind: all are text, names of members too, but signed parts and files.
+
+    Raises InvalidJson, and TooLarge where decoding it would take too much memory for its size.
+    """
+    walk = _Walk()
+    walk.walk(_load_any(raw, field), (), _Mode.ANY)
+    return walk.found
+
+
+def leaves_of_body(raw: bytes | memoryview, field: str, texts: Collection[str]) -> Sequence[Leaf]:
+    """The strings of a prompt's body: those in the members `texts` as in a message, others observed.
+
+    Raises as `leaves_of_any`.
+    """
+    walk = _Walk()
+    walk.body(_load_any(raw, field), texts)
+    return walk.found
+
+
+def _load_any(raw: bytes | memoryview, field: str) -> Any:
+    try:
+        return load(raw, field)
+    except AmbiguousJson:
+        return load_all(raw, field)
+
+
+def _is_file(name: str, text: str) -> bool:
+    """Whether a string is a file in base64, or an address that is one."""
+    if text[:5] == "data:":
+        return ";base64," in text[:_DATA_HEAD]
+    return name in _FILES and len(text) >= _LEAST_BLOB and _BASE64.fullmatch(text) is not None
+
+
+_FILES: Final = _BLOBS | {"b64_json"}
+_DATA_HEAD: Final = 256
+"""Characters of such an address before its data, at most."""
 
 
 # -- JSON in a string ------------------------------------------------------------------------------------------------

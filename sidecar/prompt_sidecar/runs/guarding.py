@@ -7,15 +7,23 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Final
 
-from prompt_sidecar.facts.guard_calls import Finding, FindingAction, RestoreCall, RestoredArguments
+from prompt_sidecar.facts.guard_calls import (
+    Finding,
+    FindingAction,
+    MaskAnswer,
+    MaskCall,
+    RestoreCall,
+    RestoredArguments,
+)
 from prompt_sidecar.facts.trim_calls import TrimCall
 from prompt_sidecar.guard import lookalikes
-from prompt_sidecar.guard.masking import Masker
+from prompt_sidecar.guard.masking import Masker, RunGuard
 from prompt_sidecar.guard.options import ENFORCE, GuardOptions
 from prompt_sidecar.guard.restoring import restore
 from prompt_sidecar.guard.rules import RuleSet, default_rules
 from prompt_sidecar.guard.scanner import Watch
 from prompt_sidecar.guard.vault import Value, Vault
+from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.trim.ids import sealed
@@ -70,6 +78,45 @@ class Guarding:
             reached=self._bounds.add,
             fail_closed=options.fail_closed and options.mode == ENFORCE,
             knows=run.calls > 0,
+        )
+
+    def unread(self, caller: str) -> str:
+        """What becomes of a caller's requests that cannot be read; empty: nothing is masked, so nothing is read."""
+        return self._of_caller(caller).unread if self.masks_for(caller) else ""
+
+    def mask(self, run: Run | None, keys: Sequence[bytes], call: MaskCall, check: Callable[[], None]) -> MaskAnswer:
+        """Mask a body that is no prompt.
+
+        Args:
+            run: whose values are masked too, and which gets those that are found; None: they are kept nowhere.
+            keys: of the run, the first one for new masks.
+            call: the body.
+            check: called now and then; what it raises ends the call.
+
+        Raises:
+            GuardRefused, InvalidJson, TooLarge: as `Masker.mask_body`.
+        """
+        options = self._of_caller(call.caller)
+        own = Vault(options.run_vault_bytes, options.run_vault_bytes, self._bounds.add)
+        masker = Masker(
+            _rules(options, masks=True),
+            own if run is None else self.vault,
+            "" if run is None else run.stash_key,
+            keys[0],
+            RunGuard(keys[1:], masks=True),
+            watch=Watch(perf_counter, options.scan_seconds),
+            reached=self._bounds.add,
+            fail_closed=options.fail_closed,
+        )
+        format_ = FORMATS.get(call.format)
+        texts = () if format_ is None else (format_.messages_field, *(format_.system.names if format_.system else ()))
+        try:
+            body, noted = masker.mask_body(call.body, texts, check)
+        except BaseException:
+            masker.take_back()
+            raise
+        return MaskAnswer(
+            body, [Finding(each.rule, FindingAction(each.action.value), -1, -1, each.count) for each in noted]
         )
 
     def task_masker(self, run: Run, caller: str) -> Masker | None:

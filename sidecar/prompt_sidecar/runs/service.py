@@ -16,7 +16,7 @@ from typing import Final
 
 from prompt_sidecar.errors import InvalidJson, InvalidRequest, SidecarError
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.guard_calls import MaskAnswer, MaskCall, RestoreCall, RestoredArguments
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.limits import Limits, RecallLimits
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
@@ -118,7 +118,7 @@ class Runs:
         search, recall = search or SearchLimits(), recall or RecallLimits()
         guard = guard or GuardOptions()
         vault_bytes = guard.vault_bytes, guard.run_vault_bytes
-        keys = Keys(key, tuple(previous_keys))
+        keys = self._keys = Keys(key, tuple(previous_keys))
         self._table = RunTable(
             keys,
             clock,
@@ -308,6 +308,28 @@ class Runs:
                     run.recounted(answer.recount)
                 self._archiving.changed(run)
                 return replace(answer, comparison=run.comparison)
+
+    def unread(self, caller: str) -> str:
+        """What becomes of a caller's requests that the guard cannot read: refuse or pass; empty: it masks nothing."""
+        return self._guarding.unread(caller)
+
+    def mask(self, call: MaskCall, check: Callable[[], None] = _never) -> MaskAnswer:
+        """Mask the strings of a body that is no prompt, by the rules of its caller and with the masks of its run.
+
+        A run that is not known does not begin: its masks are those that it will have, and no value is kept.
+
+        Raises:
+            GuardRefused: a rule finds something whose action is to refuse.
+            InvalidJson: the body is neither JSON nor lines of JSON.
+            TooLarge: decoding it would take too much memory for its size.
+        """
+        run = self._table.known(call.caller, call.run_id) if call.run_id else None
+        with check if isinstance(check, Pace) else self.pace(check) as pace:
+            if run is not None:
+                with pace.holding(run.lock):
+                    if not run.ended:
+                        return self._guarding.mask(run, (run.key, *run.guard.other_keys), call, pace)
+            return self._guarding.mask(None, self._keys.of_run(call.caller, call.run_id), call, pace)
 
     def restore(self, call: RestoreCall, check: Callable[[], None] = _never) -> Sequence[RestoredArguments]:
         """Fill the masks in calls' arguments with their values, where the settings allow it.

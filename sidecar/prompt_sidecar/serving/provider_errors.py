@@ -1,7 +1,7 @@
 """The sidecar's errors in the shape of the provider that the request was for, so that its SDK understands them.
 
-Refusals of the guard and of ceilings are final: they are 400 like other invalid requests, which no provider's SDK tries
-again by itself (they do on 408, 409, 429 and from 500 on).
+Refusals of the guard and of ceilings are final: they are 400 like other invalid requests, or 403 where the guard cannot
+read a request, which no provider's SDK tries again by itself (they do on 408, 409, 429 and from 500 on).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import orjson
 
 from prompt_sidecar.errors import SidecarError
 
-FINAL_REASONS: Final = frozenset({"GUARD_REFUSED", "CEILING_REACHED", "RUN_CEILING", "CALLER_CEILING"})
+FINAL_REASONS: Final = frozenset({"GUARD_REFUSED", "GUARD_UNREAD", "CEILING_REACHED", "RUN_CEILING", "CALLER_CEILING"})
 """Reasons of errors that a door never turns into an untrimmed prompt."""
+_FINAL: Final = 400
+"""The status of refusals by a rule or a ceiling."""
 ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
 """By which Amazon's SDKs know an error."""
 ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
@@ -30,6 +32,7 @@ ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
 GEMINI_STATUS: Final[Mapping[int, str]] = {
     400: "INVALID_ARGUMENT",
     401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
     413: "INVALID_ARGUMENT",
     499: "CANCELLED",
     503: "UNAVAILABLE",
@@ -37,6 +40,7 @@ GEMINI_STATUS: Final[Mapping[int, str]] = {
 }
 _BEDROCK_TYPES: Final[Mapping[int, str]] = {
     401: "AccessDeniedException",
+    403: "AccessDeniedException",
     499: "ModelTimeoutException",
     503: "ServiceUnavailableException",
     504: "ModelTimeoutException",
@@ -44,6 +48,7 @@ _BEDROCK_TYPES: Final[Mapping[int, str]] = {
 _HTTP_STATUS: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
     "FAILED_PRECONDITION": 400,
     "RESOURCE_EXHAUSTED": 503,
     "UNAVAILABLE": 503,
@@ -88,7 +93,7 @@ def error_body(format_name: str, status: int, message: str, reason: str) -> byte
         shape = {"type": "error", "error": {"type": kind, "message": told}}
     elif format_name == "gemini_contents":
         of_status = GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-        name = "FAILED_PRECONDITION" if reason in FINAL_REASONS else of_status
+        name = "FAILED_PRECONDITION" if reason in FINAL_REASONS and status == _FINAL else of_status
         shape = {"error": {"code": status, "message": told, "status": name}}
     elif format_name == "bedrock_converse":
         shape = {"message": told}

@@ -7,18 +7,29 @@ assumed, and that the indexer is woken when an answer is out.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from time import time_ns
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from prompt_sidecar.errors import GuardUnread, InvalidJson, OutOfMemory, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
-from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments, ToolArguments
+from prompt_sidecar.facts.guard_calls import (
+    Door,
+    MaskCall,
+    RestoreCall,
+    RestoredArguments,
+    ToolArguments,
+    Unread,
+    UnreadOutcome,
+)
 from prompt_sidecar.facts.journals import RunJournal, RunSummary
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolDefinition
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
+from prompt_sidecar.guard.options import PASS
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.assumed_windows import AssumedWindows
@@ -27,6 +38,7 @@ from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.telemetry.observer import Observer
 
 Written = TypeVar("Written")
+_log: Final = logging.getLogger("prompt_sidecar.guard")
 
 Check = Callable[[], None]
 """Called now and then during a call; what it raises ends the call."""
@@ -57,6 +69,8 @@ class UseCases:
         self._memory = memory or MemoryGate()
         self._wake = wake
         self._assumed = AssumedWindows()
+        self._told: set[tuple[Door, Unread, UnreadOutcome]] = set()
+        """What was logged of requests that the guard cannot read."""
         self.room = self._memory.room
         """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
@@ -93,6 +107,53 @@ class UseCases:
         self.observer.trimmed(call, answer, began)
         self._wake()
         return written
+
+    def unread(self, caller: str) -> str:
+        """Return what becomes of a caller's requests that the guard cannot read; empty: it masks nothing of them."""
+        return self._runs.unread(caller)
+
+    def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
+        """Mask a body that is no prompt, and return it; the same object if it goes on as it came.
+
+        Args:
+            door: through which it came.
+            call: the body.
+            check: see `Check`.
+            signed: whether a signature covers the body.
+
+        Raises:
+            GuardUnread: it cannot be read, or is signed and holds what is masked, and the settings refuse such bodies.
+        """
+        try:
+            with self._memory.admit(call.body):
+                try:
+                    answer = self._runs.mask(call, check)
+                except InvalidJson:
+                    return self.left_unread(door, call.caller, Unread.NOT_JSON, call.body)
+                except TooLarge as error:
+                    if isinstance(error, OutOfMemory):
+                        raise
+                    return self.left_unread(door, call.caller, Unread.TOO_LARGE, call.body)
+        except TooLarge:  # there is no memory now
+            if self._runs.unread(call.caller) != PASS:
+                raise
+            return self.left_unread(door, call.caller, Unread.FAILED, call.body)
+        if signed and answer.body is not call.body:
+            return self.left_unread(door, call.caller, Unread.SIGNED, call.body)
+        self.observer.masked(answer)
+        return answer.body
+
+    def left_unread(self, door: Door, caller: str, why: Unread, body: bytes = b"") -> bytes:
+        """Count and log that the guard cannot read a body, and return it. Raises GuardUnread if it must not go on."""
+        refuses = self._runs.unread(caller) != PASS
+        outcome = UnreadOutcome.REFUSED if refuses else UnreadOutcome.PASSED
+        self.observer.unread(door, why, outcome)
+        if (door, why, outcome) not in self._told:
+            self._told.add((door, why, outcome))
+            _log.warning("requests through the %s door are %s: the guard cannot read them (%s)", door, outcome, why)
+        if refuses:
+            raise GuardUnread(f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)")
+        return body
 
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
         """Fetch an original, or say why there is none."""

@@ -21,7 +21,7 @@ from typing import Final
 
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.facts.guard_calls import FindingAction
+from prompt_sidecar.facts.guard_calls import Door, FindingAction, Unread, UnreadOutcome
 from prompt_sidecar.facts.history_size import SizeKind
 from prompt_sidecar.facts.tool_calls import TOOL_NAMES, ToolOutcome
 from prompt_sidecar.facts.trim_calls import NoFit
@@ -575,7 +575,19 @@ GUARD_REFUSALS: Final = Metric(
     "prompt_sidecar.guard.refusals",
     Kind.COUNTER,
     "{prompt}",
-    "Prompts that the guard refused: they hold what must not leave and cannot be masked.",
+    "Prompts that the guard refused: they hold what a rule refuses that a user has set to refuse.",
+)
+GUARD_UNREAD: Final = Metric(
+    "prompt_sidecar.guard.unread",
+    Kind.COUNTER,
+    "{request}",
+    "Requests, and messages of WebSockets, that a door was to send on and that the guard could not read, by door and "
+    "reason: refused, or passed as they came (guard.unread).",
+    {
+        "door": tuple(door.value for door in Door),
+        "reason": tuple(why.value for why in Unread),
+        "outcome": tuple(outcome.value for outcome in UnreadOutcome),
+    },
 )
 VAULT_VALUES: Final = Metric(
     "prompt_sidecar.vault.values", Kind.GAUGE, "{value}", "Values that masks stand for, of all runs."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prompt_sidecar.facts.comparison import Comparability, Compared, Recount
-from prompt_sidecar.facts.guard_calls import RestoredArguments
+from prompt_sidecar.facts.guard_calls import Finding, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
 from prompt_sidecar.facts.tool_calls import RECALL, SEARCH, TOOL_NAMES, ToolAnswer, ToolOutcome
 from prompt_sidecar.facts.trim_calls import ToolNews, TrimAnswer, TrimCall
@@ -69,15 +69,17 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
                 changes.append((catalog.HISTORY_TOKENS, ("after", of_kind), size.tokens_returned))
     if answer.compared is not None:
         changes += _comparison(answer.compared)
-    changes += [
-        (catalog.FINDINGS, (rule_label(finding.rule), finding.action.value), finding.count)
-        for finding in answer.findings
-    ]
+    changes += findings(answer.findings)
     if not answer.priced:
         changes.append((catalog.UNPRICED, (), 1))
     changes += [ceiling(use.scope, use.kind, use.action) for use in answer.ceilings if use.over]
     changes += [(catalog.WINDOW_CROSSINGS, (str(mark),), 1) for mark in answer.crossed]
     return changes + _news(answer)
+
+
+def findings(found: Sequence[Finding]) -> list[Change]:
+    """What the guard's rules found."""
+    return [(catalog.FINDINGS, (rule_label(each.rule), each.action.value), each.count) for each in found]
 
 
 def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change]:

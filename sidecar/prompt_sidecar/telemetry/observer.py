@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec
 
 from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
-from prompt_sidecar.facts.guard_calls import RestoreCall, RestoredArguments
+from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.facts.totals import ProcessCpu, ProcessMemory, Totals
@@ -131,6 +131,12 @@ class Observer:
 
     def restored(self, call: RestoreCall, done: Sequence[RestoredArguments], began: int) -> None:
         """An agent had masks in the arguments of its tools' calls replaced by values."""
+
+    def masked(self, answer: MaskAnswer) -> None:
+        """A body that is no prompt was masked."""
+
+    def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
+        """The guard could not read what a door would send on."""
 
     def envoy_request(self, outcome: EnvoyOutcome) -> None:
         """Envoy was told what becomes of an HTTP request."""
@@ -312,6 +318,16 @@ class Telemetry(Observer):
         self._tallies.add(changes.restored(tools, done))
         if self._spans.on:
             self._spans.restored(call.run_id, done, began)
+
+    @_harmless
+    def masked(self, answer: MaskAnswer) -> None:
+        """Count what was found."""
+        self._tallies.add(changes.findings(answer.findings))
+
+    @_harmless
+    def unread(self, door: Door, why: Unread, outcome: UnreadOutcome) -> None:
+        """Count a request."""
+        self._tallies.add([(catalog.GUARD_UNREAD, (door.value, why.value, outcome.value), 1)])
 
     @_harmless
     def envoy_request(self, outcome: EnvoyOutcome) -> None:

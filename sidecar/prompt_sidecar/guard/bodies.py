@@ -1,0 +1,65 @@
+"""A body that is no prompt, as the guard looks at it: JSON of any kind, or lines of JSON.
+
+    body ──► its pieces: all of it, or each line ──► their strings ──► masked one by one
+
+Nothing is known of what it means, so that every string is text: those in names of members, addresses and ids too. Only
+files in base64 are passed over, and what a signature covers is observed, as in prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, NamedTuple
+
+from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.guard.parts import Part
+from prompt_sidecar.guard.vault import OUTSIDE
+from prompt_sidecar.prompt.strings import JSON, Leaf, leaves_of_any, leaves_of_body
+
+FIELD: Final = "body"
+"""What errors name."""
+_MARK: Final = b"\xef\xbb\xbf"
+"""The byte order mark of UTF-8, which some programs write before JSON."""
+_SPACE: Final = b" \t\r\n"
+
+
+class Piece(NamedTuple):
+    """A part of a body: JSON, or what stands between."""
+
+    raw: bytes
+    part: Part | None
+    """None: it is not JSON but white space or a mark."""
+
+
+def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> Iterator[Piece]:
+    """Take a body apart; its pieces joined are the body.
+
+    Args:
+        body: the body.
+        texts: members whose strings are text, if the body is a prompt's; none: all strings are.
+        check: called now and then; what it raises ends the call.
+
+    Raises:
+        InvalidJson: it is neither JSON nor lines of JSON.
+        TooLarge: decoding it would take too much memory for its size.
+    """
+    mark = _MARK if body.startswith(_MARK) else b""
+    rest = body[len(mark) :]
+    if mark:
+        yield Piece(mark, None)
+    try:
+        whole = _part(rest, texts)
+    except InvalidJson:
+        if b"\n" not in rest.strip(_SPACE):
+            raise
+    else:
+        yield Piece(rest, whole)
+        return
+    for line in rest.splitlines(keepends=True):  # of bytes: at line feeds and carriage returns alone
+        check()
+        yield Piece(line, _part(line, ()) if line.strip(_SPACE) else None)
+
+
+def _part(raw: bytes, texts: Collection[str]) -> Part:
+    leaves: list[Leaf] = [*(leaves_of_body(raw, FIELD, texts) if texts else leaves_of_any(raw, FIELD))]
+    return Part(OUTSIDE, "", FIELD, raw, leaves, JSON)

@@ -1,0 +1,114 @@
+"""What goes to paths that the sidecar does not know, where the guard masks: no body leaves unread.
+
+    body ──► unpacked ──► its strings masked one by one ──► sent on
+      └─ cannot be read: a form with files, an unknown encoding, too long ──► 403, or as it came (guard.unread)
+
+What is not changed goes on as the bytes that came. Path, query and headers are not looked at: providers take their
+credentials there. Nothing is known of what the answer means, so masks in it stay masks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from email.message import Message
+from typing import Final
+
+from aiohttp import web
+
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.http.agents import Agent
+from prompt_sidecar.http.encodings import decoded
+from prompt_sidecar.http.passthrough import passed
+from prompt_sidecar.http.routes import SIGNED, Provider
+from prompt_sidecar.http.upstream import Upstreams
+from prompt_sidecar.http.work import Work
+from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.checks import checked_run_id
+from prompt_sidecar.serving.use_cases import UseCases
+
+_LIKE_ASCII: Final = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"})
+"""Character sets in which a secret is the same bytes as in UTF-8."""
+_PLAIN: Final = frozenset({"", "identity"})
+_OF_BODY: Final = (
+    "content-length",
+    "content-encoding",
+    "content-md5",
+    "content-digest",
+    "digest",
+    "repr-digest",
+)
+"""Headers that a changed body makes wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownBodies:
+    """Sends requests on to paths that are not known, masked."""
+
+    use_cases: UseCases
+    upstreams: Upstreams
+    most_bytes: int
+    """Of a body that is read."""
+
+    def reads(self, request: web.Request, caller: str) -> bool:
+        """Whether the guard must look at a request before it goes on."""
+        return bool(request.body_exists and self.use_cases.unread(caller))
+
+    async def sent_on(
+        self, request: web.Request, agent: Agent, provider: Provider, caller: str, work: Work
+    ) -> tuple[web.StreamResponse, int]:
+        """Send a request on; return the answer, which was sent, and the upstream's status.
+
+        Raises:
+            GuardUnread: it cannot be read, and the settings refuse such requests.
+            GuardRefused: a rule finds something whose action is to refuse.
+            HTTPRequestEntityTooLarge: it has more bytes than are read, as it turned out while it was read.
+        """
+        why = self._unread(request)
+        if why is not None:
+            self.use_cases.left_unread(Door.HTTP, caller, why)
+            return await passed(request, agent, provider, self.upstreams)
+        body = await agent.body(self.most_bytes)
+        work.size = len(body)
+        made = await self._masked(request, body, agent, caller, work)
+        return await passed(request, agent, provider, self.upstreams, made, () if made is body else _OF_BODY)
+
+    async def _masked(self, request: web.Request, body: bytes, agent: Agent, caller: str, work: Work) -> bytes:
+        """A body with masks; the same object if nothing is masked."""
+        plain, encoding = body, request.headers.get("content-encoding", "")
+        if encoding.strip().lower() not in _PLAIN:
+            unpacked = await work.run(decoded, body, encoding, self.most_bytes)
+            if unpacked is None:
+                return self.use_cases.left_unread(Door.HTTP, caller, Unread.ENCODED, body)
+            if len(unpacked) > self.most_bytes:
+                return self.use_cases.left_unread(Door.HTTP, caller, Unread.TOO_LARGE, body)
+            agent.hold(len(unpacked))
+            plain = unpacked
+        if not plain.strip():
+            return body
+        signed = SIGNED in request.headers.get("authorization", "")
+        call = MaskCall(caller, plain, _run(request))
+        work.size = len(plain)
+        made = await work.run(self.use_cases.mask, Door.HTTP, call, work.check, signed=signed)
+        return body if made is plain else made
+
+    def _unread(self, request: web.Request) -> Unread | None:
+        """Why a body cannot be read, where its headers say so."""
+        kind = Message()
+        kind["content-type"] = request.headers.get("content-type", "")[:_KIND_CHARACTERS]
+        if kind.get_content_maintype() == "multipart":
+            return Unread.NOT_JSON
+        if (kind.get_content_charset() or "") not in _LIKE_ASCII:
+            return Unread.ENCODED
+        if (request.content_length or 0) > self.most_bytes:
+            return Unread.TOO_LARGE
+        return None
+
+
+_KIND_CHARACTERS: Final = 1_024
+"""Of a content type that are looked at; real ones have some tens."""
+
+
+def _run(request: web.Request) -> str:
+    """The run that the agent names; empty: none."""
+    named = request.headers.get(names.RUN, "")
+    return checked_run_id(named) if named else ""
