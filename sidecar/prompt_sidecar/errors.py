@@ -11,6 +11,7 @@
     ├── RevisionUnknown         FAILED_PRECONDITION  `base_revision` is not known to this process
     ├── GuardRefused            FAILED_PRECONDITION  it holds what a rule of the guard refuses
     ├── GuardUnread             PERMISSION_DENIED    a door would send on what the guard cannot read
+    │   └── GuardAway           UNAVAILABLE          the guard cannot read it now
     ├── CeilingReached          FAILED_PRECONDITION  a ceiling that refuses would be passed; nothing was recorded
     │   ├── RunCeiling          FAILED_PRECONDITION  one of the run
     │   └── CallerCeiling       FAILED_PRECONDITION  one of the caller
@@ -107,6 +108,12 @@ class GuardUnread(SidecarError):
 
     status = "PERMISSION_DENIED"
     reason = "GUARD_UNREAD"
+
+
+class GuardAway(GuardUnread):
+    """The guard cannot read it now, as the sidecar stops, is busy or late, or failed. The request may be retried."""
+
+    status = "UNAVAILABLE"
 
 
 class CeilingReached(SidecarError):

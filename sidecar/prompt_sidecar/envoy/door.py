@@ -15,8 +15,9 @@ import contextlib
 import logging
 import secrets
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from time import monotonic, perf_counter
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from prompt_sidecar.envoy import messages
 from prompt_sidecar.envoy.exchange import Answer, Exchange, RestoreWhole, Trim
 from prompt_sidecar.envoy.identity import Identities
 from prompt_sidecar.envoy.options import EnvoyOptions
-from prompt_sidecar.envoy.processor import Processed, Processor, until
+from prompt_sidecar.envoy.processor import Guard, Processed, Processor, until
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.errors import Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
@@ -180,12 +181,16 @@ class EnvoyDoor:
         except Unauthenticated as error:
             self._observer.envoy_request(EnvoyOutcome.UNAUTHENTICATED)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+        guards = partial(self._processor.guards, peer=peer)
+        exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes, guards=guards)
         outcome = self._no_room()
         if outcome is not None:
-            self._observer.envoy_request(outcome)
+            refusal = await self._refusal(exchange, requests, peer, outcome)
+            self._observer.envoy_request(outcome if refusal is None else EnvoyOutcome.REFUSED)
+            if refusal is not None:
+                yield refusal
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
-        exchange = Exchange(usage=self._options.usage, answer_bytes=self._options.answer_bytes)
         ends = self._loop.time() + self._options.exchange_age
         try:
             while (raw := await self._next(requests, ends)) is not None:
@@ -201,9 +206,8 @@ class EnvoyDoor:
                     if answer.last:
                         return
         except Exception as error:  # noqa: BLE001 - whatever it is, Envoy goes on by itself when the stream ends
-            _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
-            if not exchange.is_counted:
-                self._observer.envoy_request(EnvoyOutcome.FAILED)
+            for reply in self._failed(exchange, peer, error):
+                yield reply
         finally:
             self._streams -= 1
             self._report(exchange)
@@ -211,6 +215,32 @@ class EnvoyDoor:
                 self._observer.masks_stayed(exchange.stay)
             if exchange.stay is MasksStay.TOO_LONG:
                 self._observer.reached("envoy.answer_bytes")
+
+    def _failed(self, exchange: Exchange, peer: str, error: Exception) -> Sequence[bytes]:
+        """Log that an exchange failed; return what Envoy is told before its stream ends."""
+        _log.error("an exchange failed, incident %s: %s", secrets.token_hex(6), frames(error))
+        if exchange.is_counted:
+            return ()
+        left = self._left(exchange, peer, EnvoyOutcome.FAILED)
+        self._observer.envoy_request(left.outcome)
+        return (left.reply,) if left.outcome is EnvoyOutcome.REFUSED else ()
+
+    async def _refusal(
+        self, exchange: Exchange, requests: AsyncIterator[bytes], peer: str, outcome: EnvoyOutcome
+    ) -> bytes | None:
+        """Return the refusal of a request for which there is no room, where its body must not go on unread."""
+        first = await self._next(requests, self._loop.time() + self._options.patience)
+        with contextlib.suppress(DecodeError):
+            exchange.take(wire.ProcessingRequest.FromString(first or b""))
+        left = self._left(exchange, peer, outcome)
+        return left.reply if left.outcome is EnvoyOutcome.REFUSED else None
+
+    def _left(self, exchange: Exchange, peer: str, outcome: EnvoyOutcome) -> Processed:
+        """Return what becomes of a request that was not looked at."""
+        passed = Processed(outcome, messages.request_body(None))
+        if not exchange.is_guarded:
+            return passed
+        return self._processor.left(exchange.headers, peer, exchange.format, passed)
 
     async def _next(self, requests: AsyncIterator[bytes], ends: float) -> bytes | None:
         """Return the next message; None: there is none, or the exchange has taken too long."""
@@ -226,12 +256,20 @@ class EnvoyDoor:
         try:
             message = await self._parsed(raw)
         except DecodeError:
-            yield Answer(None, last=True, outcome=None if exchange.is_counted else EnvoyOutcome.FAILED)
+            if exchange.is_counted:
+                yield Answer(None, last=True)
+                return
+            left = self._left(exchange, peer, EnvoyOutcome.FAILED)
+            reply = left.reply if left.outcome is EnvoyOutcome.REFUSED else None
+            yield Answer(reply, last=True, outcome=left.outcome)
             return
         for _ in exchange.take_ahead(message):
             await asyncio.sleep(0)
         step = await self._step(exchange, message)
         if isinstance(step, Answer):
+            if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
+                left = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
+                step = Answer(left.reply, last=True, outcome=left.outcome)
             yield step
             if step.owed:
                 yield Answer(messages.wait_longer(self._options.patience))
@@ -241,14 +279,15 @@ class EnvoyDoor:
             return
         began = perf_counter()
         if self._is_full(len(step.body)):
-            yield Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.BUSY)
+            left = self._left(exchange, peer, EnvoyOutcome.BUSY)
+            yield Answer(left.reply, last=True, outcome=left.outcome)
             return
         stopped = threading.Event()
         check = until(monotonic() + self._options.patience, stopped.is_set)
         self._waiting_bytes += len(step.body)
         self._shared.in_flight.add()
         work: Future[Processed] = self._shared.workers.submit_for(
-            Owner(peer, peer), len(step.body), self._processor.trim, step.path, exchange.headers, step.body, peer, check
+            Owner(peer, peer), len(step.body), self._work(step, exchange.headers, peer, check)
         )
         work.add_done_callback(lambda _: self._shared.in_flight.remove())
         try:
@@ -266,7 +305,15 @@ class EnvoyDoor:
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
 
-    async def _step(self, exchange: Exchange, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
+    def _work(
+        self, step: Trim | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
+    ) -> Callable[[], Processed]:
+        """Return what is done with a request's body, in a thread."""
+        if isinstance(step, Guard):
+            return partial(self._processor.guard, step, headers, peer, check)
+        return partial(self._processor.trim, step.path, headers, step.body, peer, check)
+
+    async def _step(self, exchange: Exchange, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
         """Have an exchange take a message; in a thread where that may take long."""
         if exchange.is_long:
             try:

@@ -16,15 +16,17 @@ Then at any moment what the agent has got and what Envoy still holds are the who
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from prompt_sidecar.envoy import messages
-from prompt_sidecar.envoy.processor import Processed
+from prompt_sidecar.envoy.processor import Guard, Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
+from prompt_sidecar.facts.guard_calls import Unread
 from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE
+from prompt_sidecar.serving.content_types import unread_kind
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
@@ -83,8 +85,23 @@ class RestoreWhole:
 class Exchange:
     """The state of one exchange."""
 
-    def __init__(self, *, usage: bool, answer_bytes: int) -> None:
-        """`usage`: whether the response is read; `answer_bytes` of a response in which masks are restored."""
+    def __init__(
+        self, *, usage: bool, answer_bytes: int, guards: Callable[[Mapping[str, str]], bool] = lambda _: False
+    ) -> None:
+        """Begin.
+
+        Args:
+            usage: whether the response is read.
+            answer_bytes: of a response in which masks are restored.
+            guards: whether no body of a request with these headers may go on unread.
+        """
+        self._guards = guards
+        self._why: Unread | None = None
+        """Why the guard cannot read the request's body, as its content type says."""
+        self._guarded = False
+        """Whether the guard must read the request's body."""
+        self._signed = False
+        """Whether a signature covers it."""
         self._usage = usage
         self._answer_bytes = answer_bytes
         self._path: ProviderPath | None = None
@@ -116,6 +133,16 @@ class Exchange:
     def reads(self) -> bool:
         """Whether a response is being read, so that `report` may have something."""
         return self._reader is not None
+
+    @property
+    def format(self) -> str:
+        """The format of the request's body; empty: it is not known."""
+        return self._path.format if self._path is not None else ""
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the request's body must not go on unread, and nothing has become of it."""
+        return self._guarded and self._processed is None
 
     @property
     def is_counted(self) -> bool:
@@ -158,7 +185,7 @@ class Exchange:
             return True
         return not self._whole and self._reader is not None and self._reader.reads
 
-    def take(self, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
+    def take(self, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
         """Take a message of Envoy's. One that is out of order, or has too many headers, ends the stream."""
         kind = message.WhichOneof("request")
         if message.observability_mode or kind is None or not self._follows(kind):
@@ -166,6 +193,8 @@ class Exchange:
         try:
             return self._took(kind, message)
         except messages.TooManyHeaders:
+            if kind == "request_headers":
+                self._guarded = not message.request_headers.end_of_stream and self._guards({})
             return self._left()
 
     def _left(self) -> Answer:
@@ -180,12 +209,18 @@ class Exchange:
         self._place = place
         return follows
 
-    def _took(self, kind: str, message: wire.ProcessingRequest) -> Answer | Trim | RestoreWhole:
+    def _took(self, kind: str, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
         """Take a message that is in order."""
         if kind == "request_headers":
             return self._request_headers(message)
         if kind == "request_body":
             # A body that trailers follow is not the end of its stream, and whole all the same.
+            if self._guarded and (self._path is None or self._signed):
+                whole = message.request_body.end_of_stream or self._buffered
+                outcome = EnvoyOutcome.UNREADABLE if self._signed else EnvoyOutcome.NOT_A_PROMPT
+                passed = Processed(outcome, messages.request_body(None))
+                why = self._why or (None if whole else Unread.UNBUFFERED)
+                return Guard(message.request_body.body, passed, why, self._signed)
             if self._path is None or not (message.request_body.end_of_stream or self._buffered):
                 return Answer(messages.request_body(None), last=True, outcome=EnvoyOutcome.UNREADABLE)
             return Trim(self._path, message.request_body.body)
@@ -212,10 +247,12 @@ class Exchange:
         usage = reader.end()
         return (self._processed, usage) if usage.reported else None
 
-    def _request_headers(self, message: wire.ProcessingRequest) -> Answer:
+    def _request_headers(self, message: wire.ProcessingRequest) -> Answer | Guard:
         self.headers = headers = messages.headers_of(message.request_headers)
         own = [name for name in headers if name.startswith(PREFIX)]
         path = provider_path(headers.get(":method", ""), headers.get(":path", ""))
+        if not message.request_headers.end_of_stream and self._guards(headers):
+            return self._guarded_headers(message, path, own)
         if path is None or message.request_headers.end_of_stream:
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)
         if (
@@ -224,12 +261,30 @@ class Exchange:
             or message.protocol_config.request_body_mode not in {0, messages.BUFFERED}  # 0: an Envoy that does not say
         ):
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
+        return self._reading(message, path, own)
+
+    def _guarded_headers(
+        self, message: wire.ProcessingRequest, path: ProviderPath | None, own: list[str]
+    ) -> Answer | Guard:
+        """Take the headers of a request whose body must not go on unread."""
+        self._guarded = True
+        passed = Processed(EnvoyOutcome.UNREADABLE, messages.request_headers(own))
+        if message.protocol_config.request_body_mode not in {0, messages.BUFFERED}:
+            return Guard(b"", passed, Unread.UNBUFFERED)
+        if _encoded(self.headers):
+            return Guard(b"", passed, Unread.ENCODED)
+        self._signed = self.headers.get("authorization", "").startswith("AWS4-")
+        self._why = unread_kind(self.headers.get("content-type", "")) if path is None else None
+        return self._reading(message, path, own)
+
+    def _reading(self, message: wire.ProcessingRequest, path: ProviderPath | None, own: list[str]) -> Answer:
+        """Ask for the body."""
         self._path = path
         self._buffered = message.protocol_config.request_body_mode == messages.BUFFERED
         self._changes = not message.HasField("protocol_config") or (
             message.protocol_config.response_body_mode in _PIECES
         )
-        return Answer(messages.request_headers(own, plain=self._usage))
+        return Answer(messages.request_headers(own, plain=self._usage and path is not None))
 
     def _response_headers(self, message: wire.ProcessingRequest) -> Answer:
         headers = messages.headers_of(message.response_headers)

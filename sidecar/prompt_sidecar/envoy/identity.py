@@ -53,7 +53,7 @@ class Identities:
         Raises:
             InvalidRequest: the header that names the run is not valid, or the body is no JSON object.
         """
-        caller = self._caller(headers, peer)
+        caller = self.caller(headers, peer)
         if names.RUN in headers:
             return Identity(caller, checked_run_id(headers[names.RUN]))
         try:
@@ -63,7 +63,8 @@ class Identities:
         opening = opening_of(HISTORIES[format_name], members, caller, session_of(headers, members))
         return Identity(caller, self.conversations.of(opening).run_id)
 
-    def _caller(self, headers: Mapping[str, str], peer: str) -> str:
+    def caller(self, headers: Mapping[str, str], peer: str) -> str:
+        """Return whose a request is; arguments as `of`."""
         if name := self.names.of_credential(headers):
             return name
         credential = credential_caller(headers, self.key) if self.by_credential else ""

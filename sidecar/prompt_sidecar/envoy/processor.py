@@ -18,6 +18,7 @@ from prompt_sidecar.envoy.identity import Identities, Identity
 from prompt_sidecar.errors import (
     CallCancelled,
     DeadlinePassed,
+    GuardUnread,
     InvalidRequest,
     OutOfMemory,
     RunUnknown,
@@ -25,9 +26,12 @@ from prompt_sidecar.errors import (
     TooLarge,
 )
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.serving import headers as names
+from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.members import prompt_format
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status, is_final
 from prompt_sidecar.serving.provider_paths import ProviderPath
 from prompt_sidecar.serving.provider_usage import ProviderUsage
@@ -55,6 +59,19 @@ class Processed:
     """For the response: what the sidecar did."""
     restore: Restore | None = None
     """Restores masks in the response; None: there is nothing to restore."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Have the guard read this body, which is no prompt that is trimmed."""
+
+    body: bytes
+    passed: Processed
+    """What Envoy is told if it goes on as it came."""
+    why: Unread | None = None
+    """Why it cannot be read; None: it may be."""
+    signed: bool = False
+    """Whether a signature covers it."""
 
 
 class Processor:
@@ -100,7 +117,43 @@ class Processor:
         try:
             return self._use_cases.trim(body, read, check, write)
         except Exception as error:  # noqa: BLE001 - whatever it is, the request must go on
-            return self._failed(path, error)
+            caller = self._identities.caller(headers, peer)
+            if isinstance(error, InvalidRequest) and self._use_cases.unread(caller):
+                return self._masked(path, headers, body, caller, check)
+            return self._failed(path.format, error, caller)
+
+    def guards(self, headers: Mapping[str, str], peer: str) -> bool:
+        """Return whether no body of a request with these headers may go on unread."""
+        return bool(self._use_cases.unread(self._identities.caller(headers, peer)))
+
+    def guard(self, step: Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]) -> Processed:
+        """Have the guard read a body that is no prompt; it goes on masked, as it came, or not at all."""
+        caller = self._identities.caller(headers, peer)
+        try:
+            if step.why is not None:
+                self._use_cases.left_unread(Door.ENVOY, caller, step.why)
+                return step.passed
+            if not step.body.strip():
+                return step.passed
+            call = MaskCall(caller, step.body, _run(headers))
+            made = self._use_cases.mask(Door.ENVOY, call, check, signed=step.signed)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing goes on that must not
+            return self._failed("", error, caller)
+        return step.passed if made is step.body else Processed(step.passed.outcome, messages.request_body(made))
+
+    def left(self, headers: Mapping[str, str], peer: str, format_name: str, otherwise: Processed) -> Processed:
+        """Return what becomes of a request that the guard could not read, as the sidecar was stopping, busy, or failed.
+
+        `otherwise`: what becomes of it where the guard does not have to.
+        """
+        caller = self._identities.caller(headers, peer)
+        if not self._use_cases.unread(caller):
+            return otherwise
+        try:
+            self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+        except GuardUnread as error:
+            return self._refused(format_name, error)
+        return otherwise
 
     def report(self, identity: Identity, revision: bytes, usage: ProviderUsage) -> None:
         """Report what the provider counted."""
@@ -111,7 +164,23 @@ class Processor:
         except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this
             _log.error("a report of usage failed: %s", frames(error))
 
-    def _failed(self, path: ProviderPath, error: Exception) -> Processed:
+    def _masked(
+        self,
+        path: ProviderPath,
+        headers: Mapping[str, str],
+        body: bytes,
+        caller: str,
+        check: Callable[[], None],
+    ) -> Processed:
+        """Mask a body that is no prompt of its path's format."""
+        call = MaskCall(caller, body, _run(headers), prompt_format(path.format, body))
+        try:
+            made = self._use_cases.mask(Door.ENVOY, call, check)
+        except Exception as error:  # noqa: BLE001 - as in `guard`
+            return self._failed(path.format, error, caller)
+        return Processed(EnvoyOutcome.INVALID, messages.request_body(None if made is body else made))
+
+    def _failed(self, format_name: str, error: Exception, caller: str) -> Processed:
         outcome = _outcome(error)
         if outcome is EnvoyOutcome.FAILED:
             _log.error("a prompt was not trimmed, incident %s: %s", secrets.token_hex(6), frames(error))
@@ -120,11 +189,28 @@ class Processor:
             self._refusals.log(METHOD, error, code, "envoy")
         if outcome is EnvoyOutcome.REFUSED:
             assert isinstance(error, SidecarError)
-            status = http_status(error)
-            body = error_body(path.format, status, error.message, error.reason)
-            reply = messages.immediate(status, error_headers(path.format, status), body, error.reason.lower())
-            return Processed(outcome, reply)
+            return self._refused(format_name, error)
+        if self._use_cases.unread(caller):
+            try:
+                self._use_cases.left_unread(Door.ENVOY, caller, Unread.FAILED)
+            except GuardUnread as unread:
+                return self._refused(format_name, unread)
         return Processed(outcome, messages.request_body(None))
+
+    @staticmethod
+    def _refused(format_name: str, error: SidecarError) -> Processed:
+        status = http_status(error)
+        body = error_body(format_name, status, error.message, error.reason)
+        reply = messages.immediate(status, error_headers(format_name, status), body, error.reason.lower())
+        return Processed(EnvoyOutcome.REFUSED, reply)
+
+
+def _run(headers: Mapping[str, str]) -> str:
+    """Return the run that the agent names; empty: none, or no valid one."""
+    try:
+        return checked_run_id(headers[names.RUN]) if names.RUN in headers else ""
+    except InvalidRequest:
+        return ""
 
 
 def _window(headers: Mapping[str, str]) -> int:

@@ -22,7 +22,6 @@ from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, Usage
 from prompt_sidecar.http.hidden import HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
-from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
@@ -31,7 +30,7 @@ from prompt_sidecar.serving.conversations import Conversation, Conversations, Op
 from prompt_sidecar.serving.dialects import openai_responses
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
-from prompt_sidecar.serving.members import Members, NotJson, array, loads
+from prompt_sidecar.serving.members import Members, NotJson, array, loads, prompt_format
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.restoring import Restore, safe
@@ -311,8 +310,7 @@ class Prompter:
             self._use_cases.left_unread(Door.HTTP, asked.caller, Unread.ENCODED)
             return prompt
         run_id = prompt.conversation.run_id if prompt.conversation is not None else asked.headers.get(names.RUN, "")
-        known = FORMATS[asked.dialect.format].messages_field in prompt.members if prompt.members is not None else False
-        call = MaskCall(asked.caller, prompt.body, run_id, asked.dialect.format if known else "")
+        call = MaskCall(asked.caller, prompt.body, run_id, prompt_format(asked.dialect.format, prompt.body))
         return replace(prompt, body=self._use_cases.mask(Door.HTTP, call, check))
 
     def _conversation(self, asked: Asked, members: Members) -> Conversation:

@@ -10,7 +10,6 @@ credentials there. Nothing is known of what the answer means, so masks in it sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from email.message import Message
 from typing import Final
 
 from aiohttp import web
@@ -24,10 +23,9 @@ from prompt_sidecar.http.upstream import Upstreams
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
+from prompt_sidecar.serving.content_types import unread_kind
 from prompt_sidecar.serving.use_cases import UseCases
 
-_LIKE_ASCII: Final = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin1", "windows-1252"})
-"""Character sets in which a secret is the same bytes as in UTF-8."""
 _PLAIN: Final = frozenset({"", "identity"})
 _OF_BODY: Final = (
     "content-length",
@@ -93,19 +91,11 @@ class UnknownBodies:
 
     def _unread(self, request: web.Request) -> Unread | None:
         """Why a body cannot be read, where its headers say so."""
-        kind = Message()
-        kind["content-type"] = request.headers.get("content-type", "")[:_KIND_CHARACTERS]
-        if kind.get_content_maintype() == "multipart":
-            return Unread.NOT_JSON
-        if (kind.get_content_charset() or "") not in _LIKE_ASCII:
-            return Unread.ENCODED
+        if (why := unread_kind(request.headers.get("content-type", ""))) is not None:
+            return why
         if (request.content_length or 0) > self.most_bytes:
             return Unread.TOO_LARGE
         return None
-
-
-_KIND_CHARACTERS: Final = 1_024
-"""Of a content type that are looked at; real ones have some tens."""
 
 
 def _run(request: web.Request) -> str:

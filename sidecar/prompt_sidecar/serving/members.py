@@ -14,6 +14,7 @@ import orjson
 
 from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.prompt.body import elements_of, members_of
+from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.readable import readable
 from prompt_sidecar.prompt.structure import check_decoding, check_members, check_slices
 from prompt_sidecar.prompt.surrogates import without_lone_surrogates
@@ -63,6 +64,15 @@ class Members:
         if self._body is None:
             self._body = _WRITE.encode(self._values)
         return self._body
+
+
+def prompt_format(format_name: str, body: bytes) -> str:
+    """Return the format of a body that may be a prompt of this format; empty: it is not, as it holds no messages."""
+    try:
+        holds = FORMATS[format_name].messages_field in Members(body)
+    except (NotJson, TooLarge):
+        return ""
+    return format_name if holds else ""
 
 
 def _members(body: bytes) -> dict[str, msgspec.Raw]:

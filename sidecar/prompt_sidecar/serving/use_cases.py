@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from time import time_ns
 from typing import Final, TypeVar
 
-from prompt_sidecar.errors import GuardUnread, InvalidJson, OutOfMemory, TooLarge
+from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
     Door,
@@ -152,7 +152,9 @@ class UseCases:
             self._told.add((door, why, outcome))
             _log.warning("requests through the %s door are %s: the guard cannot read them (%s)", door, outcome, why)
         if refuses:
-            raise GuardUnread(f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)")
+            raise (GuardAway if why is Unread.FAILED else GuardUnread)(
+                f"the guard cannot read this request ({why}), so it is not sent on (guard.unread)"
+            )
         return body
 
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
