@@ -28,6 +28,7 @@ from prompt_sidecar.telemetry.catalog import (
     CPU_THROTTLED,
     ESTIMATE_RATIO,
     GUARD_REFUSALS,
+    GUARD_UNREAD,
     PROMPTS,
     PROVIDER_CACHE,
     RETRIEVALS,
@@ -199,8 +200,18 @@ ALERTS: Final = (
         f"{QUARTER.increase(GUARD_REFUSALS)} > 0",
         "5m",
         "The guard refuses prompts",
-        "{{ $labels.instance }} refused {value} prompts in 15 minutes, as something in them cannot be masked. Their "
-        "agents stand still.",
+        "{{ $labels.instance }} refused {value} prompts in 15 minutes, as they hold what a rule refuses. Their agents "
+        "stand still.",
+        "$value | humanize",
+    ),
+    Alert(
+        "PromptSidecarGuardUnread",
+        Severity.TICKET,
+        f"{QUARTER.increase(GUARD_UNREAD, by=('door', 'reason', 'outcome'))} > 0",
+        "5m",
+        "The guard cannot read requests",
+        "{{ $labels.instance }} could not read {value} requests in 15 minutes ({{ $labels.door }}, "
+        "{{ $labels.reason }}); they were {{ $labels.outcome }}.",
         "$value | humanize",
     ),
     Alert(

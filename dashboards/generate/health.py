@@ -29,6 +29,7 @@ from prompt_sidecar.telemetry.catalog import (
     FINDINGS,
     FOREIGN_REQUESTS,
     GUARD_REFUSALS,
+    GUARD_UNREAD,
     HTTP_HIDDEN,
     HTTP_REQUESTS,
     HTTP_UPSTREAM,
@@ -609,10 +610,27 @@ GUARD: Final = Row(
             Look.BARS,
             Unit.PER_MINUTE,
             (Query(PANEL.each_minute(GUARD_REFUSALS), "refused"),),
-            "Prompts that hold what must not leave and cannot be masked; their agents got an error.",
+            "Prompts that hold what a rule refuses that you have set to refuse; their agents got an error.",
             "docs/runbooks/PromptSidecarGuardRefuses.md says what to do.",
             UNSEEN,
             width=6,
+        ),
+        Panel(
+            "Requests that the guard could not read",
+            Look.BARS,
+            Unit.PER_MINUTE,
+            (
+                Query(
+                    f"{PANEL.each_minute(GUARD_UNREAD, by=('door', 'reason', 'outcome'))} > 0",
+                    "{{door}}: {{reason}}, {{outcome}}",
+                ),
+            ),
+            "What doors were to send on and the guard could not read, under `guard.mode` enforce: refused, or passed as "
+            "it came (`guard.unread`).",
+            "docs/runbooks/PromptSidecarGuardUnread.md says what to do.",
+            "All could be read.",
+            width=6,
+            no_value="none",
         ),
         Panel(
             "Values given back",
@@ -644,7 +662,7 @@ GUARD: Final = Row(
             "Values behind the masks of all runs.",
             "Only growing: agents never call EndRun.",
             UNSEEN,
-            width=6,
+            width=4,
         ),
         Panel(
             "Vault",
@@ -654,7 +672,7 @@ GUARD: Final = Row(
             "Estimated bytes of these values.",
             "Near `guard.vault_bytes` idle runs lose theirs: raise it.",
             UNSEEN,
-            width=6,
+            width=4,
         ),
         Panel(
             "Values lost",
@@ -664,7 +682,7 @@ GUARD: Final = Row(
             "Values that gave way to others', or for which there was no room.",
             "docs/runbooks/PromptSidecarVaultLoses.md says what to do.",
             UNSEEN,
-            width=6,
+            width=4,
         ),
     ),
 )

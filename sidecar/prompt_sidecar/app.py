@@ -283,7 +283,6 @@ def _http_door(settings: Settings, key: bytes) -> HttpDoor | None:
     guards = [_guard(settings), *(_guard(settings.of_caller(caller)) for caller in settings.callers)]
     modes = Modes(
         restores=any(guard.restore for guard in guards),
-        enforces=any(guard.mode == "enforce" for guard in guards),
         observes=settings.mode == "observe",
     )
     agent_limits = AgentLimits(

@@ -27,7 +27,7 @@ from tests.real.needing import need
 from tests.server.serving import counter
 
 KEY: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
-ENFORCE: Final = GuardOptions(mode="enforce")
+ENFORCE: Final = GuardOptions(mode="enforce", scan_seconds=60)
 PASS: Final = replace(ENFORCE, unread="pass")
 HELD: Final = json.dumps({"x": [{"y": KEY}]}).encode()
 MASK: Final = "⟦github_token:".encode()

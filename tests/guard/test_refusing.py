@@ -22,8 +22,8 @@ from tests.promises.engine import Engine, counter
 from tests.runs.making import ANTHROPIC_MESSAGES, OPENAI_CHAT
 
 KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
-ENFORCE = GuardOptions(mode="enforce", restore=("deploy:github_token",))
-REFUSE = GuardOptions(mode="enforce", actions=("github_token=refuse",))
+ENFORCE = GuardOptions(mode="enforce", restore=("deploy:github_token",), scan_seconds=60)
+REFUSE = GuardOptions(mode="enforce", actions=("github_token=refuse",), scan_seconds=60)
 SAYS = f"The key is {KEY}."
 SIGNATURE = base64.b64encode(b"signed" * 20).decode()
 USER: Final = {"role": "user", "content": "Deploy."}

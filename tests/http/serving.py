@@ -69,7 +69,7 @@ def proxied(
         core = Runs(
             counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=time.time, guard=guard
         )
-        modes = Modes(restores=bool(guard and guard.restore), enforces=bool(guard and guard.mode == "enforce"))
+        modes = Modes(restores=bool(guard and guard.restore))
         door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
         server.start(core)
         door.start(server.shared)

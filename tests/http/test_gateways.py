@@ -168,7 +168,7 @@ def test_what_is_masked_goes_back_though_nothing_is_trimmed() -> None:
         assert "github_token:" in json.dumps(answer)
 
 
-def test_what_a_guardrail_cannot_trim_passes_unless_the_guard_changes_prompts() -> None:
+def test_what_a_guardrail_cannot_trim_passes_masked_where_the_guard_masks() -> None:
     """LiteLLM would fail the agent's request otherwise."""
     request = guarded(structured_messages=[{"role": 7, "content": f"Deploy with {SECRET}."}])
     counted = Requests()
@@ -178,6 +178,28 @@ def test_what_a_guardrail_cannot_trim_passes_unless_the_guard_changes_prompts() 
 
     with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
         status, answer = post(here.url + GUARDRAIL, request)
+    assert (200, "GUARDRAIL_INTERVENED") == (status, answer["action"])
+    assert SECRET not in json.dumps(answer)
+    assert "github_token:" in answer["structured_messages"][0]["content"]
+
+
+@pytest.mark.parametrize("more", [{"structured_messages": None}, {"structured_messages": []}])
+def test_texts_without_messages(more: dict[str, Any]) -> None:
+    """Those of embeddings and completions are masked; without a find, and in answers, they stay."""
+    with proxied(scripted(), guard=GuardOptions(mode="enforce")) as here:
+        status, answer = post(here.url + GUARDRAIL, guarded(texts=["a", f"use {SECRET}"], **more))
+        for texts, kind in ((["a"], "request"), ([], "request"), ([SECRET], "response")):
+            plain = guarded(texts=texts, input_type=kind, **more)
+            assert (200, {"action": "NONE"}) == post(here.url + GUARDRAIL, plain)
+    assert (200, "GUARDRAIL_INTERVENED", "a") == (status, answer["action"], answer["texts"][0])
+    assert answer["texts"][1].startswith("use ⟦github_token:")
+
+
+def test_texts_that_a_rule_refuses() -> None:
+    """LiteLLM is told to block the request."""
+    refuse = GuardOptions(mode="enforce", actions=("github_token=refuse",))
+    with proxied(scripted(), guard=refuse) as here:
+        status, answer = post(here.url + GUARDRAIL, guarded(texts=[SECRET], structured_messages=None))
     assert (200, "BLOCKED") == (status, answer["action"])
     assert SECRET not in answer["blocked_reason"]
 

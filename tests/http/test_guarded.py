@@ -1,4 +1,4 @@
-"""The guard behind the HTTP door: providers see masks, tools get values, what cannot be masked stays here."""
+"""The guard behind the HTTP door: providers see masks, tools get values, what cannot be read stays here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.http.test_passing import _post
 from tests.http.upstream import scripted
 
 KEY = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
-ENFORCE = GuardOptions(mode="enforce", restore=(f"{TOOL}:github_token",))
+ENFORCE = GuardOptions(mode="enforce", restore=(f"{TOOL}:github_token",), scan_seconds=60)
 
 
 def _uses_the_mask(body: Any) -> Says:
@@ -58,22 +58,35 @@ def _arguments(history: list[Any]) -> list[str]:
     return found + [json.dumps(each["input"]) for each in blocks if each.get("type") == "tool_use"]
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        *((path, b"not JSON, and " + KEY.encode()) for path in ("chat/completions", "messages", "responses")),
-        ("responses", b'{"previous_response_id":"r","input":"x"}'),
-    ],
-)
-def test_what_the_guard_cannot_see_is_refused(path: str, body: bytes) -> None:
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+def test_what_the_guard_cannot_read_is_refused(path: str) -> None:
     """In the provider's shape, with a status that no SDK tries again; it is not sent on."""
     with proxied(scripted(), guard=ENFORCE) as here:
-        status, answer, _ = asyncio.run(_post(f"{here.url}/v1/{path}", body))
+        status, answer, _ = asyncio.run(_post(f"{here.url}/v1/{path}", b"not JSON, and " + KEY.encode()))
         assert [] == here.upstream.sent
 
-    assert 400 == status
-    assert b"GUARD_REFUSED" in answer
+    assert 403 == status
+    assert b"GUARD_UNREAD" in answer
     assert KEY.encode() not in answer
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_hidden_turn_of_a_history_that_the_provider_stores(*, stream: bool) -> None:
+    """What is sent in it is masked as the request was."""
+    own = Says("", [("own-1", "search_conversation_history", {"query": "x"})])
+    tool = {"type": "function", "name": TOOL, "parameters": {"type": "object", "properties": {}}}
+    first = {"model": "scripted", "stream": stream, "tools": [tool], "input": "Hello."}
+    with proxied(scripted(Says("Hi."), own, Says("Done.")), guard=ENFORCE, window=100_000) as here:
+        _, answer, _ = asyncio.run(_post(f"{here.url}/v1/responses", json.dumps(first).encode()))
+        found = re.search(rb'"id": ?"(resp[^"]*)"', answer)
+        assert found is not None
+        then = first | {"previous_response_id": found[1].decode(), "input": f"Deploy with {KEY}."}
+        status, _, _ = asyncio.run(_post(f"{here.url}/v1/responses", json.dumps(then).encode()))
+        sent = [each.raw for each in here.upstream.sent]
+
+    assert (200, 3) == (status, len(sent))
+    assert KEY.encode() not in b"".join(sent)
+    assert [True, True] == ["⟦github_token:".encode() in each for each in sent[1:]]
 
 
 @pytest.mark.parametrize("stream", [False, True])

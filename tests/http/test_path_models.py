@@ -126,7 +126,7 @@ def test_other_errors_reach_the_agent_as_they_came(name: str) -> None:
 
 
 @EACH_WAY
-def test_what_the_guard_cannot_see_is_refused_in_the_providers_shape(name: str) -> None:
+def test_what_the_guard_cannot_read_is_refused_in_the_providers_shape(name: str) -> None:
     """It is not sent on, and the SDK knows the error."""
     way = WAYS[name]
     with proxied(scripted(), guard=ENFORCE) as here:
@@ -135,14 +135,14 @@ def test_what_the_guard_cannot_see_is_refused_in_the_providers_shape(name: str) 
         assert [] == there.bodies
 
     error = json.loads(body)
-    assert 400 == status
+    assert 403 == status
     assert SECRET.encode() not in body
     if way.format == "bedrock_converse":
-        assert error["message"].startswith("GUARD_REFUSED")
-        assert "ValidationException" == headers["x-amzn-errortype"]
+        assert error["message"].startswith("GUARD_UNREAD")
+        assert "AccessDeniedException" == headers["x-amzn-errortype"]
     else:
-        assert error["error"]["message"].startswith("GUARD_REFUSED")
-        assert (400, "FAILED_PRECONDITION") == (error["error"]["code"], error["error"]["status"])
+        assert error["error"]["message"].startswith("GUARD_UNREAD")
+        assert (403, "PERMISSION_DENIED") == (error["error"]["code"], error["error"]["status"])
 
 
 @pytest.mark.parametrize("name", ["gemini", "gemini-sse", "bedrock", "bedrock-stream"])

@@ -28,7 +28,7 @@ from tests.http.upstream import scripted
 from tests.oracle.data import need
 
 KEY: Final = "ghp_" + "FaKe0rNoTrEaL1bUtLo0kSlIkEiT2wHeNrEa"
-ENFORCE: Final = GuardOptions(mode="enforce", restore=("*:*",))
+ENFORCE: Final = GuardOptions(mode="enforce", restore=("*:*",), scan_seconds=60)
 PASS: Final = replace(ENFORCE, unread="pass")
 OTHER: Final = KEY[:-1] + "Q"
 UNKNOWN: Final = (

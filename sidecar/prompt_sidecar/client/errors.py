@@ -8,7 +8,7 @@
         └── MustNotBeSent    FAILED_PRECONDITION                      the prompt may go to no model
             ├── RunCeiling       its run has used what a ceiling allows
             ├── CallerCeiling    its caller has
-            └── GuardRefused     it holds what must not leave and cannot be masked
+            └── GuardRefused     it holds what a rule of the guard refuses
 
 `code` is the name of a gRPC status code. `reason` is the reason in the google.rpc.ErrorInfo that the sidecar sends, or
 the code where the error is not the sidecar's own. `field` is the invalid request field. No message holds text of a
@@ -83,7 +83,7 @@ class CallerCeiling(MustNotBeSent):
 
 
 class GuardRefused(MustNotBeSent):
-    """The prompt holds a secret that cannot be masked."""
+    """The prompt holds what a rule of the guard refuses."""
 
 
 _BY_REASON: Final[dict[str, type[ClientError]]] = {

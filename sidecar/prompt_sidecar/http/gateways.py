@@ -8,7 +8,8 @@
 A gateway gives the model no tools of the sidecar's, so no ids are shown. Which run: the header `x-prompt-sidecar-run`,
 for LiteLLM the header of the original request, where its `extra_headers` lets it through; else by what the conversation
 begins with. Messages are never decoded as a whole here: what is not changed goes back as the bytes that came. A request
-of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise, unless the guard changes prompts.
+of LiteLLM's that cannot be trimmed passes, as LiteLLM would fail it otherwise. Where the guard masks it passes masked,
+and so do the `texts` of a request without messages, or LiteLLM is told to block it.
 
 The answer's shape is fixed by those who call: LiteLLM's documentation, "Generic Guardrail API", with the module
 `generic_guardrail_api` of LiteLLM 1.106, and the client of /v1/compress in LiteLLM's own guardrail `headroom` (read in
@@ -30,11 +31,11 @@ import orjson
 from aiohttp import web
 
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
+from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
-from prompt_sidecar.http.prompting import Modes
 from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
@@ -87,17 +88,13 @@ class Gateways:
         shared: what all doors share.
         conversations: those that gateways bring.
         key: for digests of a gateway's users.
-        modes: what of the sidecar's settings changes what is done.
     """
 
-    def __init__(
-        self, options: HttpOptions, shared: Shared, conversations: Conversations, key: bytes, modes: Modes
-    ) -> None:
+    def __init__(self, options: HttpOptions, shared: Shared, conversations: Conversations, key: bytes) -> None:
         self._options = options
         self._shared = shared
         self._conversations = conversations
         self._key = key
-        self._enforces = modes.enforces
         self._endpoints: Mapping[str, Endpoint] = {
             "/v1/compress": Endpoint("compress", partial(self._answer, self._compress)),
             "/beta/litellm_basic_guardrail_api": Endpoint("guardrail", partial(self._answer, self._guardrail)),
@@ -123,7 +120,8 @@ class Gateways:
         if not _is_array(messages):
             raise InvalidRequest("messages must be an array of messages", field="messages")
         # What the guard would change goes nowhere that it did not look at.
-        if request.headers.get(_BYPASS, "").lower() == "true" and not self._enforces:
+        masks = self._shared.use_cases.unread(request.caller)
+        if request.headers.get(_BYPASS, "").lower() == "true" and not masks:
             return _with_messages({"tokens_before": 0, "tokens_after": 0, "tokens_saved": 0}, "messages", messages)
         window = _window(body.get("token_budget"))
         answer, made = self._trimmed(request, body, messages, run=request.headers.get(names.RUN, ""), window=window)
@@ -145,8 +143,10 @@ class Gateways:
             self._shared.refusals.log("http guardrail", error, error.status, request.caller)
             return self._untrimmed(request, error.reason)
         messages = body.raw("structured_messages")
-        if body.get("input_type") != "request" or not _is_array(messages) or _EMPTY.fullmatch(messages):
+        if body.get("input_type") != "request":
             return _NONE
+        if not _is_array(messages) or _EMPTY.fullmatch(messages):
+            return self._texts(request, body.raw("texts"))
         user = _user(body.get("request_data"))
         named = _named(body.get("request_headers"))
         # A run of one user is none of another's, whatever header its holder sends.
@@ -159,20 +159,46 @@ class Gateways:
             if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
             self._shared.refusals.log("http guardrail", error, error.status, request.caller)
-            return self._untrimmed(request, error.reason)
+            return self._untrimmed(request, error.reason, messages)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a guardrail's messages pass untrimmed: %s", frames(error))
-            return self._untrimmed(request, "INTERNAL")
+            return self._untrimmed(request, "INTERNAL", messages)
         if made.strip() == messages.strip():
             return _NONE
         return _with_messages({"action": "GUARDRAIL_INTERVENED"}, "structured_messages", made)
 
-    def _untrimmed(self, request: _Request, reason: str) -> bytes:
-        """Let LiteLLM send its messages as they are, or not at all where the guard would have had to see them."""
-        if self._enforces:
-            return _blocked(f"the guard could not look at the prompt ({reason}), so it is not sent on")
-        request.outcome.failed_open = reason
-        return _NONE
+    def _untrimmed(self, request: _Request, reason: str, messages: bytes = b"") -> bytes:
+        """Let LiteLLM send its messages untrimmed: masked where the guard masks, not at all where it cannot read them.
+
+        Args:
+            request: LiteLLM's.
+            reason: why they are not trimmed.
+            messages: as JSON; empty: they could not be taken out of the request.
+        """
+        answer = self._masked(request, "structured_messages", messages)
+        if not answer.startswith(_BLOCKED):
+            request.outcome.failed_open = reason
+        return answer
+
+    def _texts(self, request: _Request, texts: bytes) -> bytes:
+        """Mask the texts of a request that has no messages, such as those of embeddings."""
+        return self._masked(request, "texts", texts) if _is_array(texts) else _NONE
+
+    def _masked(self, request: _Request, name: str, raw: bytes) -> bytes:
+        """Mask a member of LiteLLM's request, where the guard masks; `raw` is empty where it could not be taken out."""
+        use_cases = self._shared.use_cases
+        if not use_cases.unread(request.caller):
+            return _NONE
+        try:
+            if not raw:
+                use_cases.left_unread(Door.GATEWAY, request.caller, Unread.TOO_LARGE)
+                return _NONE
+            made = use_cases.mask(Door.GATEWAY, MaskCall(request.caller, raw), request.check)
+        except SidecarError as error:
+            if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
+                raise
+            return _blocked(error.message)
+        return _NONE if made is raw else _with_messages({"action": "GUARDRAIL_INTERVENED"}, name, made)
 
     def _trimmed(
         self, request: _Request, asked: Members, messages: bytes, *, run: str, window: int = 0, salt: str = ""
@@ -218,6 +244,10 @@ class Gateways:
 
 _EMPTY: Final = re.compile(rb"[ \t\r\n]*\[[ \t\r\n]*\][ \t\r\n]*")
 _NONE: Final = orjson.dumps({"action": "NONE"})
+
+
+_BLOCKED: Final = b'{"action":"BLOCKED"'
+"""How what tells LiteLLM to block a request begins."""
 
 
 def _blocked(reason: str) -> bytes:

@@ -198,7 +198,7 @@ class _Handler:
         self._upstreams = Upstreams(options)
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
-        self._gateways = Gateways(options, shared, conversations(), key, modes)
+        self._gateways = Gateways(options, shared, conversations(), key)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
         self._front = Front(visitors)

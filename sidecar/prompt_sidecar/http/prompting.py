@@ -59,8 +59,6 @@ class Modes:
 
     restores: bool = False
     """Whether the guard may give tools values in place of masks."""
-    enforces: bool = False
-    """Whether the guard changes and refuses: then nothing goes on that it did not look at."""
     observes: bool = False
     """Whether prompts go on as they came, and only facts are told."""
 

@@ -176,7 +176,7 @@ class Runs:
             InvalidRequest: the body, the policy or another field is wrong; the run is as it was.
             TooLarge: too many messages, or an answer larger than the caller accepts; the run is as it was.
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
-            GuardRefused: it holds what must not leave and cannot be masked; the run is as it was.
+            GuardRefused: it holds what a rule of the guard refuses; the run is as it was.
             CeilingReached: the prompt would pass a ceiling that refuses; the run is as it was.
         """
         format_ = FORMATS.get(call.format)
@@ -256,7 +256,7 @@ class Runs:
 
         Raises:
             InvalidRequest: a task is empty or too long, or there are too many; nothing has changed.
-            GuardRefused: a task holds what must be masked and cannot be; nothing has changed.
+            GuardRefused: a task holds what a rule of the guard refuses; nothing has changed.
         """
         with Pace(check, self._lane) as pace:
             return self._recalling.create_tasks(call, pace)

@@ -162,7 +162,7 @@ class Opener:
             InvalidRequest: the body is not of the format's shape, or another field is wrong.
             TooLarge: it has too many messages, or too many new items.
             RevisionUnknown: `base_revision` is not a state of this run that this process knows.
-            GuardRefused: it holds what must not leave and cannot be masked.
+            GuardRefused: it holds what a rule of the guard refuses.
         """
         named = FORMATS[call.format]
         if named.single:
