@@ -625,8 +625,8 @@ GUARD: Final = Row(
                     "{{door}}: {{reason}}, {{outcome}}",
                 ),
             ),
-            "What doors were to send on and the guard could not read, under `guard.mode` enforce: refused, or passed as "
-            "it came (`guard.unread`).",
+            "What doors were to send on and the guard could not read, under `guard.mode` enforce: refused, or passed "
+            "as it came (`guard.unread`).",
             "docs/runbooks/PromptSidecarGuardUnread.md says what to do.",
             "All could be read.",
             width=6,

@@ -223,6 +223,8 @@ def test_a_message_that_can_be_read_in_two_ways(message: bytes) -> None:
         assert start + "⟦github_token:".encode() in made
         assert "⟧".encode() + end in made
         assert KEY.encode() not in made
+    edits = Engine(limit=5_000, guard=ENFORCE).trim(OPENAI_CHAT, body, edits=True, recall_unavailable=True).edits
+    assert [True] == ["⟦github_token:".encode() in each.value for each in edits if each.pointer == "/messages/1"]
     assert message in (Engine(limit=5_000).trim(OPENAI_CHAT, body).body or b"")
 
 

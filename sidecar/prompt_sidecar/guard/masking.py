@@ -387,10 +387,13 @@ class Masker:
     def _leaves(self, raw: bytes, name: str, *, observed: bool) -> Sequence[Leaf]:
         where = f"{FIELD}.{name}"
         try:
-            return leaves_of(raw, where, observed=observed)
-        except AmbiguousJson:
-            return ambiguous_leaves(raw, where, observed=observed)
+            try:
+                return leaves_of(raw, where, observed=observed)
+            except AmbiguousJson:
+                return ambiguous_leaves(raw, where, observed=observed)
         except InvalidRequest:
+            if self.masks and not observed:
+                raise
             return ()
 
     def _scan(self, parts: Iterable[Part], check: Callable[[], None], progress: Progress) -> Sequence[Part]:

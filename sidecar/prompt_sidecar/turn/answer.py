@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.errors import AmbiguousJson, TooLarge
 from prompt_sidecar.facts.trim_calls import (
     CacheFigures,
     Edit,
@@ -246,16 +246,23 @@ def edits_of(opened: Opened, framed: Framed) -> list[Edit]:
 
 
 def masking_edits(opened: Opened, index: int, base: str) -> list[Edit]:
-    """The edits that mask a message: its texts are replaced one by one, a typed message or a bare text as a whole."""
+    """The edits that mask a message: its texts are replaced one by one.
+
+    A typed message, a bare text, and a message that two parsers may read differently are replaced as a whole.
+    """
     if opened.sent is opened.body:
         return []
     raw, masked = opened.sent.message(index), opened.body.message(index)
     if raw == masked:
         return []
     strings, where = opened.format.strings, opened.format.messages_path
+    whole = [Edit(EditOperation.REPLACE, f"{base}{index}", masked)]
     if not opened.format.is_json or opened.body.is_text:
-        return [Edit(EditOperation.REPLACE, f"{base}{index}", masked)]
-    pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
+        return whole
+    try:
+        pairs = zip(strings.leaves(raw, where), strings.leaves(masked, where), strict=True)
+    except AmbiguousJson:
+        return whole
     return [
         Edit(EditOperation.REPLACE, f"{base}{index}" + _pointer(new.path), value_at(masked, new.path))
         for old, new in pairs
