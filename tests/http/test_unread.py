@@ -175,6 +175,7 @@ GENTLE: Final[Mapping[str, tuple[bytes, dict[str, str]]]] = {
     "half a character": (b'{"a":"\\ud83d %s"}' % KEY.encode(), {}),
     "a large number": (b'{"n":1e999,"m":%s,"a":"%s"}' % (b"9" * 6_000, KEY.encode()), {}),
     "lines": (b'{"a":"x"}\n{"a":"%s"}\r\n\n["%s"]\n' % (KEY.encode(), KEY.encode()), {}),
+    "many lines": (b'{"a":[1,2]}\n' * 400_000 + b'{"a":"%s"}' % KEY.encode(), {}),
     "one line": (b'{"a":"%s"}\n' % KEY.encode(), {"content_type": "application/jsonl"}),
     "escaped": (b'{"a":"%s"}' % "".join(f"\\u{ord(c):04x}" for c in KEY).encode(), {}),
     "charset": (json.dumps({"a": KEY}).encode(), {"content_type": "application/json; charset=ISO-8859-1"}),

@@ -57,7 +57,7 @@ class Unread(StrEnum):
 
 
 class UnreadOutcome(StrEnum):
-    """What became of it, by `guard.unread`."""
+    """The outcome, by `guard.unread`."""
 
     REFUSED = "refused"
     PASSED = "passed"

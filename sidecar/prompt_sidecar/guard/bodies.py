@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
-from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.errors import InvalidJson, TooLarge
 from prompt_sidecar.guard.parts import Part
 from prompt_sidecar.guard.vault import OUTSIDE
 from prompt_sidecar.prompt.strings import JSON, Leaf, leaves_of_any, leaves_of_body
@@ -49,15 +49,20 @@ def pieces(body: bytes, texts: Collection[str], check: Callable[[], None]) -> It
         yield Piece(mark, None)
     try:
         whole = _part(rest, texts)
-    except InvalidJson:
+    except (InvalidJson, TooLarge) as error:
         if b"\n" not in rest.strip(_SPACE):
             raise
+        fault = error
     else:
         yield Piece(rest, whole)
         return
     for line in rest.splitlines(keepends=True):  # of bytes: at line feeds and carriage returns alone
         check()
-        yield Piece(line, _part(line, ()) if line.strip(_SPACE) else None)
+        try:
+            part = _part(line, ()) if line.strip(_SPACE) else None
+        except InvalidJson:
+            raise fault from None
+        yield Piece(line, part)
 
 
 def _part(raw: bytes, texts: Collection[str]) -> Part:

@@ -60,7 +60,7 @@ _OPTIONS: Final = frozenset({"providerOptions", "providerMetadata", "cache_contr
 _THOUGHT_SIGNATURES: Final = ("thoughtSignature", "thought_signature")
 """Cover the part that they are a member of, whatever it is."""
 _THINKING_SIGNATURES: Final = ("signature", "redactedData", *_THOUGHT_SIGNATURES)
-"""Cover reasoning. What encrypts a text of its own (`encrypted_content`) does not cover the summary beside it."""
+"""Cover reasoning. What encrypts a text of its own (`encrypted_content`) does not cover the summary next to it."""
 _WITH_SIGNATURES: Final = ("providerOptions", "providerMetadata", "extra_content")
 """Members with an object for each provider, which may hold the part's signature."""
 _DATA: Final = frozenset(
@@ -133,7 +133,7 @@ class _Mode(Enum):
 
 
 _USES: Final = {_Mode.OBSERVED: Use.OBSERVED, _Mode.SIGNED: Use.SIGNED}
-"""What strings are that stand in a list of these modes; in others they are text."""
+"""What strings are in a list of these modes; in others they are text."""
 
 
 class _Pairs(dict[str, Any]):
@@ -448,4 +448,4 @@ def load_all(raw: bytes | memoryview, field: str) -> Any:
 
 
 def _no_number(_: str) -> None:
-    """Stand for a number, which may have more digits than Python reads."""
+    """Replace a number, which may have more digits than Python reads."""
