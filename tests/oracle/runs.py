@@ -107,6 +107,9 @@ class Shape:
     """Whether there are aborted turns: a call that nobody answered, messages of one role in a row."""
     bare: float = 0.1
     """Share of iterations without a call: the model only talks."""
+    instructions: float = 0.0
+    """Share of the user's turns in Anthropic's format that system messages follow; some change which tools there are,
+    and with `defects` some stand where none may."""
 
 
 def synthetic(seed: int, format: str, shape: Shape | None = None) -> Run:
@@ -116,7 +119,35 @@ def synthetic(seed: int, format: str, shape: Shape | None = None) -> Run:
     if format == ANTHROPIC_MESSAGES:
         text = {"type": "text", "text": "You are a careful engineer. " * 4}
         system = [text | ({"cache_control": {"type": "ephemeral"}} if maker.shape.cache_marks else {})]
-    return Run(f"synthetic-{seed}-{format}", format, list(maker.messages()), system)
+    messages = list(maker.messages())
+    if format == ANTHROPIC_MESSAGES and maker.shape.instructions:
+        messages = list(_instructed(random.Random(f"instructions {seed}"), messages, maker.shape))
+    return Run(f"synthetic-{seed}-{format}", format, messages, system)
+
+
+def _instructed(chance: random.Random, messages: Sequence[Any], shape: Shape) -> Iterator[Any]:
+    """The messages with system messages between them."""
+    for place, message in enumerate(messages):
+        yield message
+        after = role_of(messages[place + 1]) if place + 1 < len(messages) else "assistant"
+        allowed = role_of(message) == "user" and after == "assistant"
+        if chance.random() < (shape.instructions if allowed else shape.defects * 0.03):
+            for _ in range(chance.choice((1, 1, 1, 2))):
+                yield _instruction(chance, f"{place}.{chance.getrandbits(32):x}")
+
+
+def _instruction(chance: random.Random, name: str) -> dict[str, Any]:
+    """A system message, unlike any other, so that it is found again."""
+    kind = chance.random()
+    reminder = f"The task list was not used lately ({name})."
+    if kind < 0.4:
+        return {"role": "system", "content": reminder}
+    if kind < 0.6:
+        return {"role": "system", "content": reminder, "clear_at": "next_user_message"}
+    if kind < 0.85:
+        return {"role": "system", "content": [{"type": "text", "text": " ".join(chance.choices(_WORDS, k=30))}]}
+    change = chance.choice(("tool_addition", "tool_removal"))
+    return {"role": "system", "content": [{"type": change, "tool": {"type": "tool_reference", "name": name}}]}
 
 
 _WORDS = ("result", "value", "error", "module", "import", "return", "client", "server", "token", "index", "buffer")

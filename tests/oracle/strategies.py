@@ -25,6 +25,7 @@ def histories(draw: st.DrawFn, format: str, *, most_iterations: int = 12) -> Run
         odd_ids=draw(st.sampled_from([0.0, 0.5])),
         defects=draw(st.booleans()),
         bare=draw(st.sampled_from([0.0, 0.3])),
+        instructions=draw(st.sampled_from([0.0, 0.0, 0.3, 1.0])),
     )
     return synthetic(draw(st.integers(0, 10_000)), format, shape)
 

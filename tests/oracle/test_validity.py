@@ -98,6 +98,7 @@ GOOD: dict[str, list[list[Any]]] = {
     ],
 }
 
+SAYS = {"role": "system", "content": "s"}
 BROKEN: list[tuple[str, Any, list[Defect]]] = [
     (OPENAI_CHAT, [], [Defect(Kind.NO_MESSAGES, NOWHERE)]),
     (OPENAI_CHAT, [ASK, "text"], [Defect(Kind.NOT_A_MESSAGE, 1)]),
@@ -153,6 +154,11 @@ BROKEN: list[tuple[str, Any, list[Defect]]] = [
         [ASK, _assistant(_use()), {"role": "system", "content": "s"}, _user(_result())],
         [Defect(Kind.MISPLACED_SYSTEM, 2)],
     ),
+    (ANTHROPIC_MESSAGES, [SAYS, ASK], [Defect(Kind.FIRST_NOT_USER, 0), Defect(Kind.MISPLACED_SYSTEM, 0)]),
+    (ANTHROPIC_MESSAGES, [ASK, SAYS, ASK], [Defect(Kind.MISPLACED_SYSTEM, 1)]),
+    (ANTHROPIC_MESSAGES, [ASK, _assistant(_text()), SAYS], [Defect(Kind.MISPLACED_SYSTEM, 2)]),
+    (ANTHROPIC_MESSAGES, [ASK, SAYS, SAYS, _assistant(_text()), ASK], [Defect(Kind.SYSTEM_IN_A_ROW, 2)]),
+    (ANTHROPIC_MESSAGES, [ASK, {"role": "system", "content": [{"type": "image"}]}], [Defect(Kind.BAD_SYSTEM, 1)]),
     (ANTHROPIC_MESSAGES, {"system": 7, "messages": [ASK]}, [Defect(Kind.BAD_SYSTEM, NOWHERE)]),
     (ANTHROPIC_MESSAGES, {"system": [{"type": "image"}], "messages": [ASK]}, [Defect(Kind.BAD_SYSTEM, NOWHERE)]),
     (ANTHROPIC_MESSAGES, {"system": [_text("")], "messages": [ASK]}, [Defect(Kind.EMPTY_TEXT, NOWHERE)]),
@@ -199,7 +205,7 @@ def test_every_rule_is_tried(format: str) -> None:
     only = {
         OPENAI_CHAT: set(Kind)
         - {Kind.TEXT_BEFORE_RESULT, Kind.CONSECUTIVE_ROLES, Kind.FIRST_NOT_USER, Kind.THINKING_LAST}
-        - {Kind.MISPLACED_SYSTEM, Kind.TOO_MANY_CACHE_MARKS},
+        - {Kind.MISPLACED_SYSTEM, Kind.SYSTEM_IN_A_ROW, Kind.TOO_MANY_CACHE_MARKS},
         ANTHROPIC_MESSAGES: set(Kind),
     }
     assert only[format] == {defect.kind for name, _, expected in BROKEN if name == format for defect in expected}

@@ -5,10 +5,10 @@ defect of the trimmed prompt one that the sent prompt had, at the same message a
 two are matched by `alignment`.
 
 Sources: OpenAI API reference, chat completions (messages, tool_calls); Anthropic API reference, messages, and its
-guides on tool use (results follow their calls at once and stand first in the user turn), on extended thinking and on
-prompt caching (at most four marks). Anthropic joins consecutive messages of one role into a turn, so pairing is judged
-on turns there; such messages are reported as CONSECUTIVE_ROLES, which alone gets no prompt refused by Anthropic itself
-but does by models behind other gateways.
+guides on tool use (results follow their calls at once and stand first in the user turn), on extended thinking, on
+system messages and changes of tools in mid-conversation, and on prompt caching (at most four marks). Anthropic joins
+consecutive messages of one role into a turn, so pairing is judged on turns there; such messages are reported as
+CONSECUTIVE_ROLES, which alone gets no prompt refused by Anthropic itself but does by models behind other gateways.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ class Kind(StrEnum):
     THINKING_LAST = "thinking_last"
     """An assistant message that ends with a thinking block."""
     MISPLACED_SYSTEM = "misplaced_system"
-    """Anthropic: a system message first, or between a call and its results."""
+    """Anthropic: system messages that do not follow a user's turn or a server tool's result, or that neither precede an
+    assistant's turn nor end the prompt; so also between a call and its results."""
+    SYSTEM_IN_A_ROW = "system_in_a_row"
+    """Anthropic: a system message after another one. Its own page takes them, others' of its models do not."""
     BAD_SYSTEM = "bad_system"
-    """System content that is not text."""
+    """System content that is neither text nor, in the history of Anthropic's, a change of tools."""
     TOO_MANY_CACHE_MARKS = "too_many_cache_marks"
 
 
-TOLERATED = frozenset({Kind.CONSECUTIVE_ROLES})
+TOLERATED = frozenset({Kind.CONSECUTIVE_ROLES, Kind.SYSTEM_IN_A_ROW})
 """Kinds that Anthropic itself accepts (it joins the messages)."""
 
 CACHE_MARKS = 4
@@ -145,6 +148,7 @@ def independent_new_defects(
 
 _OPENAI_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _ANTHROPIC_ROLES = frozenset({"user", "assistant", "system"})
+_SYSTEM_BLOCKS = frozenset({"text", "tool_addition", "tool_removal"})
 _BLANK = re.compile(r"\s*\Z")
 
 
@@ -224,6 +228,7 @@ def _openai_content(index: int, role: str, message: Mapping[str, Any]) -> Iterat
 
 def _anthropic(body: object, messages: list[Any]) -> Iterator[Defect]:
     yield from _anthropic_body(body)
+    yield from _anthropic_instructions(messages)
     if role_of(messages[0]) != "user":
         yield Defect(Kind.FIRST_NOT_USER, 0)
     pairing = _Pairing()
@@ -268,14 +273,45 @@ def _anthropic_role(index: int, role: str, previous: str) -> Iterator[Defect]:
         yield Defect(Kind.UNKNOWN_ROLE, index)
     if role == previous and role in ("user", "assistant"):
         yield Defect(Kind.CONSECUTIVE_ROLES, index)
-    if role == "system" and (index == 0 or previous == "assistant"):
-        yield Defect(Kind.MISPLACED_SYSTEM, index)
+    if role == previous == "system":
+        yield Defect(Kind.SYSTEM_IN_A_ROW, index)
+
+
+def _anthropic_instructions(messages: list[Any]) -> Iterator[Defect]:
+    """Judge the system messages of a history: those in a row together, at the first of them."""
+    roles = [role_of(message) for message in messages]
+    for index, role in enumerate(roles):
+        if role != "system":
+            continue
+        blocks = blocks_of(messages[index])
+        if any(not isinstance(block, Mapping) or block.get("type") not in _SYSTEM_BLOCKS for block in blocks):
+            yield Defect(Kind.BAD_SYSTEM, index)
+        if index and roles[index - 1] == "system":
+            continue
+        end = next((at for at in range(index, len(roles)) if roles[at] != "system"), len(roles))
+        if all(_sets_effort(message) for message in messages[index:end]):
+            continue
+        follows = index > 0 and (roles[index - 1] == "user" or _ends_served(messages[index - 1]))
+        if not follows or (end < len(roles) and roles[end] != "assistant"):
+            yield Defect(Kind.MISPLACED_SYSTEM, index)
+
+
+def _sets_effort(message: Any) -> bool:
+    """Whether a system message only sets the effort, which may stand anywhere."""
+    return isinstance(message, Mapping) and not message.get("content") and message.get("output_config") is not None
+
+
+def _ends_served(message: Any) -> bool:
+    """Whether an assistant's message ends in the result of a tool that the provider ran."""
+    blocks = blocks_of(message)
+    kind = blocks[-1].get("type") if blocks and isinstance(blocks[-1], Mapping) else ""
+    return role_of(message) == "assistant" and str(kind).endswith("_tool_result")
 
 
 def _anthropic_content(index: int, role: str, message: Mapping[str, Any], *, last: bool) -> Iterator[Defect]:
     content = message.get("content")
     if not isinstance(content, (str, list)) or not content:
-        if not (last and role == "assistant"):
+        if not (last and role == "assistant") and not (role == "system" and _sets_effort(message)):
             yield Defect(Kind.EMPTY_MESSAGE, index)
         return
     if isinstance(content, str):

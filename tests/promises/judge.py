@@ -21,7 +21,16 @@ from prompt_sidecar.trim.entries import Action
 from tests.oracle.alignment import Alignment, alignment
 from tests.oracle.baselines import Entry, Sized
 from tests.oracle.runs import Run
-from tests.oracle.shapes import OPENAI_CHAT, canonical, item_bytes, messages_of, results_of, role_of, texts_of
+from tests.oracle.shapes import (
+    OPENAI_CHAT,
+    blocks_of,
+    canonical,
+    item_bytes,
+    messages_of,
+    results_of,
+    role_of,
+    texts_of,
+)
 from tests.oracle.tokens import count_message, count_prompt
 from tests.oracle.validity import Kind, defects, independent_new_defects, new_defects
 
@@ -196,15 +205,26 @@ def protected_tokens(run: Run, sent: Prompt) -> int:
 
 
 def stuck_tokens(run: Run, got: Prompt) -> int:
-    """Count what returned iterations take whose call nobody answered: they stay, as an answer may still come late."""
-    unanswered = {defect.message for defect in defects(run.format, got.decoded) if defect.kind is Kind.UNANSWERED_CALL}
+    """Count what returned iterations take that stay.
+
+    That is those whose call nobody answered, as an answer may still come late, and those with a change of tools, which
+    is in force from there on.
+    """
+    held = {defect.message for defect in defects(run.format, got.decoded) if defect.kind is Kind.UNANSWERED_CALL}
+    held |= {place for place, message in enumerate(got.messages) if any(map(_changes_tools, blocks_of(message)))}
     last = max((place for place, message in enumerate(got.messages) if role_of(message) == "assistant"), default=0)
-    total, stuck = 0, False
+    total = taken = 0
+    stuck = False
     for place, message in enumerate(got.messages[:last]):
-        if role_of(message) == "assistant":
-            stuck = place in unanswered
-        total += count_message(message) if stuck else 0
-    return total
+        if role_of(message) == "assistant" and (place == 0 or role_of(got.messages[place - 1]) != "assistant"):
+            total, taken, stuck = total + (taken if stuck else 0), 0, False
+        stuck = stuck or place in held
+        taken += count_message(message)
+    return total + (taken if stuck else 0)
+
+
+def _changes_tools(block: object) -> bool:
+    return isinstance(block, Mapping) and block.get("type") in {"tool_addition", "tool_removal"}
 
 
 def _last_words(format: str, messages: Sequence[Any]) -> Sequence[Any]:

@@ -165,6 +165,7 @@ def complaints(play: Played, count: int, answer: TrimAnswer, engine: Engine) -> 
     """What is wrong with the answer to the run's first `count` messages."""
     assert answer.body is not None
     yield from play.case.defects(play.whole(answer.body))
+    yield from play.case.worsened(play.whole(play.raw(play.messages[:count])), play.whole(answer.body))
     sent, got = play.slices(play.raw(play.messages[:count])), play.slices(answer.body)
     own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
     for piece in answer.own_text:

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.trim.entries import Action, Reason
+from tests.programs.conformance.anthropic_messages import INSTRUCTED
 from tests.programs.conformance.case import Case
 from tests.programs.conformance.table import CASES
 from tests.promises.played import WAYS, complaints, edited, instability, plays, resent
 
-formats = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+formats = pytest.mark.parametrize("case", [*CASES.values(), INSTRUCTED], ids=[*CASES, "anthropic_instructed"])
 EXAMPLES = settings(max_examples=25)
 """A run is played turn by turn, and every original is fetched at every turn."""
 

@@ -334,3 +334,37 @@ def test_add_system_refuses(value: bytes) -> None:
     with pytest.raises(InvalidJson) as caught:
         ANTHROPIC.system.add(value, "ours")
     assert "json.body.system" == caught.value.field
+
+
+REFERENCE = {"type": "tool_reference", "name": "grep"}
+
+
+@pytest.mark.parametrize(
+    ("message", "tied", "in_force"),
+    [
+        ({"role": "user", "content": "x"}, False, False),
+        ({"role": "system", "content": "x"}, True, False),
+        ({"role": "system", "content": "x", "clear_at": "next_user_message"}, True, False),
+        ({"role": "system", "content": [{"type": "tool_addition", "tool": REFERENCE}]}, True, True),
+        ({"role": "system", "content": [{"type": "tool_removal", "tool": REFERENCE}]}, True, True),
+        ({"role": "system", "content": [], "output_config": {"effort": "low"}}, True, True),
+        ({"role": "system", "content": "x", "output_config": None}, True, False),
+        (
+            {"role": "user", "content": [{"type": "mid_conv_system", "content": [{"type": "text", "text": "x"}]}]},
+            False,
+            False,
+        ),
+        (
+            {"role": "user", "content": [{"type": "mid_conv_system", "content": [{"type": "tool_removal"}]}]},
+            False,
+            True,
+        ),
+        ({"role": "user", "content": [{"type": "mid_conv_system", "content": ["tool_removal", 7]}]}, False, False),
+        ({"role": "user", "content": [{"type": "mid_conv_system", "content": "tool_removal"}]}, False, False),
+        ({"role": "system", "content": [{"type": ["tool_addition"]}]}, True, False),
+    ],
+)
+def test_system_messages(message: dict[str, Any], tied: bool, in_force: bool) -> None:
+    """They belong to the turn that they follow; those that change tools or the effort apply from there on."""
+    decoded = read(ANTHROPIC, message)
+    assert (tied, in_force) == (decoded.tied, decoded.in_force)

@@ -212,3 +212,9 @@ def test_a_tool_is_flat_and_not_strict() -> None:
         "parameters": {"type": "object"},
         "strict": False,
     } == made
+
+
+@pytest.mark.parametrize(("kind", "final"), [("compaction_trigger", True), ("compaction", False), ("reasoning", False)])
+def test_the_item_that_must_be_last(kind: str, final: bool) -> None:
+    """Only the one that asks for a compaction."""
+    assert final == read(RESPONSES, {"type": kind, "summary": []}).final

@@ -223,3 +223,13 @@ FACTS = (
     ),
 )
 """What decides how it goes on, besides the decisions."""
+
+
+def test_instructions_are_not_clipped() -> None:
+    """A system message of the iteration whose label counts the others stays as it is, however long."""
+    messages = history()
+    messages.insert(3, plain(Role.SYSTEM, ((ItemKind.TEXT, "Take care of the cat. " * 200),)))
+    fold = evaluated(messages, LIMIT, DROPPING)
+    assert fold.ledger.carrier is not None
+    assert 0 == fold.ledger.records[fold.ledger.carrier.message].group == fold.ledger.records[3].group
+    assert [None] == [entry.action for entry in fold.ledger.records[3].entries]

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.trim.entries import Ageing
 from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.revision import MAX_STATE_BYTES, Revision, apply_state, pack_state, run_digest, seal, unseal
 from tests.trim.histories import decisions, evaluated, few, histories, plain
+from tests.trim.test_oldest import LIMIT, history
+from tests.trim.test_residue import DROPPING
 
 KEY = b"key"
 REVISION = Revision(run_digest(b"run"), 3, b"c" * 16, [b"o" * 16], b"state")
@@ -95,6 +99,36 @@ def test_decisions_round_trip(messages: list[plain], limit: int) -> None:
     names = ("drop_done", "batch_end", "batch_group", "batches", "evaluated", "words", "newest_words", "words_done")
     for name in names:
         assert getattr(one.ledger, name) == getattr(other, name), name
+
+
+def test_a_state_of_an_earlier_version() -> None:
+    """System messages that it left of dropped iterations are dropped; thinking bound to its prompts is not kept."""
+    one = evaluated(history(), LIMIT, DROPPING)
+    dropped = next(index for index, record in enumerate(one.ledger.records) if record.dropped)
+    of_group = list(one.ledger.members(one.ledger.records[dropped].group))
+    place = of_group[-1]  # as if the last message of a dropped iteration were an instruction
+    now, before = Ledger(), Ledger()
+    for ledger in (now, before):
+        for index, record in enumerate(one.fresh()):
+            system = replace(record, role=Role.SYSTEM, tied=True, answers=())
+            ledger.append(system if index == place else record)
+    entries, drops, rest = _parts(pack_state(one.ledger))
+    left = [list(each) for first, end, *how in drops for each in _without(first, end, place, how)]
+    assert apply_state(now, pack_state(one.ledger))
+    assert apply_state(before, zlib.compress(msgspec.msgpack.encode([entries, left, *rest[:-1]])))
+    assert (True, True) == (now.records[place].dropped, before.records[place].dropped)
+    assert (False, True) == (now.moved, before.moved)
+    assert now.total == before.total
+
+
+def _parts(packed: bytes) -> tuple[list[object], list[list[int]], list[object]]:
+    entries, drops, *rest = msgspec.msgpack.decode(zlib.decompress(packed))
+    return entries, drops, rest
+
+
+def _without(first: int, end: int, place: int, how: list[int]) -> list[tuple[int, ...]]:
+    spans = [(first, min(end, place)), (max(first, place + 1), end)] if first <= place < end else [(first, end)]
+    return [(start, stop, *how) for start, stop in spans if start < stop]
 
 
 def test_a_state_that_is_too_large() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from prompt_sidecar.errors import InvalidJson, RevisionUnknown
 from prompt_sidecar.facts.trim_calls import OwnTextKind, OwnTextPlace, TrimAnswer
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim.entries import Action, Reason
+from prompt_sidecar.trim.presets import PRESETS
+from tests.oracle import data
 from tests.runs.making import LIMIT, ROOM, Engine, result_text
 
 RESPONSES = "openai_responses"
@@ -292,3 +294,31 @@ def test_another_process_leaves_it_too(upto: int, *, by_revision: bool) -> None:
     fields = {"revision": answers[upto].revision} if by_revision else {}
     assert answers[upto].body == fresh.trim(RESPONSES, made[upto], **fields).body
     assert answers[-1].body == fresh.trim(RESPONSES, made[-1]).body
+
+
+TRIGGER = {"type": "compaction_trigger"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("members", [UNSTORED, {"instructions": "Be careful."}])
+def test_a_compaction_trigger_stays_last(members: dict[str, Any], preset: str) -> None:
+    """Nothing of ours follows the item that the provider takes at the end only, and it is never edited."""
+    for iterations, place in product((0, 1, 12), ("tail", "off")):
+        engine = Engine(limit=LIMIT, preset=preset, policy=ROOM | {"note_place": place})
+        engine.trim(RESPONSES, body(items(iterations), **members))
+        engine.call("create_tasks", {"tasks": ["read the log"]})
+        before = engine.trim(RESPONSES, body(items(iterations), **members))
+        answer = engine.trim(RESPONSES, body([*items(iterations), TRIGGER], **members))
+        assert TRIGGER == returned(answer)["input"][-1]
+        assert 1 == returned(answer)["input"].count(TRIGGER)
+        if place == "tail" and members is UNSTORED:  # else the rewind has the tasks written again
+            assert returned(before) == returned(engine.trim(RESPONSES, body(items(iterations), **members)))
+
+
+def test_a_recorded_compaction() -> None:
+    """A prompt that failed before: our note stood after its last item."""
+    found = json.loads(data.need("failing/compaction_trigger_last.json").read_text())
+    raw = json.dumps(found["body"]).encode()
+    for preset in PRESETS:
+        answer = Engine(limit=found["context_window"], preset=preset).trim(RESPONSES, raw)
+        assert found["body"]["input"][-1] == returned(answer)["input"][-1] == TRIGGER

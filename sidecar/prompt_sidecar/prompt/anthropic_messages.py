@@ -2,13 +2,19 @@
 
 A message is `{"role", "content"}` with a string or an array of blocks. Calls are `tool_use` blocks whose input is an
 object; results are `tool_result` blocks that open the next user turn. The system prompt is a member of the body, a
-string or an array of text blocks; system messages in the history are not allowed. Cache marks move from call to call,
-so they are not part of a message's identity.
+string or an array of text blocks. Cache marks move from call to call, so they are not part of a message's identity.
+
+From Opus 4.8 on models also take system messages in the history, and agents use them. Where one is accepted is
+restricted: it "must immediately follow a `user` turn (or an `assistant` turn ending in a server tool result), and must
+either be the last entry in `messages` or be immediately followed by an `assistant` turn", never first and never between
+a call and its result. So one is dropped with its iteration, and never alone. The page says that consecutive ones "are
+accepted and treated as a single system section"; earlier copies of it, and the page for Amazon Bedrock, do not allow
+them, so the sidecar makes none. One that changes which tools are offered (`tool_addition`, `tool_removal`) or the
+effort (`output_config`) is in force from there on, so its iteration stays.
 
 Thinking blocks are signed: they are kept unchanged and in place, or removed. When they may or must be removed depends
-on the model; see `thinking.py`. Models that bind thinking to the prompt before it also accept system messages in the
-history ("must immediately follow a user turn … and must either be the last entry in messages or be immediately followed
-by an assistant turn"), so our changing text is placed there and the `system` member stays constant.
+on the model; see `thinking.py`. For models that bind thinking to the prompt before it our changing text is placed in
+system messages in the history, and the `system` member stays constant.
 
 Uses of the provider's own tools are in assistant messages: a `…_tool_use` block and its `…_tool_result`, which may be
 in a later message (code that calls the client's tools ends after their results). Neither is edited, and both are
@@ -16,7 +22,8 @@ reported as a call and its answer, so that they are dropped together. They are r
 type, so future server tools are paired too.
 
 Source: the provider's API reference, messages, and its pages on tool use, programmatic tool calling, extended thinking,
-search results and prompt caching; on system messages its page "Mid-conversation system messages", copy of 2026-09-26.
+search results and prompt caching; on system messages its page "Mid-conversation system messages and tool changes", copy
+of 2026-09-26, and the Bedrock user guide's "Mid-conversation system messages", read in November 2026.
 """
 
 from __future__ import annotations
@@ -42,6 +49,12 @@ _SERVER_CALL: Final = "_tool_use"
 _SERVER_RESULT: Final = "_tool_result"
 _THINKING: Final[Mapping[Any, str]] = {"thinking": "signature", "redacted_thinking": "data"}
 """Types of reasoning blocks, with the name of the encrypted member."""
+_TOOL_CHANGES: Final = frozenset({"tool_addition", "tool_removal"})
+"""Types of blocks that offer a tool from there on, or withdraw it."""
+_SYSTEM_BLOCK: Final = "mid_conv_system"
+"""Type of a block that holds what a system message does."""
+_EFFORT: Final = "output_config"
+"""The member of a system message that sets the effort from there on."""
 _KNOWN: Final = frozenset({"role", "content"})
 _SYSTEM: Final = "json.body.system"
 
@@ -52,11 +65,18 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     reader = _Reader(role_of(value, field, _ROLES))
     reader.content(value.get("content"), field)
     reader.rest(value, _KNOWN)
-    return reader.message(identity_of(value, _comparable, identify=identify))
+    system = reader.role is Role.SYSTEM
+    message = reader.message(identity_of(value, _comparable, identify=identify))
+    return message._replace(tied=system, in_force=reader.changes_tools or (system and value.get(_EFFORT) is not None))
 
 
 class _Reader(Gathering):
     """Gathers the items of one message in order."""
+
+    def __init__(self, role: Role) -> None:
+        super().__init__(role)
+        self.changes_tools = False
+        """Whether a block offers a tool from there on, or withdraws it."""
 
     def part(self, part: dict[str, Any], path: Path, field: str) -> None:
         """Read one block."""
@@ -76,6 +96,7 @@ class _Reader(Gathering):
             )
         else:
             self.other.append(_comparable_text(part))
+            self.changes_tools = self.changes_tools or _changes_tools(part)
             if type(kind) is str and kind.endswith(_SERVER_CALL):
                 self.calls.append(string(part.get("id")))
             elif type(kind) is str and kind.endswith(_SERVER_RESULT):
@@ -128,6 +149,13 @@ class _Reader(Gathering):
     def _text(self, text: str, path: Path, call_id: str, result: int) -> None:
         if text:
             self.items.append(Item(ItemKind.RESULT, path, text, call_id=call_id, result=result))
+
+
+def _changes_tools(block: dict[str, Any]) -> bool:
+    """Whether a block offers or withdraws a tool, by itself or within a block of system instructions."""
+    inner = block.get("content") if block.get("type") == _SYSTEM_BLOCK else None
+    blocks = [block, *(inner if type(inner) is list else ())]
+    return any(type(each) is dict and string(each.get("type")) in _TOOL_CHANGES for each in blocks)
 
 
 def _document_text(source: dict[str, Any]) -> str:

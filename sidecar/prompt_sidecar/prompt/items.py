@@ -158,3 +158,9 @@ class Message(NamedTuple):
     """Whether it has a provider id, by which the provider may require the reasoning before it."""
     untouchable: bool = False
     """Whether two parsers may read it differently: it is returned unchanged, never trimmed and never dropped."""
+    tied: bool = False
+    """Whether it is a system message of a provider that restricts where one is accepted: it goes with its iteration."""
+    in_force: bool = False
+    """Whether it changes what applies from there on, such as which tools are offered: its iteration is not dropped."""
+    final: bool = False
+    """Whether the provider takes nothing after it."""

@@ -59,6 +59,8 @@ _ARGUMENTS: Final[Mapping[str, str]] = {"function_call": "arguments", "custom_to
 _POINTERS: Final = ("annotations", "logprobs")
 """Members of a text part that refer to offsets in its text, which is therefore never edited."""
 _STREAMS: Final = ("stdout", "stderr")
+_FINAL: Final = "compaction_trigger"
+"""An item that asks for the history to be compacted: "Must be the final input item"."""
 
 
 def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
@@ -87,6 +89,7 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
         other="\n".join((*reader.names, *reader.other)),
         media=media,
         identified=reader.role is Role.ASSISTANT and type(value.get("id")) is str,
+        final=kind == _FINAL,
     )
 
 

@@ -25,7 +25,7 @@ from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.tools.tasks import MAX_TASKS, MAX_TEXT
 
 ROLES: Final = (Role.USER, Role.ASSISTANT, Role.TOOL)
-"""Whose text can be searched: system text is not recorded."""
+"""Whose text a search can be narrowed to: hardly any system text is recorded."""
 MODES: Final = ("replace", "append")
 
 

@@ -165,9 +165,19 @@ class Record:
     words: bool = False
     """Whether it holds a user's own text after the opening, neither a page snapshot nor feedback; set by the ledger."""
     kept: bool = False
-    """Whether a result in it is of a tool whose results are never trimmed, so that its group is not dropped."""
+    """Whether its group is not dropped: a result in it is of a tool whose results are never trimmed, or what it changes
+    is in force from there on; see `Message.in_force`."""
+    tied: bool = False
+    """See `Message.tied`."""
+    final: bool = False
+    """See `Message.final`."""
     foreign: bool = False
     """For an assistant message: whether the sidecar did not return the prompt that produced it; see `Evaluation`."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it stays where its iteration is dropped: instructions of the agent, and messages of unknown roles."""
+        return self.role is Role.OTHER or (self.role is Role.SYSTEM and not self.tied)
 
     @property
     def only_reasoning(self) -> bool:

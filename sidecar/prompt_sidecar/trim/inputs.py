@@ -34,6 +34,8 @@ class Inputs:
     """Whether registry and placeholder are inside the history; otherwise they precede it or are absent."""
     behind_registry: int = 0
     """The part of `overhead` that the provider reads again when a registry before the history changes."""
+    own_after_user: bool = False
+    """Whether their place there must be after a user's message and before one of the model's."""
     alternating: bool = False
     """Whether messages of the user and of the model must alternate."""
     opaque_factor: float = 1.0

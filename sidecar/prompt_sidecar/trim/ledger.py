@@ -427,7 +427,7 @@ class Ledger:
         self.changed_from = min(self.changed_from, index)
 
     def drop(self, group: int, reason: Reason = Reason.RESIDUE, *, words: bool = False) -> bool:
-        """Drop a group's messages except the system's and, unless `words`, those with a user's own text.
+        """Drop a group's messages except those that stay and, unless `words`, those with a user's own text.
 
         Returns whether any was dropped.
         """
@@ -441,7 +441,7 @@ class Ledger:
                 self.mark(index)
             elif record.dropped:
                 before = True
-            if record.dropped or record.role in (Role.SYSTEM, Role.OTHER) or (record.words and not words):
+            if record.dropped or record.stays or (record.words and not words):
                 continue
             any_dropped = True
             self.drop_record(index, self.iteration, reason)

@@ -25,7 +25,7 @@ import msgspec
 from prompt_sidecar.prompt.items import ItemKind
 from prompt_sidecar.trim import own_text
 from prompt_sidecar.trim.elide import Kept
-from prompt_sidecar.trim.entries import Action, Ageing, Entry, Feedback, Reason
+from prompt_sidecar.trim.entries import ALONE, Action, Ageing, Entry, Feedback, Reason
 from prompt_sidecar.trim.ids import sign
 from prompt_sidecar.trim.ledger import Ledger
 
@@ -90,6 +90,8 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     named: int
     reasoning_from: int = 0
     """First message whose reasoning has yet to be looked at for removal."""
+    tied: bool = False
+    """Whether system messages were dropped with their iterations (`Record.tied`), as earlier versions did not."""
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -190,6 +192,7 @@ def pack_state(ledger: Ledger) -> bytes:
         ledger.names,
         ledger.named,
         ledger.reasoning_from,
+        True,
     )
     return zlib.compress(msgspec.msgpack.encode(state), 1)
 
@@ -242,9 +245,7 @@ def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept
         entry.counts = tuple(was.counts)
         entry.again = was.again
         entry.leaves = was.leaves
-    for first, end, iteration, reason in state.dropped:
-        for index in range(first, end):
-            ledger.drop_record(index, iteration, _REASONS[reason])
+    _drop(ledger, state)
     for ageing, done in zip(Ageing, state.done, strict=True):
         ledger.queues[ageing].done = done
     ledger.drop_done = state.drop_done
@@ -270,3 +271,27 @@ def apply_state(ledger: Ledger, packed: bytes, fit: Callable[[Entry, Kept], Kept
     ledger.count_words()
     ledger.gather_stretches()
     return True
+
+
+def _drop(ledger: Ledger, state: State) -> None:
+    """Drop the messages that a state says were dropped."""
+    for first, end, iteration, reason in state.dropped:
+        for index in range(first, end):
+            ledger.drop_record(index, iteration, _REASONS[reason])
+    if not state.tied:
+        _drop_tied(ledger)
+
+
+def _drop_tied(ledger: Ledger) -> None:
+    """Drop system messages whose iterations an earlier version dropped without them.
+
+    That version may also have placed our own text next to others, where it is no longer written. So reasoning that is
+    bound to the prompts that it returned is no longer valid.
+    """
+    for index, record in enumerate(ledger.records):
+        if not record.tied:
+            continue
+        ledger.moved = True
+        opens = ledger.records[ledger.groups[record.group].start] if record.group >= 0 else record
+        if opens.dropped and opens.dropped_for not in ALONE and not (record.dropped or record.kept):
+            ledger.drop_record(index, opens.dropped_in, opens.dropped_for)

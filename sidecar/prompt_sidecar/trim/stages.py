@@ -59,7 +59,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from prompt_sidecar.prompt.format import ReasoningRule
-from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.prompt.items import ItemKind, Role
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.entries import HEAVY, LARGE, LIGHT, Action, Ageing, Entry, Feedback, Queue, Reason
 from prompt_sidecar.trim.inputs import Inputs, used
@@ -207,8 +207,26 @@ class Evaluation:
         ledger.unfit_since = ledger.iteration if too_large else 0
         ledger.listings += 1
         ledger.batch_end = len(ledger)
-        ledger.batch_group = len(ledger.groups) - 1
+        ledger.batch_group = self._group_after_registry()
         return True
+
+    def _group_after_registry(self) -> int:
+        """The group before which the registry is placed: the newest one before which a message of ours may stand.
+
+        Where it must follow a user's message, agents may have put a system message of their own there, and two in a row
+        are not taken everywhere. If there is no such group it is the newest, and the registry is not written.
+        """
+        ledger = self._ledger
+        newest = group = len(ledger.groups) - 1
+        while self._inputs.own_after_user and group >= max(ledger.held, 0):
+            start = ledger.groups[group].start
+            before = ledger.live_before(start)
+            if before < 0:
+                break
+            if ledger.records[before].role is Role.USER and not ledger.records[start].dropped:
+                return group
+            group = ledger.records[before].group
+        return newest
 
     # -- cap ---------------------------------------------------------------------------------------------------------
 
@@ -591,13 +609,14 @@ class Evaluation:
     def _carry(self, entries: Sequence[Entry], reason: Reason) -> Entry | None:
         """Clip an iteration's items, and choose the one whose label will count the dropped iterations.
 
-        None if none is suitable.
+        Instructions and users' own texts are not clipped. None if none is suitable.
         """
         records = self._ledger.records
         entries = [
             entry
             for entry in entries
             if not (records[entry.message].dropped or (records[entry.message].words and entry.kind is ItemKind.TEXT))
+            and records[entry.message].role is not Role.SYSTEM
         ]
         for entry in entries:
             if not entry.fixed and entry.kind is not ItemKind.REASONING:

@@ -31,6 +31,11 @@ class OwnTexts:
     registry: str = ""
     note: str = ""
 
+    @property
+    def joined(self) -> str:
+        """Placeholder and registry as the text of one message; empty unless there are both."""
+        return f"{self.dropped}\n{self.registry}" if self.dropped and self.registry else ""
+
     def tokens(self, count: Callable[[str], int]) -> int:
         """Tokens of the texts with their framing."""
         present = [text for text in (self.directives, self.dropped, self.registry, self.note) if text]

@@ -404,6 +404,7 @@ def inputs_of(opened: Opened, limit: int, factors: Factors, count: Count) -> tup
         reasoning_messages=format_.reasoning_messages,
         own_in_history=format_.placement.lists is Stands.INSIDE,
         behind_registry=overhead if _rewrites_overhead(format_) else 0,
+        own_after_user=format_.placement.after_user,
         alternating=format_.alternating,
         opaque_factor=factors.opaque / factors.text,
     )

@@ -195,7 +195,7 @@ class OwnState:
 
         Lists quote what calls and results hold, so without a key a short text in them could be found by trying.
         """
-        texts = (self.texts.dropped, self.texts.registry, self.texts.note)
+        texts = (self.texts.dropped, self.texts.registry, self.texts.joined, self.texts.note)
         return [sealed(of_run, known) for text in texts if text and (known := self._known.get(digest(text.encode())))]
 
 

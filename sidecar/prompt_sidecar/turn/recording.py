@@ -1,9 +1,10 @@
 """A message that is new becomes a record of the ledger, and its items part of the run's history, before any stage.
 
-Recorded are tool results, tool calls' arguments, and the text of users and the model, in full. Not recorded are system
-text, our own text, and what our own tools answered, which is known by its keyed tag; nor reasoning as the provider
-signed or encrypted it, but the text in it that can be read is. A recalled page keeps the id of
-the original that it was cut from; it is elided and clipped like any result, and leads back to the whole.
+Recorded are tool results, tool calls' arguments, and the text of users and the model, in full, and that of system
+messages that are dropped with their iteration (`Message.tied`). Not recorded are other system text, our own text, and
+what our own tools answered, which is known by its keyed tag; nor reasoning as the provider signed or encrypted it, but
+the text in it that can be read is. A recalled page keeps the id of the original that it was cut from; it is elided and
+clipped like any result, and leads back to the whole.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Recorder:
                     entry.kind = ItemKind.SNAPSHOT
             entries.append(entry)
             blocks = item.kind is ItemKind.REASONING and item.raw_json  # its texts are items of their own
-            if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and role in _SPEAKERS:
+            heard = role in _SPEAKERS or message.tied
+            if ours is None and entry.holdable and item.kind in _RECORDED and not blocks and heard:
                 speaker = Role.TOOL if item.kind is ItemKind.RESULT else role
                 items.append((_history_item(entry, item, speaker, came.iteration), item))
         made = Record(
@@ -126,7 +128,9 @@ class Recorder:
             tokens=weight.total,
             group=-1,
             pinned=said.pinned or message.untouchable,
-            kept=any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
+            kept=message.in_force or any(entry.result >= 0 and said.keeps(entry.tool) for entry in entries),
+            tied=message.tied,
+            final=message.final,
             calls=message.calls,
             answers=message.answers,
             media=message.media,

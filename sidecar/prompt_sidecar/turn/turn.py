@@ -596,12 +596,15 @@ class _Turn:
         return takes_note and self._opened.policy.note_place is NotePlace.TAIL
 
     def _is_unfinished(self) -> bool:
-        """Whether the prompt ends in what the model says or calls, or between the results of its calls.
+        """Whether the prompt ends in what the model says or calls, between the results of its calls, or for good.
 
-        Nothing may be placed between a call and its result, nor after a message that the model is to continue. A result
-        that names no call is not counted, as services that take it would never have a note.
+        Nothing may be placed between a call and its result, nor after a message that the model is to continue, nor
+        after one that must be the last. A result that names no call is not counted, as services that take it would
+        never have a note.
         """
         ledger = self._ledger
+        if ledger.records and ledger.records[-1].final:
+            return True
         if not ledger.groups:
             return False
         last = ledger.records[-1]
@@ -681,22 +684,28 @@ class _Turn:
     def _standing(self, texts: OwnTexts, places: Places) -> OwnTexts:
         """Our texts without those whose place is not allowed: between a user's message and the model's.
 
-        That a place is wrong is as sticky as the place.
+        Those of one place are one message, as two in a row are not taken everywhere; for the same reason none is placed
+        next to a system message of the agent's. That a place is wrong is as sticky as the place.
         """
         live, records = self._rendered.live, self._ledger.records
 
         def may_stand(at: int) -> bool:
-            after_user = at > 0 and records[live[at - 1]].role in (Role.USER, Role.SYSTEM)
+            after_user = at > 0 and records[live[at - 1]].role is Role.USER
             return after_user and (at == len(live) or records[live[at]].role is Role.ASSISTANT)
 
-        return replace(
+        standing = replace(
             texts,
             dropped=texts.dropped if may_stand(places.dropped) else "",
             registry=texts.registry if may_stand(places.registry) else "",
         )
+        if standing.joined and places.dropped == places.registry:
+            return replace(standing, dropped="", registry=standing.joined)
+        return standing
 
     def _places(self) -> Places:
         ledger = self._ledger
         groups, batch, held = ledger.groups, ledger.batch_group, max(ledger.held, 0)
-        gap = self._rendered.position(groups[held].start if held < len(groups) else len(ledger))
+        live = self._rendered.live
+        end = len(ledger) - bool(live and ledger.records[live[-1]].final)
+        gap = self._rendered.position(groups[held].start if held < len(groups) else end)
         return Places(gap, max(gap, self._rendered.position(groups[batch].start)) if 0 <= batch < len(groups) else gap)

@@ -55,8 +55,8 @@ Global___SearchOutcome: _TypeAlias = SearchOutcome  # noqa: Y015
 
 @_typing.final
 class SearchHistoryRequest(_message.Message):
-    """What to look for in a run's history: everything that was sent to TrimPrompt, before any trim, without system text, the
-    sidecar's own text and what recall returned.
+    """What to look for in a run's history: everything that was sent to TrimPrompt, before any trim, without the sidecar's own
+    text, what recall returned, and system text; but with system messages that are dropped together with their iteration.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -166,7 +166,7 @@ class AdoptedRevised(Adopted):
 class Switching(Whole):
     """Sends its whole history, in the middle third of the run to a model that binds no thinking."""
 
-    other = "claude-opus-4-6"
+    other = "claude-opus-4-8"
 
     def trim(self, **fields: Any) -> TrimAnswer:
         """Ask for the model of this turn."""

@@ -5,10 +5,11 @@ follows, once each and before anything else; the ids of one turn's calls differ;
 call, and a call without one is taken only beside a call of the client's, which is served first; a message does not end
 with thinking, and with thinking on the turn that is going on begins with it; an error's content is text; there are at
 most four cache marks, none on thinking. Consecutive messages of a role are one turn. A block of an unknown type
-is not judged.
+is not judged. System messages in the history have rules of their own; see `_system_messages`.
 
-Source: the API reference, messages; the guides on tool use, programmatic tool calling, extended thinking and prompt
-caching; the texts of refusals that issues of the provider's own SDKs quote.
+Source: the API reference, messages; the guides on tool use, programmatic tool calling, extended thinking, prompt
+caching, and mid-conversation system messages and tool changes; the texts of refusals that issues of the provider's own
+SDKs quote.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
+from tests.programs.conformance.anthropic_instructions import instructed
 from tests.programs.conformance.anthropic_messages_history import history
 from tests.programs.conformance.case import Case
 
+_SYSTEM_BLOCKS = frozenset({"text", "tool_addition", "tool_removal"})
+_TOOL_CHANGES = _SYSTEM_BLOCKS - {"text"}
+_TURN_SCOPED = "next_user_message"
 _ROLES = frozenset({"user", "assistant", "system"})
 _ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 _THINKING = frozenset({"thinking", "redacted_thinking"})
@@ -83,7 +90,7 @@ def _message(message: Any, where: str, *, last: bool) -> Iterator[str]:
             yield f"{where}.content is blank"
     elif not isinstance(content, list):
         yield f"{where}.content is neither text nor blocks"
-    elif not content and not (last and message["role"] == "assistant"):
+    elif not content and not (last and message["role"] == "assistant") and not _sets_effort(message):
         yield f"{where}.content is empty"
     else:
         for index, block in enumerate(content):
@@ -142,30 +149,103 @@ def _turns(messages: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _system_messages(messages: list[Any], model: str) -> Iterator[str]:
-    """System messages in the history: where they may stand, and for which models.
+    """System messages in the history: where they may stand, what they may hold, and which models take them.
 
-    "A mid-conversation system message must immediately follow a `user` turn (or an `assistant` turn ending in a server
-    tool result), and must either be the last entry in `messages` or be immediately followed by an `assistant` turn."
-    Source: the provider's page on mid-conversation system messages, September 2026.
+    "A `system` message that carries content (`text`, `tool_addition`, or `tool_removal` blocks) must immediately follow
+    a `user` turn … or an `assistant` turn ending in a server tool result, and must precede an `assistant` turn or end
+    the array. … `tool_addition` and `tool_removal` blocks are not accepted immediately after a paused `assistant` turn.
+    … A message with empty `content` that only sets `output_config.effort` … is accepted anywhere in `messages` …
+    Consecutive `system` messages are judged together". Source: the provider's page on mid-conversation system messages
+    and tool changes, copy of 2026-09-26. Earlier copies, and the one for Amazon Bedrock, do not take two in a row: what
+    an agent sends so passes, and none is made; see `worsened`.
     """
     roles = [message["role"] for message in messages]
     if "system" in roles and _WITHOUT_SYSTEM.search(model):
         yield f"role 'system' is not supported on this model: {model}"
-    for place, role in enumerate(roles):
-        if role != "system":
-            continue
-        before = next((roles[index] for index in range(place - 1, -1, -1) if roles[index] != "system"), "")
-        after = next((other for other in roles[place + 1 :] if other != "system"), "assistant")
-        served = before == "assistant" and _served(messages, place)
-        if (before != "user" and not served) or after != "assistant":
-            yield f"messages[{place}]: role 'system' must follow a user's turn and precede an assistant's"
+    start = 0
+    while start < len(messages):
+        end = start
+        while end < len(messages) and roles[end] == "system":
+            yield from _instructions(messages[end], f"messages[{end}]")
+            end += 1
+        if end > start and not all(map(_sets_effort, messages[start:end])):
+            yield from _section(messages, start, end)
+        start = max(end, start + 1)
 
 
-def _served(messages: list[Any], place: int) -> bool:
-    """Whether the message before a run of system messages ends in a server tool's result."""
-    blocks = next(message["content"] for message in messages[place - 1 :: -1] if message["role"] != "system")
+def _section(messages: list[Any], start: int, end: int) -> Iterator[str]:
+    """Consecutive system messages, from `start` up to `end`, which are judged together."""
+    where = f"messages[{start}]"
+    before = messages[start - 1] if start else None
+    if before is None or not (before["role"] == "user" or _paused(before)):
+        yield f"{where}: role 'system' must follow a user's turn or a server tool's result"
+    elif before["role"] != "user" and any(_kinds(message) & _TOOL_CHANGES for message in messages[start:end]):
+        yield f"{where}: tools cannot be changed directly after a server tool's result"
+    if end < len(messages) and messages[end]["role"] != "assistant":
+        yield f"{where}: role 'system' must precede an assistant's turn or end the array"
+
+
+def _instructions(message: Mapping[str, Any], where: str) -> Iterator[str]:
+    """What one system message may hold."""
+    kinds = _kinds(message)
+    if not kinds <= _SYSTEM_BLOCKS:
+        yield f"{where}: role 'system' supports text, tool_addition, and tool_removal blocks only"
+    if message.get("clear_at") not in {None, "never", _TURN_SCOPED}:
+        yield f"{where}.clear_at: Input should be 'next_user_message' or 'never'"
+    scoped = message.get("clear_at") == _TURN_SCOPED
+    if scoped and (kinds & _TOOL_CHANGES or message.get("output_config") is not None or _marks(message)):
+        yield f"{where}: a turn-scoped system message supports unmarked text blocks only"
+
+
+def _kinds(message: Mapping[str, Any]) -> set[str]:
+    content = message["content"]
+    return {"text"} if isinstance(content, str) else {block["type"] for block in content}
+
+
+def _sets_effort(message: Mapping[str, Any]) -> bool:
+    """Whether a message only sets the effort, which is taken anywhere."""
+    return message["role"] == "system" and not message["content"] and message.get("output_config") is not None
+
+
+def _paused(message: Mapping[str, Any]) -> bool:
+    """Whether a message ends in a server tool's result."""
+    blocks = message["content"]
     kind = blocks[-1]["type"] if isinstance(blocks, list) and blocks else ""
-    return kind.endswith("_tool_result")
+    return message["role"] == "assistant" and kind.endswith("_tool_result")
+
+
+def worsened(sent: Mapping[str, Any], got: Mapping[str, Any]) -> list[str]:
+    """Say what of a returned body the provider takes, and an agent could not accept.
+
+    Two system messages in a row that were not sent so, and changes of tools or of the effort that are gone, added or in
+    another order: they apply to all that follows.
+    """
+    found = []
+    if in_force(got) != in_force(sent):
+        found.append("changes of tools or of the effort are not those that were sent")
+    there = Counter(_neighbours(sent))
+    found += ["two system messages stand in a row that were not sent so" for _ in (Counter(_neighbours(got)) - there)]
+    return found
+
+
+def in_force(body: Mapping[str, Any]) -> list[Any]:
+    """The changes of tools and of the effort that a body's messages make, in order."""
+    changes: list[Any] = []
+    for message in body["messages"]:
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        inner = [block["content"] for block in blocks if block.get("type") == "mid_conv_system"]
+        changes += [block for part in (blocks, *inner) for block in part if block.get("type") in _TOOL_CHANGES]
+        if message["role"] == "system" and message.get("output_config") is not None:
+            changes.append(message["output_config"])
+    return changes
+
+
+def _neighbours(body: Mapping[str, Any]) -> Iterator[str]:
+    """Each two system messages in a row, as text."""
+    messages = body["messages"]
+    for one, other in pairwise(messages):
+        if one["role"] == other["role"] == "system":
+            yield repr((one, other))
 
 
 def _calls(turns: list[tuple[str, list[Any]]]) -> Iterator[str]:
@@ -222,4 +302,8 @@ def _marks(value: Any) -> int:
     return (value.get("cache_control") is not None) + _marks(value.get("content"))
 
 
-CASE = Case(format="anthropic_messages", defects=defects, history=history, traffic="anthropic.messages")
+CASE = Case(
+    format="anthropic_messages", defects=defects, history=history, traffic="anthropic.messages", worsened=worsened
+)
+INSTRUCTED = replace(CASE, history=instructed)
+"""The same with system messages in the history."""

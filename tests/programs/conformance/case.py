@@ -13,6 +13,10 @@ INVENTED = "invented_block"
 """What is named so in a history is a block that no reader knows: `"type"`, or the name of a member that holds it."""
 
 
+def _nothing(_sent: Body, _got: Body) -> list[str]:
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One format as its provider takes it."""
@@ -23,6 +27,8 @@ class Case:
     history: Callable[[random.Random, int], Body]
     """A valid request body with a history of so many iterations: every kind of block that the format has, results of
     some hundred to some thousand characters, calls in parallel, reasoning, an image, and blocks named `INVENTED`."""
+    worsened: Callable[[Body, Body], list[str]] = _nothing
+    """What of a returned body is worse than what was sent, though the provider takes it; empty if nothing."""
     traffic: str = ""
     """The format's name in the recorded traffic; empty if none is recorded."""
     structural: Sequence[str] = ()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle import data
+from tests.programs.conformance import anthropic_instructions
 from tests.programs.conformance.converse_thinking import converse
 from tests.programs.conformance.words import prose
 
@@ -120,6 +121,17 @@ def thoughtful(conversation: Conversation, seed: int = 1) -> Conversation:
     chance = random.Random(seed)
     steps = [Step(step.given, tuple(_rethought(raw, chance) for raw in step.answer)) for step in conversation.steps]
     return replace(conversation, name=f"{conversation.name}+thinking", steps=tuple(steps))
+
+
+def instructed(conversation: Conversation, seed: int = 1) -> Conversation:
+    """The same Anthropic run with system messages after what the agent adds, for a model that takes them."""
+    chance = random.Random(seed)
+    steps = []
+    for number, step in enumerate(conversation.steps):
+        more = anthropic_instructions.instructions(chance) if number == 0 or chance.random() < 0.3 else ()
+        steps.append(Step((*step.given, *map(dumps, more)), step.answer))
+    model = conversation.model.replace("opus-4-6", "opus-4-8")
+    return replace(conversation, name=f"{conversation.name}+instructed", model=model, steps=tuple(steps))
 
 
 def _rethought(raw: bytes, chance: random.Random) -> bytes:

@@ -43,6 +43,8 @@ def defects(body: dict[str, Any]) -> list[str]:
             continue
         found += [f"input[{place}]: {defect}" for defect in _item(item)]
     whole = [item for item in items if isinstance(item, Mapping)]
+    if any(_kind(item) == "compaction_trigger" for item in whole[:-1]):
+        found.append("The 'compaction_trigger' item must be the final input item.")
     continues = bool(body.get("previous_response_id") or body.get("conversation"))
     return [*found, *_pairs(whole, continues=continues), *_order(whole), *_twice(whole)]
 

@@ -17,6 +17,7 @@ from tests.programs.conformance.conversations import (
     GEMINI,
     RESPONSES,
     Conversation,
+    instructed,
     made,
     recorded,
     recorded_paths,
@@ -93,9 +94,10 @@ class Result:
 
 def conversation(judge: Judge, name: str) -> Conversation:
     """A run as this judge's requests."""
-    if name.startswith(MADE):
-        return made(judge.format, judge.model, seed=int(name.removeprefix(MADE).strip("-") or 1))
     base, _, more = name.partition("+")
+    if name.startswith(MADE):
+        run = made(judge.format, judge.model, seed=int(base.removeprefix(MADE).strip("-") or 1))
+        return instructed(run) if more else run
     run = recorded(recorded_paths()[base], judge.model, judge.head)
     return thoughtful(run) if more else run
 
@@ -138,6 +140,7 @@ def replayed(task: Task, *, keep: int = 3) -> Result:
                 refusals += provider.ask(other, ()).refusals
             if sound and (number % STRUCTURE == 0 or number == len(run.steps) - 1):
                 refusals += structural(judge, body)
+                refusals += worsened(run, number, body)
             shares += [reply.carried / given] if given else []
             given += reply.given
             remarks += bool(reply.remarks)
@@ -169,6 +172,13 @@ def _prepared(judge: str, name: str) -> tuple[Conversation, int, bool]:
 def size_of(run: Conversation) -> int:
     """Tokens of the whole run, as the sidecar counts them without having learned anything."""
     return Engine(limit=1 << 30).trim(run.format, run.body(run.messages), dry_run=True).tokens.before
+
+
+def worsened(run: Conversation, number: int, body: bytes) -> list[Refusal]:
+    """What of a prompt is worse than what the run has up to a step, though the provider takes it."""
+    before = [raw for step in run.steps[:number] for raw in (*step.given, *step.answer)]
+    sent = json.loads(run.body([*before, *run.steps[number].given]))
+    return [Refusal(Cause.STRUCTURE, "", what) for what in CASES[run.format].worsened(sent, json.loads(body))]
 
 
 def structural(judge: Judge, body: bytes) -> list[Refusal]:

@@ -40,6 +40,15 @@ def test_more_made_runs(seed: int) -> None:
         accepted(replayed(Task("bound", f"made-{seed}", "cache_first", 0.3, style)))
 
 
+@pytest.mark.parametrize("judge", ["bound", "older"])
+@by_style
+def test_runs_with_system_messages(judge: str, style: str) -> None:
+    """Agents that put system messages into the history, with tools that come and go."""
+    accepted(replayed(Task(judge, "made+instructed", "cache_first", 0.3, style)))
+    if style == "whole":
+        accepted(replayed(Task(judge, "made+instructed", "lean", 0.3, style)))
+
+
 @pytest.mark.parametrize("style", ["client", "client-native", "client-late"])
 @pytest.mark.parametrize("judge", ["bound", "older"])
 def test_the_client_with_its_sidecar_down_in_between(judge: str, style: str) -> None:

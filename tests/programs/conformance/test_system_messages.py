@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs.conformance.anthropic_messages import defects
+from tests.programs.conformance.anthropic_messages import defects, worsened
 
 USER = {"role": "user", "content": "Go."}
 ASSISTANT = {"role": "assistant", "content": "So."}
@@ -22,6 +22,13 @@ SEARCHED = {
 }
 
 
+ADDS = {
+    "role": "system",
+    "content": [{"type": "tool_addition", "tool": {"type": "tool_reference", "name": "read"}}],
+}
+EFFORT = {"role": "system", "content": [], "output_config": {"effort": "low"}}
+
+
 def found(*messages: dict[str, Any], model: str = "claude-fable-5-1") -> list[str]:
     """The defects of a body."""
     return defects({"model": model, "messages": list(messages)})
@@ -35,6 +42,10 @@ def found(*messages: dict[str, Any], model: str = "claude-fable-5-1") -> list[st
         (USER, CALL, RESULT, SYSTEM),
         (USER, CALL, RESULT, SYSTEM, SYSTEM, ASSISTANT, USER),
         (USER, SEARCHED, SYSTEM),
+        (USER, ADDS),
+        (USER, {"role": "system", "content": "Now.", "clear_at": "next_user_message"}, SYSTEM),
+        (USER, EFFORT, USER),
+        (USER, ASSISTANT, EFFORT, USER),
     ],
 )
 def test_places_that_are_taken(messages: tuple[dict[str, Any], ...]) -> None:
@@ -51,6 +62,13 @@ def test_places_that_are_taken(messages: tuple[dict[str, Any], ...]) -> None:
         (USER, ASSISTANT, SYSTEM),
         (USER, CALL, SYSTEM, RESULT),
         (USER, SYSTEM, SYSTEM, USER),
+        (USER, SEARCHED, ADDS),
+        (USER, EFFORT, SYSTEM, USER),
+        (USER, {"role": "system", "content": []}),
+        (USER, {"role": "system", "content": [{"type": "image", "source": {}}]}),
+        (USER, {"role": "system", "content": "Now.", "clear_at": "later"}),
+        (USER, ADDS | {"clear_at": "next_user_message"}),
+        (USER, SYSTEM | {"clear_at": "next_user_message", "output_config": {"effort": "low"}}),
     ],
 )
 def test_places_that_are_refused(messages: tuple[dict[str, Any], ...]) -> None:
@@ -78,3 +96,18 @@ def test_places_that_are_refused(messages: tuple[dict[str, Any], ...]) -> None:
 def test_older_models_take_no_system_messages(model: str, taken: bool) -> None:
     """Models before Opus 4.8 and Sonnet 5 take none."""
     assert taken == (not found(USER, SYSTEM, model=model))
+
+
+@pytest.mark.parametrize(
+    ("sent", "got", "complaints"),
+    [
+        ((USER, SYSTEM, SYSTEM), (USER, SYSTEM, SYSTEM), 0),
+        ((USER, SYSTEM, ASSISTANT, USER, SYSTEM), (USER, SYSTEM), 0),
+        ((USER, SYSTEM, ASSISTANT, USER, SYSTEM), (USER, SYSTEM, SYSTEM), 1),
+        ((USER, ADDS, ASSISTANT, USER), (USER, ASSISTANT, USER), 1),
+        ((USER, EFFORT, ASSISTANT, USER), (USER, ASSISTANT, USER), 1),
+    ],
+)
+def test_what_no_agent_accepts(sent: Any, got: Any, complaints: int) -> None:
+    """System messages that a cut has brought together, and changes of tools or of the effort that it has taken."""
+    assert complaints == len(worsened({"messages": list(sent)}, {"messages": list(got)}))

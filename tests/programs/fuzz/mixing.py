@@ -20,6 +20,7 @@ from typing import Any, Final
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.trim_calls import Annotation, TrimAnswer
 from prompt_sidecar.trim.presets import PRESETS
+from tests.programs.conformance.anthropic_messages import INSTRUCTED
 from tests.programs.conformance.table import CASES
 from tests.programs.fuzz.target import Findings
 from tests.promises.engine import Engine
@@ -313,6 +314,7 @@ class Mixing:
         if not (self.careless or self.renamed or self.defects(raw)):
             for defect in self.defects(answer.body):
                 yield f"a new defect: {defect}"
+            yield from play.case.worsened(play.whole(raw), play.whole(answer.body))
         own = {piece.message_index for piece in answer.own_text if piece.message_index >= 0}
         rest = [each for place, each in enumerate(got) if place not in own]
         if len(rest) > len(sent):
@@ -374,6 +376,8 @@ def mixing(seed: int, number: int) -> Mixing:
     """The agent of a case."""
     chance = Random(f"mixing:{seed}:{number}")
     case = CASES[chance.choice(list(CASES))]
+    if case.format == INSTRUCTED.format and chance.random() < 0.6:
+        case = INSTRUCTED
     body = case.history(chance, chance.choice((4, 8, 14, 20))) | dict(chance.choice(list(case.heads)))
     policy = chance.choice(POLICIES) | {"reasoning_binding": chance.choice(REASONING)}
     play = Played(

@@ -163,7 +163,7 @@ def _roles(request: search_pb2.SearchHistoryRequest) -> frozenset[Role]:
         role = Role(enum_name(conversation_pb2.Role, value, "ROLE_", f"roles[{index}]"))
         if role is Role.SYSTEM:
             raise InvalidRequest(
-                f"roles[{index}] is ROLE_SYSTEM, whose text is never recorded; "
+                f"roles[{index}] is ROLE_SYSTEM, by which a search cannot be narrowed; "
                 "it may be one of ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL",
                 field=f"roles[{index}]",
             )
