@@ -112,6 +112,7 @@ UNREAD: Final[dict[str, tuple[Sequence[wire.ProcessingRequest], int]]] = {
     "packed prompt": ([headers(content_encoding="zstd"), body(b"x")], 403),
     "in pieces": ([_streamed("/v1/embeddings")], 403),
     "prompt in pieces": ([_streamed("/v1/chat/completions")], 403),
+    "a WebSocket": ([headers("/v1/realtime", upgrade="WebSocket")], 403),
     "signed": ([headers("/model/m/converse", authorization=SIGNED), body(HELD)], 403),
     "signed, unknown": ([headers("/model/m/invoke", authorization=SIGNED), body(HELD)], 403),
     "too many headers": ([_many_headers(), body(chat(1, "a"))], 503),

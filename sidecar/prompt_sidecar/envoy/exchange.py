@@ -269,7 +269,7 @@ class Exchange:
         """Take the headers of a request whose body must not go on unread."""
         self._guarded = True
         passed = Processed(EnvoyOutcome.UNREADABLE, messages.request_headers(own))
-        if message.protocol_config.request_body_mode not in {0, messages.BUFFERED}:
+        if message.protocol_config.request_body_mode not in {0, messages.BUFFERED} or _never_ends(self.headers):
             return Guard(b"", passed, Unread.UNBUFFERED)
         if _encoded(self.headers):
             return Guard(b"", passed, Unread.ENCODED)
@@ -375,6 +375,11 @@ class Exchange:
     def _passed(self, body: bytes | None, *, ends: bool, before: int = 0) -> Answer:
         over = ends or not (self._changing or (self._reader is not None and self._reader.reads))
         return Answer(messages.response_body(body), last=over, before=before)
+
+
+def _never_ends(headers: Mapping[str, str]) -> bool:
+    """Whether a request has no body but opens a connection for both sides, such as a WebSocket."""
+    return headers.get(":method") == "CONNECT" or headers.get("upgrade", "").strip().lower() == "websocket"
 
 
 def _encoded(headers: Mapping[str, str]) -> bool:
