@@ -38,6 +38,7 @@ _SECONDS: Final = "takes seconds of processor time"
 
 THOROUGH: Final[Mapping[str, str]] = {
     "tests/admin/test_browser.py": "needs a browser",
+    "tests/agents/": "needs real agents",
     "tests/cli/report/test_page.py": "needs a browser",
     "tests/cli/test_ceilings_killed.py": _KILLED,
     "tests/cli/test_killed.py": _KILLED,
