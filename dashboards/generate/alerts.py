@@ -51,6 +51,7 @@ SOFT_BOUNDS: Final = (
     "recall.answers",
     "recall.contents",
     "recall.ranges",
+    "recall.pages",
     "recall.repeats",
     "search.query_terms",
     "search.total_tokens",

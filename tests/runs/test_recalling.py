@@ -164,10 +164,34 @@ def test_a_model_that_never_stops_asking(format: str) -> None:
         answer = engine.trim(format, body(format, messages))
         assert answer.fits
     repeats = RecallLimits().repeats
-    assert [ToolOutcome.OK] * repeats + [ToolOutcome.REPEATED] * (60 - repeats) == outcomes
+    assert [ToolOutcome.OK] * repeats + [ToolOutcome.REPEATED] == outcomes[: repeats + 1]
+    shown = outcomes.count(ToolOutcome.OK)
+    assert shown <= repeats + 3  # again only once so much else has come that the pages have gone
     of_item = count.count(result_text(0), "o200k_base")
-    assert tokens <= repeats * (of_item + 130) + 60 * (60 - repeats)
+    assert tokens <= shown * (of_item + 130) + 60 * (60 - shown)
     assert result_text(0).encode() == engine.original(stash_id)
+
+
+@formats
+def test_what_left_the_prompt_is_shown_however_often(format: str) -> None:
+    """At every tenth iteration of sixty: each time the page before has been trimmed, and the original is still away."""
+    engine, answer = grown(format, 9)
+    stash_id = next(trim.stash_id for trim in answer.trims if trim.kind == "result")
+    messages = history(format, 9)
+    for number in range(9, 60):
+        if not (number + 1) % 10:
+            replies = [engine.call(RECALL, {"id": stash_id}) for _ in range(4)]
+            assert ToolOutcome.OK is replies[0].outcome
+            assert result_text(0) in replies[0].content
+            assert ToolOutcome.REPEATED is replies[-1].outcome
+            messages += asked(format, RECALL, {"id": stash_id}, f"recall_{number}", replies[0].content)
+            answer = engine.trim(format, body(format, messages))
+            at = answer.iteration - 1
+            told = engine.call(RECALL, {"id": stash_id})
+            assert f"is in the prompt, at iteration {at}; it is not shown again while it is there" in told.content
+        messages += history(format, number + 1)[-2:]
+        answer = engine.trim(format, body(format, messages))
+    assert result_text(0) not in (answer.body or b"").decode()
 
 
 def note_of(answer: TrimAnswer, kind: OwnTextKind = OwnTextKind.NOTE) -> str:

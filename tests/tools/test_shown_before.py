@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count as numbers
 from itertools import cycle, islice
 from typing import Any
@@ -12,9 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.recall_calls import InPrompt
 from prompt_sidecar.facts.tool_calls import RECALL, ToolAnswer, ToolOutcome
 from prompt_sidecar.recall.selection import ByteRange, LineRange, Selection
-from prompt_sidecar.tools.shown_before import CALLS, CALLS_BYTES, CONTENTS, MOST_TIMES_OVER, RANGES, Range, ShownBefore
+from prompt_sidecar.recall.tag import tag_of
+from prompt_sidecar.tools.shown_before import (
+    CALLS,
+    CALLS_BYTES,
+    CONTENTS,
+    MOST_TIMES_OVER,
+    PAGES,
+    RANGES,
+    Range,
+    ShownBefore,
+    ShownPage,
+)
 from tests.tools.tool_backend import FIRST, SECOND, OneRun, count
 
 TEXT = "".join(f"{line:>5} worker {line % 7}: request {line * 31} took {line % 900} ms\n" for line in range(1_500))
@@ -52,14 +64,14 @@ def tokens(answers: list[ToolAnswer]) -> int:
 
 
 def test_the_same_range_is_shown_three_times() -> None:
-    """Then the model is told for good that it had it; the second and third answer say so beside the content."""
+    """Then the model is told where it has it; the second and third answer say so beside the content."""
     run = OneRun({FIRST: OTHER.encode()})
     answers = scripted(run, asks({"id": FIRST, "last_line": 20}))
     page = max(count(answer.content) for answer in answers)
     labels = [answer.content.split("\n")[0] for answer in answers[:4]]
     assert ["shown" in label for label in labels] == [False, True, True, True]
     assert ["; shown once before; tag=" in labels[1], "; shown 2 times before; tag=" in labels[2]] == [True, True]
-    assert "this range was shown 3 times before and is not shown again; asking again will not help" in labels[3]
+    assert "this range was shown 3 times before and is in the prompt, at iteration 7; it is not shown" in labels[3]
     assert [ToolOutcome.OK] * 3 + [ToolOutcome.REPEATED] * (ASKS - 3) == [answer.outcome for answer in answers]
     assert 3 == len(shown(answers)) == len(run.asked)
     assert not answers[-1].is_error
@@ -68,17 +80,83 @@ def test_the_same_range_is_shown_three_times() -> None:
 
 
 def test_sliding_ranges_end_as_well() -> None:
-    """All that is shown of one content keeps within four times its bytes and one page."""
+    """All that is shown of one content while the prompt holds it keeps within six times its bytes and one page."""
     run = OneRun({FIRST: TEXT.encode()})
     answers = scripted(run, sliding(FIRST), 1_000)
     pieces = shown(answers)
-    assert sum(map(len, pieces)) <= MOST_TIMES_OVER * len(TEXT) + max(map(len, pieces))
+    over = MOST_TIMES_OVER + 2  # then more than half of what is shown is new to the prompt
+    assert sum(map(len, pieces)) <= over * len(TEXT) + max(map(len, pieces))
     assert ToolOutcome.REPEATED is answers[-1].outcome
     assert "all of this content was shown several times over" in answers[-1].content
     assert max(answer.content_tokens for answer in answers if not answer.recalled) <= AN_ASK
-    ceiling = MOST_TIMES_OVER * count(TEXT) + RecallLimits().page_tokens
+    ceiling = over * count(TEXT) + RecallLimits().page_tokens
     assert sum(answer.recalled.content_tokens for answer in answers if answer.recalled) <= ceiling
     assert tokens(answers) <= ceiling + AROUND * len(pieces) + AN_ASK * len(answers)
+
+
+class Prompts:
+    """The prompts of a run: one has come after each ask, and holds these pages of what was recalled."""
+
+    def __init__(self, *, cut: bool = False) -> None:
+        self.number = 0
+        self.pages: dict[str, int] = {}
+        self.original = 0
+        self.cut = cut
+
+    def __call__(self, _: str, tags: Sequence[str]) -> InPrompt:
+        """What the last one holds."""
+        self.number += 1
+        pages = {tag: at for tag, at in self.pages.items() if tag in tags}
+        return InPrompt(self.number, 90, self.original, pages, frozenset(tags if self.cut else ()))
+
+
+def test_what_the_prompt_holds_no_more_is_shown_again() -> None:
+    """However often; while a page of it is there, the model is told where."""
+    prompts = Prompts()
+    run = OneRun({FIRST: OTHER.encode()}, prompt=prompts)
+    answers = scripted(run, asks({"id": FIRST, "last_line": 20}), 8)
+    assert [ToolOutcome.OK] * 8 == [answer.outcome for answer in answers]
+    assert "; shown 7 times before; tag=" in answers[-1].content
+
+    prompts.pages = {tag_of(answers[-1].content): 41}
+    told = run.call(RECALL, {"id": FIRST, "last_line": 20})
+    assert ToolOutcome.REPEATED is told.outcome
+    assert "is in the prompt, at iteration 41; it is not shown again while it is there" in told.content
+    prompts.pages, prompts.original = {}, 3
+    assert "is in the prompt, at iteration 3;" in run.call(RECALL, {"id": FIRST, "last_line": 20}).content
+    prompts.original = 0
+    assert ToolOutcome.OK is run.call(RECALL, {"id": FIRST, "last_line": 20}).outcome
+
+
+def test_ranges_that_the_prompt_holds_in_pieces_are_not_shown_again() -> None:
+    """Once all was shown several times over; a range that it holds a part of is."""
+    prompts = Prompts()
+    run = OneRun({FIRST: OTHER.encode()}, prompt=prompts)
+    answers = scripted(run, sliding(FIRST), 400)
+    assert {ToolOutcome.OK} == {answer.outcome for answer in answers if answer.recalled}
+    first, second, last = (
+        run.call(RECALL, {"id": FIRST, "first_line": begin, "last_line": end})
+        for begin, end in ((1, 9), (10, 20), (40, 50))
+    )
+    assert [ToolOutcome.OK] * 3 == [answer.outcome for answer in (first, second, last)]
+    prompts.pages = {tag_of(first.content): 5, tag_of(second.content): 6, tag_of(last.content): 9}
+    told = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 17})
+    assert "all of this content was shown several times over and is in the prompt, at iteration 9" in told.content
+    told = run.call(RECALL, {"id": FIRST, "first_line": 4, "last_line": 22})
+    assert "most of this range is in the prompt, at iteration 9; lines 21-22 can be asked for alone" in told.content
+    for first_line, last_line in ((21, 22), (15, 35)):
+        told = run.call(RECALL, {"id": FIRST, "first_line": first_line, "last_line": last_line})
+        assert ToolOutcome.OK is told.outcome
+
+
+def test_pages_that_no_prompt_can_hold_end_as_well() -> None:
+    """One that was trimmed as soon as it came is shown three times; a shorter one is shown."""
+    run = OneRun({FIRST: OTHER.encode()}, prompt=Prompts(cut=True))
+    answers = scripted(run, asks({"id": FIRST, "last_line": 20}))
+    assert [ToolOutcome.OK] * 3 + [ToolOutcome.REPEATED] * (ASKS - 3) == [answer.outcome for answer in answers]
+    assert "trimmed as soon as it was in the prompt" in answers[3].content
+    assert tokens(answers) <= 3 * count(answers[0].content) + AN_ASK * ASKS
+    assert ToolOutcome.OK is run.call(RECALL, {"id": FIRST, "last_line": 10}).outcome
 
 
 def test_two_contents_in_turn_end_as_well() -> None:
@@ -123,7 +201,7 @@ def test_other_limits_hold() -> None:
     run = OneRun({FIRST: OTHER.encode()}, limits=RecallLimits(repeats=1))
     answers = scripted(run, asks({"id": FIRST}), 3)
     assert [ToolOutcome.OK, ToolOutcome.REPEATED, ToolOutcome.REPEATED] == [answer.outcome for answer in answers]
-    assert "was shown once before" in answers[1].content
+    assert "was shown once before and is in the prompt, at iteration 7" in answers[1].content
 
 
 def test_a_retry_is_no_repetition() -> None:
@@ -165,6 +243,24 @@ def test_without_a_request_id_nothing_is_kept() -> None:
     shown = ShownBefore(RecallLimits())
     shown.keep("", ToolAnswer(ToolOutcome.OK, "x"))
     assert shown.answered("") is None
+
+
+def test_pages_are_bounded_in_number() -> None:
+    """The oldest of all goes when one more is shown than are remembered, and is counted."""
+    reached: list[str] = []
+    shown = ShownBefore(RecallLimits(), reached.append)
+
+    def show(stash_id: str, at: int) -> None:
+        asked = stash_id, None, at
+        shown.show(asked, 1, 1, ShownPage(asked, f"{stash_id}-{at}", 1, ((at, at + 1),), 1))
+
+    for at in range(PAGES + 1):
+        show("a", at)
+    assert [PAGES, "a-1"] == [len(shown.pages("a")), shown.pages("a")[0].tag]
+    for at in range(PAGES):
+        show(str(at), 0)
+    assert [0, 1] == [len(shown.pages("a")), len(shown.pages("0"))]
+    assert {"recall.pages": 1 + PAGES} == {name: reached.count(name) for name in reached if name != "recall.ranges"}
 
 
 def test_memory_of_ranges_and_contents_is_bounded() -> None:

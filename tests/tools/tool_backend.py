@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from prompt_sidecar.facts.limits import RecallLimits
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
@@ -58,6 +58,8 @@ class OneRun:
     tasks: TaskList = field(default_factory=TaskList)
     asked: list[Any] = field(default_factory=list)
     """What was asked of it: selections with offsets, and queries."""
+    prompt: Callable[[str, Sequence[str]], InPrompt] = lambda *_: InPrompt(1, 7)
+    """What the prompt holds of an original and of pages with these tags."""
     shown_before: ShownBefore = field(init=False)
     _nonces: itertools.count[int] = field(default_factory=lambda: itertools.count(100_000))
 
@@ -78,6 +80,11 @@ class OneRun:
             return RetrieveAnswer(outcome, describe(outcome))
         page = select(self.originals[stash_id], "text/plain", selection, offset, page_tokens, count)
         return page_answer(page, searched=isinstance(selection, PatternMatch))
+
+    def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
+        """What the test says that the prompt holds; by default no prompt has come since the first call."""
+        self._raise()
+        return self.prompt(stash_id, tags)
 
     def search(self, query: SearchQuery) -> Found:
         """What is found in the history, or what the test says is found."""

@@ -100,6 +100,7 @@ class RecallLimits:
     repeats: int = setting(
         3,
         whole(1, 1_000, "times"),
-        "How often a model is shown the same range of the same content; after that the answer says that it has it.",
+        "How often a model is shown the same range of the same content before it is refused while the prompt holds it; "
+        "the answer says at which iteration. What the prompt holds no more is shown, however often it is asked for.",
         "A loop of retrieve, trim, retrieve once ran for 24 minutes.",
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 
 from prompt_sidecar.recall.found import SearchQuery
@@ -42,6 +42,22 @@ class RetrieveAnswer:
     content_tokens: int = 0
     tool: str = ""
     """The one whose result or arguments the original is; empty: none, or not known to this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class InPrompt:
+    """What of an original stands whole in the prompt that was returned last."""
+
+    prompts: int
+    """How many prompts of the run there were; what was recalled since the last one is in none yet."""
+    iteration: int
+    """Of the model call that the last one was for."""
+    original: int = 0
+    """The iteration whose part of the history the original itself is in; 0: it is not there, or not whole."""
+    pages: Mapping[str, int] = field(default_factory=dict)
+    """By their tags, the recalled pages that are there, with the iterations in which the model asked for them."""
+    cut: frozenset[str] = frozenset()
+    """Tags of pages that were trimmed in the first prompt that had them, so that the model never had them whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
 from hmac import compare_digest
@@ -50,6 +50,8 @@ class Recognised:
 
     kind: AnswerKind
     stash_id: str
+    tag: str = field(default="", compare=False)
+    """Tells it from other answers, with the same content too."""
 
 
 _OPENINGS: Final = tuple(f"[{kind}" for kind in AnswerKind)
@@ -101,7 +103,13 @@ def recognise(key: bytes, text: str, other_keys: Sequence[bytes] = ()) -> Recogn
     signed, rest = found["signed"], text[found.end() :]
     if not any(compare_digest(_tag(key, signed, rest), found["tag"]) for key in (key, *other_keys)):
         return None
-    return Recognised(kind, stash_id)
+    return Recognised(kind, stash_id, found["tag"])
+
+
+def tag_of(answer: str) -> str:
+    """Return the tag of an answer that was made here."""
+    found = _FIRST_LINE.match(answer, 0, _LONGEST_LINE)
+    return found["tag"] if found is not None else ""
 
 
 def one_line(text: str) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from prompt_sidecar.errors import RunUnknown, SidecarError
 from prompt_sidecar.facts.limits import RecallLimits
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall, SearchCall
+from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer, RetrieveCall, SearchCall
 from prompt_sidecar.facts.task_calls import CreateTasksCall, TaskItem, TaskStatus, UpdateTaskCall
 from prompt_sidecar.facts.tool_calls import CREATE_TASKS, ToolAnswer, ToolCall
 from prompt_sidecar.recall.found import Found, SearchLimits, SearchOutcome, SearchQuery
@@ -273,6 +273,13 @@ class _Backend:
     def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
         self._must_be_seen()
         return self._recalling.page(self._run, stash_id, selection, offset, page_tokens, check=self._check)
+
+    def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
+        self._must_be_seen()
+        with self._check.holding(self._run.lock):
+            if self._run.other_keys:
+                stash_id = self._run.memory.id_now(stash_id)
+            return self._run.memory.in_prompt(stash_id, tags, self._run.calls)
 
     def search(self, query: SearchQuery) -> Found:
         self._must_be_seen()

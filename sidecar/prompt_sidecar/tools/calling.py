@@ -9,12 +9,13 @@ page's tokens, so it is cut a second time where many short stretches, each with 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final, Protocol
 
 from prompt_sidecar.errors import InvalidRequest, RunUnknown
-from prompt_sidecar.facts.recall_calls import RetrieveAnswer
+from prompt_sidecar.facts.recall_calls import InPrompt, RetrieveAnswer
 from prompt_sidecar.facts.task_calls import TaskItem, TaskStatus
 from prompt_sidecar.facts.tool_calls import (
     CREATE_TASKS,
@@ -32,11 +33,11 @@ from prompt_sidecar.recall.outcome import Outcome, describe, describe_page
 from prompt_sidecar.recall.retrieve import MIN_PAGE_TOKENS
 from prompt_sidecar.recall.search import LEAST_TOTAL_TOKENS
 from prompt_sidecar.recall.selection import PatternMatch, Selection
-from prompt_sidecar.recall.tag import AnswerKind
+from prompt_sidecar.recall.tag import AnswerKind, tag_of
 from prompt_sidecar.tools import tool_arguments as arguments
 from prompt_sidecar.tools.definitions import TOOLS
 from prompt_sidecar.tools.page_cutting import places_to_cut, start_of
-from prompt_sidecar.tools.shown_before import Range, ShownBefore
+from prompt_sidecar.tools.shown_before import STRETCHES, Range, ShownBefore, ShownPage
 from prompt_sidecar.tools.tasks import lines
 
 AROUND_TOKENS: Final = 100 + HEAD_TOKENS + QUOTE_TOKENS
@@ -50,7 +51,12 @@ _ENCRYPTED: Final = (
     "The id is of reasoning as its provider signed or encrypted it, which cannot be shown; asking again will not help. "
     "Search finds what of it can be read."
 )
-_NOT_AGAIN: Final = " and is not shown again; asking again will not help"
+_MOSTLY: Final = 2
+"""Divisor: a page of which the prompt holds all but this part is not shown whole again."""
+_TOO_LARGE: Final = (
+    "this range was shown before and trimmed as soon as it was in the prompt, as it is too large for it; "
+    "a shorter range can be shown"
+)
 _WORDS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     RECALL: (
         ("pattern.expression", "pattern"),
@@ -75,6 +81,10 @@ class Backend(Protocol):
 
     def retrieve(self, stash_id: str, selection: Selection, offset: int, page_tokens: int) -> RetrieveAnswer:
         """A page of an original, of at most so many tokens. Raises InvalidRequest for a bad pattern or range."""
+        ...
+
+    def in_prompt(self, stash_id: str, tags: Sequence[str]) -> InPrompt:
+        """What the prompt that was returned last holds of an original, and of answers with these tags."""
         ...
 
     def search(self, query: SearchQuery) -> Found:
@@ -147,13 +157,17 @@ class _Tools:
 
     def recall(self, members: arguments.Members) -> ToolAnswer:
         asked = arguments.asked(members)
-        if self.shown_before.had(asked):
-            times = _times(self.shown_before.times(asked))
-            return self.notice(ToolOutcome.REPEATED, f"this range was shown {times} before{_NOT_AGAIN}")
-        if self.shown_before.spent(asked[0]):
-            return self.notice(ToolOutcome.REPEATED, f"all of this content was shown several times over{_NOT_AGAIN}")
-        most = self.shown_before.limits.page_tokens
         stash_id, selection, offset = asked
+        had = self.shown_before.had(asked)
+        often = had or self.shown_before.spent(stash_id)
+        pages = self.shown_before.pages(stash_id)
+        now = self.backend.in_prompt(stash_id, [page.tag for page in pages])
+        if had and (
+            at := now.original or max((each.stands_at(now) for each in pages if each.asked == asked), default=0)
+        ):
+            times = _times(self.shown_before.times(asked))
+            return self.notice(ToolOutcome.REPEATED, f"this range was shown {times} before and {_there(at)}")
+        most = self.shown_before.limits.page_tokens
         page = self.backend.retrieve(stash_id, selection, offset, max(most - AROUND_TOKENS, MIN_PAGE_TOKENS))
         if page.outcome is Outcome.RUN_UNKNOWN:
             return self.run_unknown()
@@ -162,8 +176,17 @@ class _Tools:
         if page.content_type == REASONING_TYPE:
             return replace(self.notice(ToolOutcome.OK, _ENCRYPTED), recalled=page)
         answer = self.within(asked, page, most)
-        assert answer.recalled is not None
-        self.shown_before.show(asked, len(answer.recalled.content), page.total_bytes)
+        shown = answer.recalled
+        assert shown is not None
+        if often and (told := _held(shown, pages, now)):
+            return self.notice(ToolOutcome.REPEATED, f"all of this content was shown several times over and {told}")
+        if often and len(shown.content) >= min((each.size for each in pages if each.tag in now.cut), default=inf):
+            return self.notice(ToolOutcome.REPEATED, _TOO_LARGE)
+        stretches = tuple((each.start_byte, each.end_byte) for each in shown.stretches[: STRETCHES + 1])
+        if len(stretches) > STRETCHES:
+            stretches = ()
+        kept = ShownPage(asked, tag_of(answer.content), len(shown.content), stretches, now.prompts)
+        self.shown_before.show(asked, len(shown.content), page.total_bytes, kept)
         return answer
 
     def within(self, asked: Range, page: RetrieveAnswer, most: int) -> ToolAnswer:
@@ -247,6 +270,72 @@ def _in_words_of_the_tool(name: str, error: InvalidRequest) -> str:
     for theirs, ours in _WORDS[name]:
         message, field = message.replace(theirs, ours), field.replace(theirs, ours)
     return message if not field or field in message else f"{field}: {message}"
+
+
+def _there(at: int) -> str:
+    """The end of a sentence about what the prompt holds at an iteration."""
+    return f"is in the prompt, at iteration {at}; it is not shown again while it is there"
+
+
+def _held(page: RetrieveAnswer, pages: Sequence[ShownPage], now: InPrompt) -> str:
+    """The end of a sentence that says where the prompt holds a page, or most of it; empty: it does not."""
+    if now.original:
+        return _there(now.original)
+    there = [(each, at) for each in pages if (at := each.stands_at(now))]
+    if not there:
+        return ""
+    covered = _joined(stretch for each, _ in there for stretch in each.stretches)
+    missing: list[tuple[int, int]] = []
+    """Of the page's content."""
+    begin = 0
+    for each in page.stretches:
+        size = each.end_byte - each.start_byte
+        gaps = _gaps(covered, each.start_byte, each.end_byte)
+        missing += [(begin + first - each.start_byte, begin + last - each.start_byte) for first, last in gaps]
+        begin += size
+    lacks = sum(last - first for first, last in missing)
+    newest = max(at for _, at in there)
+    if not lacks:
+        return _there(newest)
+    if lacks * _MOSTLY > len(page.content):
+        return ""
+    lines = [_line_of(page, at) for at in (missing[0][0], missing[-1][1] - 1)]
+    there_is = f"most of this range is in the prompt, at iteration {newest}"
+    return f"{there_is}; lines {lines[0]}-{lines[1]} can be asked for alone"
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in their order, those that touch as one."""
+    made: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if made and start <= made[-1][1]:
+            made[-1] = (made[-1][0], max(end, made[-1][1]))
+        else:
+            made.append((start, end))
+    return made
+
+
+def _gaps(covered: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of a range is not in ranges that are in order."""
+    for first, last in covered[max(bisect_right(covered, (start, end)) - 1, 0) :]:
+        if first >= end:
+            break
+        if start < first:
+            yield start, first
+        start = max(start, last)
+    if start < end:
+        yield start, end
+
+
+def _line_of(page: RetrieveAnswer, at: int) -> int:
+    """The line of the original that a byte of a page's content is in."""
+    for each in page.stretches:
+        size = each.end_byte - each.start_byte
+        if at < size:
+            begin = sum(one.end_byte - one.start_byte for one in page.stretches[: page.stretches.index(each)])
+            return each.first_line + page.content.count(b"\n", begin, begin + at)
+        at -= size
+    return page.total_lines
 
 
 def _times(number: int) -> str:

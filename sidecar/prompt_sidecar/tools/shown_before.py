@@ -1,23 +1,30 @@
 """What a model was shown by recall, so that a loop of retrieve, trim, retrieve ends.
 
-Such a loop once ran for 24 minutes: what was recalled was elided again, and asked for again. Two counts bound it. The
-same range of the same content is shown a few times; after that the answer is a sentence that says so. And as a loop may
-ask for a slightly different range each time, all that is shown of one content stays within four times its bytes and one
-page. Beyond, an ask costs one short sentence.
+Such a loop once ran for 24 minutes: what was recalled was elided again, and asked for again. So there are two counts:
+how often the same range was shown, and, as a loop may ask for a slightly different range each time, how many bytes of
+one content were shown in all, which may be four times its own. Once either is reached, an ask costs one short sentence
+
+- while the prompt still holds what is asked for, or most of it: the sentence says at which iteration, and what is not
+  there;
+- where pages of that size were trimmed as soon as they came, so that the model cannot have one: the sentence says that.
+
+In any other case the model has it no more, and is shown it again, however often it has asked: what was taken from a
+prompt can be fetched. A loop gets no further by that, as a page leaves the prompt only when so much else has come.
 
 A call that is retried is no repetition: its answer is kept for a while and given again.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cachetools import LRUCache
 
 from prompt_sidecar.facts.limits import RecallLimits
+from prompt_sidecar.facts.recall_calls import InPrompt
 from prompt_sidecar.facts.tool_calls import ToolAnswer
 from prompt_sidecar.recall.selection import Selection
 
@@ -34,7 +41,13 @@ CALLS_BYTES: Final = 131_072
 """Bytes of answers kept, apart from the last: four full pages or many short answers. A page is held twice, as text and
 as facts; a thousand runs then keep 128 MB at the most."""
 
+PAGES: Final = 1_024
+"""Pages remembered, those shown last: a prompt that holds more takes millions of tokens. About 400 KB."""
+STRETCHES: Final = 64
+"""Stretches of a page that are remembered; a page has more where many lines match a pattern."""
+
 _RANGE_BYTES: Final = 200
+_PAGE_BYTES: Final = 400
 _CONTENT_BYTES: Final = 215
 _CALL_BYTES: Final = 1_000
 """What a range, a content and an answer take in addition to their texts."""
@@ -45,6 +58,25 @@ Range = tuple[str, Selection, int]
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPage:
+    """A page that was shown."""
+
+    asked: Range
+    tag: str
+    """By which a prompt shows that it holds the page."""
+    size: int
+    """Bytes of the original in it."""
+    stretches: tuple[tuple[int, int], ...]
+    """Which ones, each from a byte to before another."""
+    prompts: int
+    """How many prompts of the run there were before."""
+
+    def stands_at(self, now: InPrompt) -> int:
+        """The iteration at which the prompt holds it, or will; 0: it does not."""
+        return now.iteration if now.prompts == self.prompts else now.pages.get(self.tag, 0)
 
 
 @dataclass(slots=True)
@@ -81,6 +113,11 @@ class ShownBefore:
         self._reached = reached
         self._ranges: LRUCache[Range, int] = _Remembered(RANGES, lambda: reached("recall.ranges"))
         self._contents: LRUCache[str, _Shown] = _Remembered(CONTENTS, lambda: reached("recall.contents"))
+        self._pages: OrderedDict[int, ShownPage] = OrderedDict()
+        """Those shown last, by a number that grows."""
+        self._of_content: dict[str, deque[int]] = {}
+        """Their numbers, by stash id."""
+        self._number = 0
         self._calls: OrderedDict[str, ToolAnswer] = OrderedDict()
         self._calls_bytes = 0
 
@@ -88,7 +125,7 @@ class ShownBefore:
     def kept_bytes(self) -> int:
         """What is kept, estimated."""
         kept = _RANGE_BYTES * len(self._ranges) + _CONTENT_BYTES * len(self._contents)
-        return kept + self._calls_bytes + _CALL_BYTES * len(self._calls)
+        return kept + _PAGE_BYTES * len(self._pages) + self._calls_bytes + _CALL_BYTES * len(self._calls)
 
     def times(self, asked: Range) -> int:
         """How often this range was shown."""
@@ -103,12 +140,30 @@ class ShownBefore:
         content = self._contents.get(stash_id)
         return content is not None and 0 < content.shown >= MOST_TIMES_OVER * content.total
 
-    def show(self, asked: Range, shown: int, total: int) -> None:
+    def pages(self, stash_id: str) -> Sequence[ShownPage]:
+        """The pages of a content that were shown, the newest last."""
+        return [self._pages[number] for number in self._of_content.get(stash_id, ())]
+
+    def show(self, asked: Range, shown: int, total: int, page: ShownPage | None = None) -> None:
         """Record that the range is shown now: `shown` bytes of content that has `total`."""
         stash_id = asked[0]
+        if page is not None:
+            self._keep_page(page)
         self._ranges[asked] = self.times(asked) + 1
         before = self._contents.get(stash_id)
         self._contents[stash_id] = _Shown((before.shown if before else 0) + shown, total)
+
+    def _keep_page(self, page: ShownPage) -> None:
+        self._number += 1
+        self._pages[self._number] = page
+        self._of_content.setdefault(page.asked[0], deque()).append(self._number)
+        if len(self._pages) > PAGES:
+            _, oldest = self._pages.popitem(last=False)
+            of_oldest = self._of_content[oldest.asked[0]]
+            of_oldest.popleft()
+            if not of_oldest:
+                del self._of_content[oldest.asked[0]]
+            self._reached("recall.pages")
 
     def answered(self, request_id: str) -> ToolAnswer | None:
         """The answer that was given to the call of that request id; None for the empty id, and if it is not kept."""

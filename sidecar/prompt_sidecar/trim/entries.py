@@ -110,6 +110,8 @@ class Entry:
     """Whether the original was stored when the item was first trimmed."""
     recalled: bool = False
     """Whether it is a page that recall returned; its id is then that of the original, which is stored already."""
+    tag: str = ""
+    """Of such a page: tells it from other pages of the same original."""
     feedback: Feedback | None = None
     annotated: bool = False
     """Whether the agent annotated it, which cannot be derived from the history."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from prompt_sidecar.errors import InvalidJson
+from prompt_sidecar.facts.recall_calls import InPrompt
 from prompt_sidecar.facts.trim_calls import Trim
 from prompt_sidecar.prompt.ambiguous import load_any
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.items import Role
 from prompt_sidecar.prompt.jsontext import canonical, digest
 from prompt_sidecar.trim import own_text
+from prompt_sidecar.trim.entries import Entry
 from prompt_sidecar.trim.ids import mint
 from prompt_sidecar.trim.ledger import Ledger
 from prompt_sidecar.trim.own_text import Room
@@ -100,6 +102,8 @@ class Memory:
     """Ids that markers and registry have shown."""
     whole: set[str] = field(default_factory=set)
     """Ids of the items that stand whole in the prompt that was returned last, as far as the history is known."""
+    pages: dict[str, Entry] = field(default_factory=dict)
+    """By their tags: the pages that recall returned and that prompts had."""
     answered: Answered = field(default_factory=Answered)
     brought: Brought | None = None
     """None, but after a call that had to end before it was done."""
@@ -135,8 +139,9 @@ class Memory:
         for index in chain(ledger.dirty, range(self.answered.records, len(ledger))):
             record = ledger.records[index]
             for entry in record.entries:
-                if entry.recalled:
-                    continue  # a copy of what has the id
+                if entry.recalled:  # a copy of what has the id
+                    self.pages[entry.tag] = entry
+                    continue
                 if entry.action is None and not record.dropped:
                     self.whole.add(entry.stash_id)
                 else:
@@ -160,6 +165,30 @@ class Memory:
                         return entry.stash_id
         return stash_id
 
+    def in_prompt(self, stash_id: str, tags: Collection[str], prompts: int) -> InPrompt:
+        """What the prompt that was returned last holds of an original, and of pages of it with these tags.
+
+        `prompts`: how many prompts of the run there were.
+        """
+        original = self.ledger.by_id.get(stash_id) if stash_id in self.whole else None
+        known = [(tag, page) for tag in tags if (page := self.pages.get(tag)) is not None]
+        return InPrompt(
+            prompts,
+            self.ledger.iteration,
+            self._stands_at(original) if original is not None else 0,
+            {tag: at for tag, page in known if (at := self._stands_at(page))},
+            frozenset(tag for tag, page in known if page.action is not None and page.first == self._group(page) + 2),
+        )
+
+    def _stands_at(self, entry: Entry) -> int:
+        """The iteration whose part of the history an item is in; 0: it is not whole in the prompt returned last."""
+        place = entry.message
+        whole = entry.action is None and not self.ledger.records[place].dropped and self.sent_at[place] >= 0
+        return max(self._group(entry), 0) + 1 if whole else 0
+
+    def _group(self, entry: Entry) -> int:
+        return self.ledger.records[entry.message].group
+
     def rewind(self, length: int, sent: Collection[int]) -> None:
         """Forget the records from `length` on: the agent has rewritten its history from there.
 
@@ -169,6 +198,7 @@ class Memory:
         self.answered = replace(self.answered, records=min(self.answered.records, length))
         self.shown.intersection_update(self.ledger.by_id)  # an agent that branches for ever must not grow it
         self.whole.intersection_update(self.ledger.by_id)
+        self.pages = {tag: entry for tag, entry in self.pages.items() if entry.message < length}
         self.recorder.repeated.rewind(length)
         self.rendered.cut(length)
         self.trims_by_record = {index: trims for index, trims in self.trims_by_record.items() if index < length}
