@@ -31,6 +31,7 @@ from prompt_sidecar.telemetry.catalog import (
     GUARD_REFUSALS,
     GUARD_UNREAD,
     HTTP_HIDDEN,
+    HTTP_HIDDEN_LOSSES,
     HTTP_REQUESTS,
     HTTP_UPSTREAM,
     MASKS_LEFT,
@@ -270,9 +271,14 @@ HTTP: Final = Row(
             "Hidden turns",
             Look.LINES,
             Unit.PER_MINUTE,
-            (Query(PANEL.each_minute(HTTP_HIDDEN), "hidden turns"),),
-            "Turns in which the model called the sidecar's tools alone, answered without the agent.",
-            "Many for each request: the model misses what was trimmed; see the board Recall.",
+            (
+                Query(PANEL.each_minute(HTTP_HIDDEN), "hidden turns"),
+                Query(PANEL.each_minute(HTTP_HIDDEN_LOSSES, by=("cause",)), "lost: {{cause}}"),
+            ),
+            "Turns in which the model called the sidecar's tools alone, answered without the agent; and those that were "
+            "not put back where they were, by cause.",
+            "Many for each request: the model misses what was trimmed; see the board Recall. Lost ones that are unmatched: "
+            "an agent sends answers back so that nothing shows which they are.",
             "No model has called the sidecar's tools.",
             width=12,
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from prompt_sidecar.facts.limits import Limits
@@ -60,15 +60,14 @@ def proxied(
     guard: GuardOptions | None = None,
     tls: Tls | None = None,
     agent_limits: AgentLimits | None = None,
+    clock: Callable[[], float] = time.time,
     **more: object,
 ) -> Iterator[Proxied]:
     """Serve a door; prompts for models that are not known have `window` tokens."""
     with Upstream(model) as upstream:
         server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
         limits = limits or Limits(default_window=window)
-        core = Runs(
-            counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=time.time, guard=guard
-        )
+        core = Runs(counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=clock, guard=guard)
         modes = Modes(restores=bool(guard and guard.restore))
         door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
         server.start(core)

@@ -150,7 +150,7 @@ def test_many_of_both_take_no_time_together() -> None:
 def test_the_oldest_go_first_and_their_run_says_so_once() -> None:
     """Within the bounds of one run and of all."""
     reached: list[str] = []
-    kept = HiddenTurns(2_000, 3_000, reached.append)
+    kept = HiddenTurns(3_000, 4_200, reached.append)
     for number in range(3):
         kept.keep(RUN, Splice((str(number),), (b"x" * 600,)))
     assert ["http.run_hidden_bytes"] == reached

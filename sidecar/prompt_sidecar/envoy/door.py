@@ -124,6 +124,7 @@ class EnvoyDoor:
     def start(self, shared: Shared, identities: Identities) -> None:
         """Serve what all doors share."""
         self._shared = shared
+        shared.use_cases.keep_with(identities.conversations)
         self._processor = Processor(shared.use_cases, shared.refusals, self._most_bytes, identities)
         self._do(self._server.start())
 

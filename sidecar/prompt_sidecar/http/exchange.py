@@ -305,6 +305,7 @@ class Exchange:
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
+            self._prompter.not_kept()
             _log.error("an answer passes as far as it was made: %s", frames(error))
         return body
 
@@ -411,6 +412,7 @@ class Exchange:
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - the agent gets its answer, whatever it was
+            self._prompter.not_kept()
             _log.error("what an answer really was is not remembered: %s", frames(error))
 
     # -- between turns ---------------------------------------------------------------------------------------------

@@ -1,197 +1,245 @@
 """Hidden turns: what the model said and was answered without the agent, put back into later requests where it was.
 
-A *splice* holds, for one answer that the agent was given, the gists of what it holds of it, and what the model's
-history really has in that place. Splices are kept by run, within budgets of bytes; the oldest go first. A run that has
-lost one says so once, since thinking behind its place is valid no more.
+A *splice* holds, for one answer that the agent was given, what the agent's part of it is known by, and what the model's
+history really has in that place; `http/placing.py` finds the place. Splices are kept by run, within budgets of bytes,
+and the oldest go first. They quote originals, so they go with them: when their run is over, and when it was not used
+for the time to live. A run that has lost one says so once, since thinking behind its place is valid no more.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
 
-import orjson
-
+from prompt_sidecar.http.placing import Kept, Splice, restored
 from prompt_sidecar.serving.dialects.base import Dialect
-from prompt_sidecar.serving.members import loads
 
-_FRAME: Final = 200
-"""Bytes of a splice's own objects."""
-_WITHOUT_ID: Final = ("None\x1e", "\x1e")
-"""How a call without an id begins in a gist."""
+__all__ = ["ALL_BOUND", "RUN_BOUND", "HiddenLoss", "HiddenTurns", "Splice"]
+
 RUN_BOUND: Final = "http.run_hidden_bytes"
 ALL_BOUND: Final = "http.hidden_bytes"
+SWEEP_RUNS: Final = 64
+"""Idle runs whose turns one slice of housekeeping forgets."""
+LOST_RUNS: Final = 16_384
+"""Runs that are remembered to have lost a turn: more than `limits.runs`; 150 bytes each. Of one that is forgotten the
+provider refuses the thinking, which is answered by a second request without it."""
+_RUN_BYTES: Final = 400
+"""Bytes of a run's own objects, estimated."""
+_log = logging.getLogger("prompt_sidecar.http")
+
+Name = tuple[str, str]
+"""A run: its caller and its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
-    """What one answer really was."""
+class HiddenLoss(StrEnum):
+    """Why a hidden turn is not put back where it was."""
 
-    visible: tuple[str, ...]
-    """Gists of the entries that the agent holds, in order."""
-    entries: tuple[bytes, ...]
-    """The entries in their place."""
-    answers: tuple[Any, ...] = ()
-    """Entries that answer the sidecar's calls among those of the agent's, to stand before its results."""
-    place: int = -1
-    """How many entries the agent held before the answer; -1: not known."""
-    hidden: tuple[str, ...] = ()
-    """Gists of what the model said in the first `hidden_entries` of the entries, which the agent was not given."""
-    hidden_entries: int = 0
+    UNMATCHED = "unmatched"
+    """The agent has sent nothing back that shows where: the call and its answer stand at the end of that request."""
+    REWRITTEN = "rewritten"
+    """It stood at the end of a request, and the agent has changed its history there since."""
+    EVICTED = "evicted"
+    """A budget of bytes was full."""
+    EXPIRED = "expired"
+    """Its run was not used for the time to live."""
+    ENDED = "ended"
+    """Its run was ended before the answer was."""
+    FAILED = "failed"
+    """It could not be remembered; the log has an error of it."""
 
-    @property
-    def calls(self) -> frozenset[str]:
-        """Gists of hidden calls that have ids of their own."""
-        return frozenset(
-            gist
-            for gist in self.hidden
-            if (named := gist.split("\x1f")[1:]) and not any(each.startswith(_WITHOUT_ID) for each in named)
-        )
 
-    @property
-    def size(self) -> int:
-        """What it takes, estimated."""
-        texts = (*self.visible, *self.hidden, *self.entries)
-        return _FRAME + sum(map(len, texts)) + len(orjson.dumps(self.answers))
+_EXPLAINED: Final = {
+    HiddenLoss.UNMATCHED: "an agent sends back nothing that shows where a hidden turn was; it stands at the end of the "
+    "request that showed this, and there in later ones",
+    HiddenLoss.REWRITTEN: "a hidden turn that stood at the end of a request is left out, as the agent has changed its "
+    "history there",
+    HiddenLoss.EVICTED: f"hidden turns are left out, as {RUN_BOUND} or {ALL_BOUND} is reached",
+    HiddenLoss.EXPIRED: "hidden turns of an idle run are left out, as its time to live is over",
+    HiddenLoss.ENDED: "a hidden turn is left out, as its run was ended before the answer was",
+    HiddenLoss.FAILED: "a hidden turn is left out, as it could not be remembered",
+}
 
 
 @dataclass(slots=True)
-class _Kept:
-    splices: list[Splice] = field(default_factory=list)
+class _Run:
+    used: float
+    splices: list[Kept] = field(default_factory=list)
     bytes: int = 0
-    lost: bool = False
 
 
 class HiddenTurns:
-    """The splices of all runs. Thread-safe."""
+    """The splices of all runs: a `DoorMemory`. Thread-safe.
 
-    def __init__(self, run_bytes: int, all_bytes: int, reached: Callable[[str], None] = lambda _: None) -> None:
+    Args:
+        run_bytes: bytes of one run's.
+        all_bytes: bytes of all.
+        reached: called with the name of a bound that was reached.
+        lost: called with the cause of each loss.
+        clock: seconds by which times to live are counted.
+    """
+
+    def __init__(
+        self,
+        run_bytes: int,
+        all_bytes: int,
+        reached: Callable[[str], None] = lambda _: None,
+        lost: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._run_bytes = run_bytes
         self._all_bytes = all_bytes
         self._reached = reached
+        self._told = lost
+        self._logged: set[HiddenLoss] = set()
+        self._clock = clock
+        self.life = math.inf
+        """Seconds for which those of a run that is not used are kept."""
         self._lock = threading.Lock()
-        self._runs: OrderedDict[tuple[str, str], _Kept] = OrderedDict()
+        self._runs: OrderedDict[Name, _Run] = OrderedDict()
+        """Those with splices; the one used last at the end."""
+        self._lost: OrderedDict[Name, None] = OrderedDict()
+        """Runs that have lost a splice and were not asked since."""
         self._bytes = 0
 
-    def keep(self, run: tuple[str, str], splice: Splice) -> None:
+    def keep(self, run: Name, splice: Splice) -> None:
         """Keep a splice of a run, by its caller and id."""
+        losses: list[tuple[HiddenLoss, str]] = []
         with self._lock:
-            kept = self._runs.setdefault(run, _Kept())
+            kept = self._runs.get(run)
+            if kept is None:
+                kept = self._runs[run] = _Run(self._clock())
+            kept.used = self._clock()
             self._runs.move_to_end(run)
-            kept.splices.append(splice)
+            asked = splice.place, splice.before
+            for each in kept.splices if splice.before else ():
+                each.asked_again = each.asked_again or (each.splice.place, each.splice.before) == asked
+            kept.splices.append(Kept(splice))
             self._add(kept, splice.size)
             while kept.bytes > self._run_bytes and kept.splices:
-                self._drop(kept, RUN_BOUND)
+                self._drop(run, kept)
+                losses.append((HiddenLoss.EVICTED, RUN_BOUND))
             while self._bytes > self._all_bytes and len(self._runs) > 1:
-                oldest = next(iter(self._runs.values()))
-                if not oldest.splices:
-                    self._runs.popitem(last=False)
-                    continue
-                self._drop(oldest, ALL_BOUND)
+                name, oldest = next(iter(self._runs.items()))
+                self._drop(name, oldest)
+                losses.append((HiddenLoss.EVICTED, ALL_BOUND))
+        for loss, bound in losses:
+            self._reached(bound)
+            self.tell(loss)
 
-    def _add(self, kept: _Kept, size: int) -> None:
+    def _add(self, kept: _Run, size: int) -> None:
         kept.bytes += size
         self._bytes += size
 
-    def _drop(self, kept: _Kept, bound: str) -> None:
-        self._add(kept, -kept.splices.pop(0).size)
-        kept.lost = True
-        self._reached(bound)
+    def _drop(self, run: Name, kept: _Run) -> None:
+        """Drop a run's oldest splice."""
+        self._add(kept, -kept.splices.pop(0).splice.size)
+        self._note_lost(run)
+        if not kept.splices:
+            del self._runs[run]
 
-    def lost(self, run: tuple[str, str]) -> bool:
+    def _note_lost(self, run: Name) -> None:
+        self._lost[run] = None
+        if len(self._lost) > LOST_RUNS:
+            self._lost.popitem(last=False)
+
+    def tell(self, loss: HiddenLoss, times: int = 1) -> None:
+        """Count losses, and log the first of each cause."""
+        for _ in range(times):
+            self._told(loss.value)
+        if times and loss not in self._logged:
+            self._logged.add(loss)
+            _log.warning("%s; the metric prompt_sidecar_http_hidden_losses_total counts them", _EXPLAINED[loss])
+
+    def lost(self, run: Name) -> bool:
         """Whether a splice of the run was lost since this was last asked."""
         with self._lock:
-            kept = self._runs.get(run)
-            if kept is None or not kept.lost:
-                return False
-            kept.lost = False
-            return True
+            return self._lost.pop(run, self) is None
 
     def restored(
-        self, run: tuple[str, str], dialect: Dialect, history: Callable[[], list[bytes]]
+        self, run: Name, dialect: Dialect, history: Callable[[], list[bytes]], *, only_look: bool = False
     ) -> list[bytes] | None:
-        """Put a run's hidden turns back into a history; None: nothing of it belongs there."""
+        """Put a run's hidden turns back into a history; None: nothing of it belongs there.
+
+        `only_look`: nothing that is found is remembered, as for a request that only counts.
+        """
         with self._lock:
             kept = self._runs.get(run)
-            splices = list(kept.splices) if kept is not None else []
-        if not splices:
+            if kept is None:
+                return None
+            expired = self._clock() - kept.used > self.life
+            if expired:
+                gone = self._expire(run)
+            else:
+                kept.used = self._clock()
+                self._runs.move_to_end(run)
+                splices = [replace(each) for each in kept.splices] if only_look else list(kept.splices)
+        if expired:
+            self.tell(HiddenLoss.EXPIRED, gone)
             return None
-        return _restored(splices, dialect, history())
+        made = restored(splices, dialect, history())
+        if not only_look:
+            self._settle(run, made.unmatched, made.rewritten)
+        return made.entries
 
+    def _settle(self, run: Name, unmatched: int, rewritten: list[Kept]) -> None:
+        """Note what did not find its place."""
+        if not unmatched and not rewritten:
+            return
+        with self._lock:
+            self._note_lost(run)
+            kept = self._runs.get(run)
+            if kept is not None and rewritten:
+                gone = {id(each) for each in rewritten}
+                self._add(kept, -sum(each.splice.size for each in kept.splices if id(each) in gone))
+                kept.splices = [each for each in kept.splices if id(each) not in gone]
+                if not kept.splices:
+                    del self._runs[run]
+        self.tell(HiddenLoss.UNMATCHED, unmatched)
+        self.tell(HiddenLoss.REWRITTEN, len(rewritten))
 
-def _restored(splices: Sequence[Splice], dialect: Dialect, entries: list[bytes]) -> list[bytes] | None:
-    """Put splices into a history.
+    # -- the end of runs -----------------------------------------------------------------------------------------------
 
-    One that fits where its answer was given belongs there. Where an agent has changed its history, they are looked for
-    in their order, so that of two answers with the same words each gets its own. An agent may hold hidden turns itself,
-    such as one that reads its history from the provider; these are not put in again, wherever their calls are now. Nor
-    are those of an answer that the history now begins with, if the provider takes no calls there.
-    """
-    values = [loads(entry) for entry in entries]
-    gists, first = dialect.gists(values), 0
-    if not dialect.calls_may_come_first:
-        first = next((at for at, value in enumerate(values) if dialect.speaker(value) != "model"), len(values))
-    placed = {
-        splice.place: splice
-        for splice in splices
-        if 0 <= splice.place < len(entries) and _matches(splice.visible, gists, splice.place)
-    }
-    settled = {id(splice) for splice in placed.values()}
-    waiting: dict[str, list[Splice]] = {}
-    """By the first gist of what the agent holds."""
-    for splice in splices:
-        if splice.visible and id(splice) not in settled:
-            waiting.setdefault(splice.visible[0], []).append(splice)
-    there, calls = set(gists), Counter(each for splice in splices for each in splice.calls)
-    made: list[bytes] = []
-    at, known, changed = 0, 0, False
-    while at < len(entries):
-        known = max(known, at)
-        while known < len(entries) and gists[known] is None:
-            known += 1
-        candidates = waiting.get(gists[known] or "", []) if known < len(entries) else []
-        if at in placed:
-            candidates = [placed[at]]
-        if at < first:
-            candidates = []
-        for splice in candidates:
-            end, held = _matches(splice.visible, gists, known), _held(splice.hidden, gists, at)
-            # A call that several answers have may be another's.
-            if end and (held or not any(each in there and calls[each] == 1 for each in splice.calls)):
-                candidates.remove(splice)
-                made += splice.entries[splice.hidden_entries if held else 0 :]
-                at, changed = end, True
-                if splice.answers:
-                    made += dialect.joined(splice.answers, entries[end : end + 1])
-                    at = end + 1
-                break
-        else:
-            made.append(entries[at])
-            at += 1
-    return made if changed else None
+    def kept_bytes(self, run: Name) -> int:
+        """What is kept of a run; bytes, estimated."""
+        with self._lock:
+            kept = self._runs.get(run)
+            return _RUN_BYTES + kept.bytes if kept is not None else 0
 
+    def forget(self, run: Name) -> None:
+        """The run is over: its turns are sent to no provider again."""
+        with self._lock:
+            self._lost.pop(run, None)
+            kept = self._runs.pop(run, None)
+            self._bytes -= kept.bytes if kept is not None else 0
 
-def _held(hidden: Sequence[str], gists: Sequence[str | None], at: int) -> bool:
-    """Whether what the model said last before an answer that begins at `at` is what was hidden of it."""
-    left = len(hidden)
-    while left and at and (not gists[at - 1] or gists[at - 1] == hidden[left - 1]):
-        at -= 1
-        left -= bool(gists[at])
-    return bool(hidden) and not left
+    def forget_all(self, caller: str) -> None:
+        """All runs of a caller are over."""
+        with self._lock:
+            names = [name for name in (*self._runs, *self._lost) if name[0] == caller]
+        for name in names:
+            self.forget(name)
 
+    def sweep(self, idle_since: float) -> None:
+        """Forget the turns of some runs that were not used since then."""
+        gone = 0
+        with self._lock:
+            for _ in range(SWEEP_RUNS):
+                name, oldest = next(iter(self._runs.items()), (None, None))
+                if name is None or oldest is None or oldest.used >= idle_since:
+                    break
+                gone += self._expire(name)
+        self.tell(HiddenLoss.EXPIRED, gone)
 
-def _matches(visible: Sequence[str], gists: Sequence[str | None], at: int) -> int:
-    """Return where an answer that begins at `at` ends, reasoning in it included; 0: it is another."""
-    wanted = 0
-    while at < len(gists) and wanted < len(visible):
-        gist = gists[at]
-        if gist is None:
-            at += 1
-        elif gist == visible[wanted] and gist:
-            at, wanted = at + 1, wanted + 1
-        else:
-            return 0
-    return at if wanted == len(visible) else 0
+    def _expire(self, run: Name) -> int:
+        """Forget the turns of a run, which has lost them; return how many. The lock is held."""
+        kept = self._runs.pop(run)
+        self._bytes -= kept.bytes
+        self._note_lost(run)
+        return len(kept.splices)

@@ -188,17 +188,20 @@ class _Handler:
         conversations = partial(
             Conversations, key, options.max_conversations, "http-", partial(reached, "http.max_conversations")
         )
-        self._prompter = Prompter(
-            shared,
-            options,
-            conversations(),
-            HiddenTurns(options.run_hidden_bytes, options.hidden_bytes, reached),
-            modes=modes,
+        hidden = HiddenTurns(
+            options.run_hidden_bytes,
+            options.hidden_bytes,
+            reached,
+            self._observer.hidden_lost,
+            shared.use_cases.now,
         )
+        self._prompter = Prompter(shared, options, conversations(), hidden, modes=modes)
         self._upstreams = Upstreams(options)
         self._sockets = Sockets(self._upstreams, options.max_body_bytes, partial(reached, "http.max_body_bytes"))
         self._unknown = UnknownBodies(shared.use_cases, self._upstreams, options.max_body_bytes)
-        self._gateways = Gateways(options, shared, conversations(), key)
+        of_gateways = conversations()
+        shared.use_cases.keep_with(of_gateways)
+        self._gateways = Gateways(options, shared, of_gateways, key)
         visitors = Visitors("http", "http.hosts", Sites.of(options.hosts, private_names=True))
         visitors.count = self._observer.foreign
         self._front = Front(visitors)

@@ -19,8 +19,9 @@ from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
-from prompt_sidecar.http.hidden import HiddenTurns, Splice
+from prompt_sidecar.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
+from prompt_sidecar.http.placing import Seen, identity
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
 from prompt_sidecar.runs import slots
 from prompt_sidecar.serving import headers as names
@@ -48,6 +49,8 @@ TOO_MANY: Final = "Too many calls at once: this one was not answered. Call again
 """The answer to each further call."""
 _PLAIN: Final = frozenset({"", "identity"})
 """Content encodings of a body that is not packed."""
+_ENDED: Final = "ended"
+"""In place of the number of a run that was ended as soon as its prompt was trimmed."""
 _WINDOW_DIGITS: Final = 20
 """Digits of a number in a header that are read; Python refuses to read more than 4,300."""
 _log = logging.getLogger("prompt_sidecar.http")
@@ -101,6 +104,9 @@ class Prompt:
     added: tuple[bytes, ...] = ()
     """Entries that hidden turns of this answer have added."""
 
+    number: str = ""
+    """Tells its run from others of the same name; empty: it is not known."""
+
     @property
     def run(self) -> tuple[str, str]:
         """Caller and id of its run."""
@@ -127,7 +133,12 @@ class Prompter:
         self._conversations = conversations
         self.hidden = hidden
         self._reached = shared.use_cases.observer.reached
-        self._stored = StoredResponses(options.max_conversations, options.hidden_bytes, self._reached)
+        self._stored = StoredResponses(
+            options.max_conversations, options.hidden_bytes, self._reached, shared.use_cases.now
+        )
+        shared.use_cases.keep_with(conversations)
+        self.hidden.life = shared.use_cases.keep_with(self.hidden)
+        self._stored.life = shared.use_cases.keep_with(self._stored)
         self._tools: dict[str, list[tuple[str, bytes]]] = {}
 
     # -- before the model is asked ---------------------------------------------------------------------------------
@@ -153,8 +164,10 @@ class Prompter:
         conversation = self._conversation(asked, members)
         with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
+            restored = self.hidden.restored(
+                run, dialect, lambda: list(dialect.entries(members)), only_look=asked.counting
+            )
             lost = not conversation.seen or self.hidden.lost(run)
-            restored = self.hidden.restored(run, dialect, lambda: list(dialect.entries(members)))
             if restored is not None:
                 members.set(dialect.messages, array(restored))
             recall, own = self._offered(asked, members, conversation)
@@ -231,21 +244,54 @@ class Prompter:
             return
         dialect = prompt.asked.dialect
         answers = dialect.answers(self._results(prompt, turn, check)) if turn.mixed else []
+        if not self._lives(prompt):  # nothing of a run that was ended may be sent again
+            self.hidden.tell(HiddenLoss.ENDED, int(bool(prompt.added) or turn.mixed))
+            return
         if turn.id:
             self._stored.keep(
                 prompt.asked.caller, shown or turn.id, Stored(turn.id, prompt.conversation, tuple(answers))
             )
         if turn.own and not turn.mixed:  # calls that nobody answers cannot be sent back
             prompt.conversation.seen = False
-            return
-        if not (prompt.added or turn.mixed):
-            return
-        gists = tuple(gist for entry in visible if (gist := dialect.gist(entry)))
-        entries = (*prompt.added, *(write_sound(each) for each in self._sendable(prompt, turn)))
-        place = sum(1 for _ in dialect.entries(Members(prompt.asked.body)))
-        hidden = tuple(filter(None, dialect.gists([loads(entry) for entry in prompt.added])))
-        splice = Splice(gists, entries, tuple(answers), place, hidden, len(prompt.added))
-        self.hidden.keep(prompt.run, splice)
+        elif prompt.added or turn.mixed:
+            self.hidden.keep(prompt.run, self._splice(prompt, turn, visible, answers))
+        if not self._lives(prompt):
+            self._forget(prompt)
+        self._use_cases.weigh_of_doors(*prompt.run)
+
+    def _lives(self, prompt: Prompt) -> bool:
+        """Whether a prompt's run is still the one that it was trimmed in. One that was never known ends by its time."""
+        return self._use_cases.number_of(*prompt.run) == prompt.number
+
+    def _forget(self, prompt: Prompt) -> None:
+        for memory in (self.hidden, self._stored):
+            memory.forget(prompt.run)
+
+    def _splice(self, prompt: Prompt, turn: Turn, visible: Sequence[Any], answers: Sequence[Any]) -> Splice:
+        """What an answer really was, and what is known of what the agent holds of it."""
+        dialect, own = prompt.asked.dialect, prompt.own
+        sendable = self._sendable(prompt, turn)
+        sent = [loads(entry) for entry in prompt.added]
+        held = list(dialect.entries(Members(prompt.asked.body)))
+        mixed = turn.entries if turn.mixed else ()
+        ours = [call for entry in (*sent, *mixed) for call in dialect.calls(entry) if call.id and call.name in own]
+        return Splice(
+            visible=tuple(gist for entry in visible if (gist := dialect.gist(entry))),
+            entries=(*prompt.added, *(write_sound(each) for each in sendable)),
+            answers=tuple(answers),
+            place=len(held),
+            hidden=tuple(filter(None, dialect.gists(sent))),
+            hidden_entries=len(prompt.added),
+            before=identity(held[-1]) if held else b"",
+            seen=tuple(_seen(dialect, entry) for entry in visible),
+            own=tuple(dialect.own_calls(mixed, own)),
+            calling=tuple(map(write_sound, dialect.calling(mixed, own))),
+            own_calls=tuple((call.id, call.name) for call in ours),
+        )
+
+    def not_kept(self) -> None:
+        """Count an answer that could not be remembered."""
+        self.hidden.tell(HiddenLoss.FAILED)
 
     def restore(self, prompt: Prompt) -> Restore | None:
         """Return what restores masks in the agent's calls; None: there is nothing to restore."""
@@ -384,7 +430,14 @@ class Prompter:
             _log.error("a prompt goes on untrimmed: %s", frames(error))
             return self._open(replace(prompt, body=body), "INTERNAL", check)
         trimmed = body if answer.body is None else answer.body
-        return replace(prompt, body=trimmed, answer=answer, failed_open="")
+        number = prompt.number or self._use_cases.number_of(*prompt.run) or _ENDED
+        return replace(prompt, body=trimmed, answer=answer, failed_open="", number=number)
+
+
+def _seen(dialect: Dialect, entry: Any) -> Seen:
+    """What an entry is known by that an agent was given."""
+    calls = tuple(call.digested() for call in dialect.calls(entry))
+    return Seen(dialect.gist(entry), dialect.text(entry) or "", calls, dialect.item(entry))
 
 
 def _window(headers: Mapping[str, str]) -> int:

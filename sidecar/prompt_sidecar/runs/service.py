@@ -34,6 +34,7 @@ from prompt_sidecar.recall.found import Found, SearchLimits
 from prompt_sidecar.recall.stash import Stash
 from prompt_sidecar.runs.archive import Archive
 from prompt_sidecar.runs.archiving import Archiving
+from prompt_sidecar.runs.door_memory import DoorMemory
 from prompt_sidecar.runs.guarding import Guarding
 from prompt_sidecar.runs.metering import CallerRules, Meter, Rules
 from prompt_sidecar.runs.pace import Lane, Pace
@@ -157,6 +158,28 @@ class Runs:
     def stash(self) -> Stash:
         """The originals of all runs."""
         return self._table.stash
+
+    # -- doors -------------------------------------------------------------------------------------------------------
+
+    def keep_with(self, door: DoorMemory) -> float:
+        """Have a door's memory of runs end with them, and count in their budget; called before the door serves.
+
+        Returns the seconds for which it may keep what is not used.
+        """
+        self._table.doors.append(door)
+        return self._limits.time_to_live
+
+    def weigh_of_doors(self, caller: str, run_id: str) -> None:
+        """What a door keeps of a run has changed. The door holds no lock of its own."""
+        self._table.weigh_of_doors((caller, run_id))
+
+    def number_of(self, caller: str, run_id: str) -> str:
+        """What tells a run from others of the same name, before and after it; empty: it is not known."""
+        return self._table.number_of((caller, run_id))
+
+    def now(self) -> float:
+        """The time by the clock that times to live are counted by."""
+        return self._clock()
 
     def pace(self, check: Callable[[], None]) -> Pace:
         """A call's pace, for work on it before `trim` and after; to be given to `trim` as its `check`."""
@@ -367,6 +390,7 @@ class Runs:
     def end(self, caller: str, run_id: str, check: Callable[[], None] = _never) -> RunFigures | None:
         """Forget a run now; its last figures, or None if it was not known."""
         with Pace(check, self._lane) as pace:
+            self._table.ended(caller, run_id)  # first: the archive may give no answer
             self._archiving.restore(caller, run_id, pace.holding)
             return self._end(caller, run_id, pace)
 
@@ -384,6 +408,7 @@ class Runs:
             for run_id in self._table.run_ids(caller):
                 pace()
                 ended += self._end(caller, run_id, pace) is not None
+            self._table.ended(caller)
             return ended + self._archiving.end_all(caller, pace)
 
     def _end(self, caller: str, run_id: str, pace: Pace) -> RunFigures | None:

@@ -9,6 +9,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from itertools import count, islice
 from threading import Lock
 from typing import Final
@@ -20,7 +21,8 @@ from prompt_sidecar.guard.vault import Vault
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits
 from prompt_sidecar.recall.stash import Stash
-from prompt_sidecar.runs.budget import MemoryBudget, Over
+from prompt_sidecar.runs.budget import Kept, MemoryBudget, Name, Over
+from prompt_sidecar.runs.door_memory import DoorMemory
 from prompt_sidecar.runs.run import Run
 from prompt_sidecar.trim.ids import Keys
 
@@ -80,6 +82,8 @@ class RunTable:
             bounds=self.bounds,
         )
         self.vault = Vault(*vault_bytes, self.bounds.add)
+        self.doors: list[DoorMemory] = []
+        """What doors keep of runs. Each is added before its door serves."""
 
     def __len__(self) -> int:
         """Runs remembered."""
@@ -202,7 +206,7 @@ class RunTable:
         The run's lock is held, and the run has not ended.
         """
         with self._lock:
-            caches = self._give_up(self._budget.use(run.name, run.kept()))
+            caches = self._give_up(self._budget.use(run.name, self._kept(run)))
             if not run.registered:
                 run.registered = True
                 self.events.add(Event.RUN_STARTED)
@@ -218,7 +222,7 @@ class RunTable:
         with self._lock:
             if self._runs.get(run.name) is not run:
                 return
-            caches = self._give_up(self._budget.grow(run.name, run.kept()))
+            caches = self._give_up(self._budget.grow(run.name, self._kept(run)))
         for other in caches:
             other.forget_caches()
 
@@ -234,12 +238,50 @@ class RunTable:
             self.events.add(Event.RUN_ENDED, run.registered)
             self._unqueue(run)
             self.vault.forget(run.stash_key)
+            self._forget_in_doors(run.name)
+
+    def ended(self, caller: str, run_id: str = "") -> None:
+        """A run was ended that may be unknown here, or with no id all of a caller: doors keep nothing of it."""
+        with self._lock:
+            if run_id:
+                self._forget_in_doors((caller, run_id))
+            else:
+                for door in self.doors:
+                    door.forget_all(caller)
+
+    def _forget_in_doors(self, name: Name) -> None:
+        for door in self.doors:
+            door.forget(name)
+
+    def _kept(self, run: Run) -> Kept:
+        """What a run keeps, with what doors keep of it, which exists nowhere else."""
+        kept = run.kept()
+        return replace(kept, facts=kept.facts + sum(door.kept_bytes(run.name) for door in self.doors))
+
+    def weigh_of_doors(self, name: Name) -> None:
+        """What a door keeps of a run has changed."""
+        with self._lock:
+            run = self._runs.get(name)
+        if run is not None:
+            self.weigh(run)
+
+    def number_of(self, name: Name) -> str:
+        """What tells a run from others of the same name, before and after it; empty: it is not known."""
+        with self._lock:
+            run = self._runs.get(name)
+            return run.stash_key if run is not None and not run.ended else ""
 
     def sweep(self) -> None:
-        """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live."""
+        """A bounded slice of housekeeping: expired originals, compression, runs idle for twice the time to live.
+
+        What doors keep of a run goes with the originals that it quotes, after the time to live.
+        """
         self.stash.sweep()
         self.stash.compress_some()
-        horizon = self._clock() - 2 * self._limits.time_to_live
+        now = self._clock()
+        for door in self.doors:
+            door.sweep(now - self._limits.time_to_live)
+        horizon = now - 2 * self._limits.time_to_live
         for _ in range(SWEEP_RUNS):
             with self._lock:
                 if not self._forget_oldest(Event.RUN_IDLE, horizon):
@@ -347,10 +389,11 @@ class RunTable:
         return [self._runs[name] for name in over.forget if name in self._runs]
 
     def _forget(self, run: Run) -> None:
-        """A run's originals and values go."""
+        """A run's originals and values go, and what doors keep of it; the lock is held."""
         self._unqueue(run)
         self.stash.forget(run.stash_key)
         self.vault.forget(run.stash_key)
+        self._forget_in_doors(run.name)
 
     def _unqueue(self, run: Run) -> None:
         """Nothing of a run waits to be indexed any more; the lock is held."""

@@ -31,6 +31,8 @@ from prompt_sidecar.serving.members import Members, loads
 
 _DIGITS: Final = 32
 """Hexadecimal digits of an id: 128 bits."""
+CONVERSATION_BYTES: Final = 2_000
+"""What a conversation takes with a session of usual length, as tracemalloc finds it."""
 _SESSION_CHARACTERS: Final = 1_024
 """Of a session's name; some agents send JSON with three ids, of 200 characters."""
 _SESSION_HEADERS: Final = (
@@ -99,6 +101,8 @@ class Conversations:
         self._alike: Counter[_Words] = Counter()
         """Number of conversations that begin with the same words."""
         self._named: OrderedDict[tuple[str, str], Conversation] = OrderedDict()
+        self._keys: dict[tuple[str, str], _Key] = {}
+        """Of derived conversations, by caller and run."""
 
     def __len__(self) -> int:
         """How many there are."""
@@ -131,8 +135,10 @@ class Conversations:
                 if found is not None:
                     found.opening = opening
                     self._derived[key] = found
+                    self._keys[opening.caller, found.run_id] = key
             if found is None:
                 found = self._derived[key] = Conversation(self._run_id(opening), opening)
+                self._keys[opening.caller, found.run_id] = key
                 self._alike[_words(opening)] += 1
                 self._forget()
             self._derived.move_to_end(key)
@@ -149,11 +155,42 @@ class Conversations:
 
     def _forget(self) -> None:
         while len(self._derived) > self._most:
-            (words, *_), _ = self._derived.popitem(last=False)
-            self._alike[words] -= 1
-            if not self._alike[words]:
-                del self._alike[words]
+            self._remove(next(iter(self._derived)))
             self._reached()
+
+    def _remove(self, key: _Key) -> None:
+        """Forget a derived conversation; the lock is held."""
+        gone, words = self._derived.pop(key), key[0]
+        if self._keys.get((words[0], gone.run_id)) == key:
+            del self._keys[words[0], gone.run_id]
+        self._alike[words] -= 1
+        if not self._alike[words]:
+            del self._alike[words]
+
+    # -- the end of runs, as a `DoorMemory` ----------------------------------------------------------------------------
+
+    def kept_bytes(self, run: tuple[str, str]) -> int:
+        """What is kept of a run; bytes, estimated."""
+        with self._lock:
+            return CONVERSATION_BYTES if run in self._named or run in self._keys else 0
+
+    def forget(self, run: tuple[str, str]) -> None:
+        """The run is over: what comes next of its conversation begins another, though its id may be the same."""
+        with self._lock:
+            self._named.pop(run, None)
+            key = self._keys.get(run)
+            if key is not None:
+                self._remove(key)
+
+    def forget_all(self, caller: str) -> None:
+        """All runs of a caller are over, those too of which no prompt was trimmed."""
+        with self._lock:
+            names = [run for run in (*self._named, *self._keys) if run[0] == caller]
+        for run in names:
+            self.forget(run)
+
+    def sweep(self, idle_since: float) -> None:
+        """Conversations stay as long as their runs, which may be used by other calls; there is nothing to do."""
 
 
 def _words(opening: Opening) -> _Words:

@@ -10,15 +10,40 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.serving.members import Members, NotJson, each_element, elements
+from prompt_sidecar.serving.members import Members, NotJson, each_element, elements, loads
 from prompt_sidecar.serving.untyped import member, objects, text_of
 
 _INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedCall:
+    """A call of a tool in a history."""
+
+    id: str
+    """Empty: it has none."""
+    name: str
+    arguments: Any
+    """JSON's types, or text of JSON; bytes: a digest of them."""
+
+    @property
+    def digest(self) -> bytes:
+        """What its arguments are known by, however they are written."""
+        given = self.arguments
+        if isinstance(given, bytes):
+            return given
+        read = loads(given.encode("utf-8", "surrogatepass")) if isinstance(given, str) and given.strip() else given
+        return bytes.fromhex(_arguments(read if read is not None else given))
+
+    def digested(self) -> NamedCall:
+        """Return the call with a digest in place of its arguments, as it is kept."""
+        return replace(self, arguments=self.digest)
 
 
 class History(ABC):
@@ -30,6 +55,8 @@ class History(ABC):
     """The member that holds the history."""
     system: ClassVar[tuple[str, ...]] = ()
     """The members that hold the system prompt, where it is not in the history."""
+    answers_have_entries: ClassVar[bool] = False
+    """Whether an answer of the model may be several entries."""
 
     def agent_tools(self, members: Members) -> list[bytes]:
         """The definitions of the agent's tools."""
@@ -45,8 +72,25 @@ class History(ABC):
         return "model" if role == "assistant" else "user" if role == "user" else "other"
 
     @abstractmethod
+    def text(self, entry: Any) -> str | None:
+        """What an entry says, without its calls; None: it is reasoning, which an agent may leave out."""
+
+    @abstractmethod
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """The calls of tools in an entry."""
+
     def gist(self, entry: Any) -> str | None:
         """What an entry is known by when an agent sends it back; None: it may be missing then, as reasoning."""
+        said = self.text(entry)
+        return None if said is None else gist_of(said, [(call.id, call.name) for call in self.calls(entry)])
+
+    def item(self, entry: Any) -> str:  # noqa: ARG002 - of those that know entries by ids
+        """The id by which a provider that stores entries knows one; empty: none."""
+        return ""
+
+    def referred(self, entry: Any) -> str:  # noqa: ARG002 - as above
+        """The id of the stored entry that one stands for; empty: it stands for none."""
+        return ""
 
 
 def gist_of(text: str, calls: Sequence[tuple[Any, Any]]) -> str:
@@ -59,17 +103,30 @@ def _label(value: Any) -> Any:
     return "" if isinstance(value, list | dict) else value
 
 
+def _named(call_id: Any, name: Any, arguments: Any) -> NamedCall:
+    """A call, by what stands where its id and its name should be."""
+    return NamedCall(call_id if isinstance(call_id, str) else "", name if isinstance(name, str) else "", arguments)
+
+
 class ChatHistory(History):
     """OpenAI's chat completions."""
 
     format: ClassVar[str] = "openai_chat"
     messages: ClassVar[str] = "messages"
 
-    def gist(self, entry: Any) -> str | None:
-        """A message's text and calls."""
-        calls = objects(member(entry, "tool_calls"))
-        named = [(each.get("id"), member(each, "function", "name")) for each in calls]
-        return gist_of(text_of(member(entry, "content"), "text"), named)
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        return text_of(member(entry, "content"), "text")
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls, of functions and of tools that take a text."""
+        found = []
+        for each in objects(member(entry, "tool_calls")):
+            held = each.get("function") or each.get("custom")
+            found.append(
+                _named(each.get("id"), member(held, "name"), member(held, "arguments") or member(held, "input"))
+            )
+        return found
 
 
 class ResponsesHistory(History):
@@ -78,6 +135,7 @@ class ResponsesHistory(History):
     format: ClassVar[str] = "openai_responses"
     messages: ClassVar[str] = "input"
     system: ClassVar[tuple[str, ...]] = ("instructions",)
+    answers_have_entries: ClassVar[bool] = True
 
     def entries(self, members: Members) -> Iterator[bytes]:
         """The history's items; a string is a message of the user's."""
@@ -91,14 +149,29 @@ class ResponsesHistory(History):
             return super().speaker(entry)
         return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
 
-    def gist(self, entry: Any) -> str | None:
-        """A message's text, or a call."""
-        kind = member(entry, "type")
-        if kind == "reasoning":
-            return None
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
         if member(entry, "role") is not None:
-            return gist_of(text_of(member(entry, "content"), "input_text", "output_text", "text"), [])
-        return gist_of("", [(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind)])
+            return text_of(member(entry, "content"), "input_text", "output_text", "text")
+        return None if member(entry, "type") == "reasoning" else ""
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A call, if it is one."""
+        kind = member(entry, "type")
+        if member(entry, "role") is not None or kind == "reasoning":
+            return []
+        called = member(entry, "arguments") if kind == "function_call" else member(entry, "input")
+        return [_named(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind, called)]
+
+    def item(self, entry: Any) -> str:
+        """An item's id."""
+        found = member(entry, "id")
+        return found if isinstance(found, str) else ""
+
+    def referred(self, entry: Any) -> str:
+        """The id in a reference, whose type may be left out."""
+        is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
+        return self.item(entry) if is_reference else ""
 
 
 class AnthropicHistory(History):
@@ -108,11 +181,14 @@ class AnthropicHistory(History):
     messages: ClassVar[str] = "messages"
     system: ClassVar[tuple[str, ...]] = ("system",)
 
-    def gist(self, entry: Any) -> str | None:
-        """A message's text and calls."""
-        content = member(entry, "content")
-        calls = [(each.get("id"), each.get("name")) for each in objects(content) if each.get("type") == "tool_use"]
-        return gist_of(text_of(content, "text"), calls)
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        return text_of(member(entry, "content"), "text")
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls."""
+        blocks = [each for each in objects(member(entry, "content")) if each.get("type") == "tool_use"]
+        return [_named(each.get("id"), each.get("name"), each.get("input")) for each in blocks]
 
 
 class GeminiHistory(History):
@@ -121,6 +197,7 @@ class GeminiHistory(History):
     format: ClassVar[str] = "gemini_contents"
     messages: ClassVar[str] = "contents"
     system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
+    answers_have_entries: ClassVar[bool] = True
 
     def speaker(self, entry: Any) -> str:
         """Who a content is from; one without a role is the user's."""
@@ -131,12 +208,23 @@ class GeminiHistory(History):
         """The declarations of the agent's functions."""
         return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
 
+    def text(self, entry: Any) -> str | None:
+        """A content's text."""
+        parts = parts_of(entry)
+        return "".join(
+            [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
+        )
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A content's calls."""
+        found = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        return [_named(call.get("id"), call.get("name"), call.get("args")) for call in found]
+
     def gist(self, entry: Any) -> str | None:
         """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
-        parts = parts_of(entry)
-        said = [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
-        calls = [call for each in parts if (call := call_of(each)) is not None]
-        return gist_of("".join(said), [(_arguments(call.get("args")), call.get("name")) for call in calls])
+        calls = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        named = [(_arguments(call.get("args")), call.get("name")) for call in calls]
+        return gist_of(self.text(entry) or "", named)
 
 
 def parts_of(content: Any) -> list[dict[str, Any]]:
@@ -188,12 +276,16 @@ class ConverseHistory(History):
             return []
         return [each for each in elements(configuration.raw("tools")) if each.lstrip()[:1] == b"{"]
 
-    def gist(self, entry: Any) -> str | None:
-        """A message's text and calls."""
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
         blocks = objects(member(entry, "content"))
-        said = [each["text"] for each in blocks if isinstance(each.get("text"), str)]
-        calls = [each["toolUse"] for each in blocks if isinstance(each.get("toolUse"), dict)]
-        return gist_of("".join(said), [(call.get("toolUseId"), call.get("name")) for call in calls])
+        return "".join([each["text"] for each in blocks if isinstance(each.get("text"), str)])
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls."""
+        blocks = objects(member(entry, "content"))
+        found = [each["toolUse"] for each in blocks if isinstance(each.get("toolUse"), dict)]
+        return [_named(call.get("toolUseId"), call.get("name"), call.get("input")) for call in found]
 
 
 HISTORIES: Final[Mapping[str, History]] = {

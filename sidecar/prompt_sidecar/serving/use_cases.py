@@ -31,6 +31,7 @@ from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
 from prompt_sidecar.recall.found import Found
+from prompt_sidecar.runs.door_memory import DoorMemory
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.assumed_windows import AssumedWindows
 from prompt_sidecar.serving.memory import MemoryGate
@@ -75,6 +76,22 @@ class UseCases:
         """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
         """Given the facts of each call."""
+
+    def keep_with(self, door: DoorMemory) -> float:
+        """See `Runs.keep_with`."""
+        return self._runs.keep_with(door)
+
+    def weigh_of_doors(self, caller: str, run_id: str) -> None:
+        """See `Runs.weigh_of_doors`."""
+        self._runs.weigh_of_doors(caller, run_id)
+
+    def number_of(self, caller: str, run_id: str) -> str:
+        """See `Runs.number_of`."""
+        return self._runs.number_of(caller, run_id)
+
+    def now(self) -> float:
+        """See `Runs.now`."""
+        return self._runs.now()
 
     def trim(
         self,

@@ -155,6 +155,7 @@ BOUNDS: Final = (
     "own_text.registry",
     "recall.repeats",
     "recall.ranges",
+    "recall.pages",
     "recall.contents",
     "recall.answers",
     "recall.pattern_work",
@@ -241,6 +242,16 @@ HTTP_HIDDEN: Final = Metric(
     Kind.COUNTER,
     "{turn}",
     "Turns of the model that called the sidecar's tools alone and that the HTTP door answered.",
+)
+HTTP_HIDDEN_LOSSES: Final = Metric(
+    "prompt_sidecar.http.hidden.losses",
+    Kind.COUNTER,
+    "{turn}",
+    "Hidden turns that are not put back where they were: unmatched (the agent has sent back nothing that shows where: "
+    "call and answer stand at the end of that request, and there in later ones), rewritten (the agent has changed its "
+    "history there since), evicted (a budget of bytes was full), expired (the run was not used for its time to live), "
+    "ended (the run was ended before the answer was), failed (by the sidecar's fault).",
+    {"cause": ("unmatched", "rewritten", "evicted", "expired", "ended", "failed")},
 )
 
 PROMPTS: Final = Metric(
@@ -656,7 +667,8 @@ MEMORY_SIZE: Final = Metric(
     "prompt_sidecar.memory.size",
     Kind.GAUGE,
     "By",
-    "Bytes, estimated, that runs keep besides their originals: last prompts, ledgers, indexes, records of histories.",
+    "Bytes, estimated, that runs keep besides their originals: last prompts, ledgers, indexes, records of histories, "
+    "and what the HTTP and Envoy doors keep of them, such as hidden turns.",
 )
 BUFFERS_SIZE: Final = Metric(
     "prompt_sidecar.buffers.size",

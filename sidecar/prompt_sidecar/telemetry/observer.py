@@ -108,6 +108,9 @@ class Observer:
     def foreign(self, listener: str, header: str) -> None:
         """A request was refused that a web page of another site may have sent, as `header` shows."""
 
+    def hidden_lost(self, cause: str) -> None:
+        """A hidden turn of a run behind the HTTP door is not where it was."""
+
     def received(self) -> None:
         """A prompt has come: `trimmed` or `refused` follows."""
 
@@ -233,6 +236,11 @@ class Telemetry(Observer):
     def foreign(self, listener: str, header: str) -> None:
         """Count a request of a stranger's page."""
         self._tallies.add([changes.foreign(listener, header)])
+
+    @_harmless
+    def hidden_lost(self, cause: str) -> None:
+        """Count a hidden turn that is not where it was."""
+        self._tallies.add([(catalog.HTTP_HIDDEN_LOSSES, (cause,), 1)])
 
     @_harmless
     def late(self, seconds: float) -> None:

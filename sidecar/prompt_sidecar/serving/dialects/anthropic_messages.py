@@ -65,6 +65,32 @@ class AnthropicMessages(AnthropicHistory, Dialect):
         merged.set("content", array([*ours, *blocks]))
         return [merged.bytes(), *following[1:]]
 
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn."""
+        return [block for entry in entries for block in objects(member(entry, "content")) if _is_own(block, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The turn's message without its text: its thinking stays, as the provider may want a call to begin with it."""
+        made = []
+        for entry in entries:
+            blocks = objects(member(entry, "content"))
+            if any(_is_own(block, own) for block in blocks):
+                kept = [each for each in blocks if within(each.get("type"), _THINKING) or _is_own(each, own)]
+                made.append({**entry, "content": kept})
+        return made
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Add calls to the message."""
+        if not calls:
+            return list(entries)
+        last = Members(entries[-1])
+        content = last.raw("content")
+        blocks = elements(content)
+        if not blocks and content.strip() not in (b"", b'""', b"null", b"[]"):
+            blocks = [b'{"type":"text","text":' + content + b"}"]
+        last.set("content", array([*blocks, *map(write_sound, calls)]))
+        return [*entries[:-1], last.bytes()]
+
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         return _turn(objects(answer.get("content")), answer.get("stop_reason"), own, read_usage(self.format, answer))

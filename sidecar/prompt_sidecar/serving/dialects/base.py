@@ -10,7 +10,8 @@ sidecar's tools are never the agent's business:
 So one answer to the agent may be made of several turns of the model: text of a hidden turn is shown, as it flows before
 it is known that the turn is one; its thinking is not. What the agent holds then is not what the model said. A splice
 (`http/hidden.py`) puts that back into later requests, found by the *gist* of what the agent holds: its text without
-space at the ends, and the ids and names of its calls, which agents send back as they are.
+space at the ends, and the ids and names of its calls; where an agent sends that back otherwise, by what is left of it
+(`http/placing.py`).
 
 A dialect is functions over JSON; its `Filter` takes a stream's events and gives what goes on to the agent.
 """
@@ -235,6 +236,18 @@ class Dialect(History):
     def joined(self, answers: Sequence[Any], following: Sequence[bytes]) -> list[bytes]:
         """Put the sidecar's answers before the agent's results of the same turn, which begin `following`."""
         return [*map(orjson.dumps, answers), *following]
+
+    @abstractmethod
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The calls of the sidecar's tools in a turn's entries, in the format's own form."""
+
+    @abstractmethod
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """A turn's entries with these calls alone: without the agent's, and without what the model said."""
+
+    @abstractmethod
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Return an agent's entries of an answer with these calls of the sidecar's tools behind its own."""
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
         """Return the array of a history with a hidden turn behind it: what the model said, and what it was answered."""

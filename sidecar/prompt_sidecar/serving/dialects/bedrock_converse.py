@@ -101,6 +101,28 @@ class BedrockConverse(ConverseHistory, Dialect):
         merged.set("content", array([*ours, *elements(merged.raw("content"))]))
         return [merged.bytes(), *following[1:]]
 
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn."""
+        return [block for entry in entries for block in objects(member(entry, "content")) if _is_own(block, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The turn's message without its text: its thinking stays, as the provider may want a call to begin with it."""
+        made = []
+        for entry in entries:
+            blocks = objects(member(entry, "content"))
+            if any(_is_own(block, own) for block in blocks):
+                kept = [each for each in blocks if "reasoningContent" in each or _is_own(each, own)]
+                made.append({**entry, "content": kept})
+        return made
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Add calls to the message."""
+        if not calls:
+            return list(entries)
+        last = Members(entries[-1])
+        last.set("content", array([*elements(last.raw("content")), *map(write_sound, calls)]))
+        return [*entries[:-1], last.bytes()]
+
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         blocks = objects(member(answer.get("output"), "message", "content"))

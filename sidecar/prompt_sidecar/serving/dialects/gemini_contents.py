@@ -132,6 +132,30 @@ class GeminiContents(GeminiHistory, Dialect):
             answer = answer if goes_on else []
         return found
 
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn, as parts."""
+        return [part for entry in entries for part in parts_of(entry) if _is_own(part, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """A content of the calls, of which the first needs a signature."""
+        calls = self.own_calls(entries, own)
+        if not calls:
+            return []
+        if not _is_signed(calls[0]):
+            calls[0] = {**calls[0], "thoughtSignature": PLACEHOLDER}
+        return [{"role": "model", "parts": calls}]
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Add calls to the last content, behind calls of the agent's if there are any."""
+        if not calls:
+            return list(entries)
+        values = [loads(each) for each in entries]
+        at = next((at for at in range(len(values) - 1, -1, -1) if self.calls(values[at])), len(values) - 1)
+        last, raw = Members(entries[at]), Members(entries[at]).raw("parts")
+        parts = elements(raw) if isinstance(member(values[at], "parts"), list) else [raw]
+        last.set("parts", array([*filter(None, parts), *map(write_sound, calls)]))
+        return [*entries[:at], last.bytes(), *entries[at + 1 :]]
+
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""
         candidate = _first(answer) or {}

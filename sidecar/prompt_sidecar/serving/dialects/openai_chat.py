@@ -17,7 +17,7 @@ from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ChatHistory
-from prompt_sidecar.serving.members import Members
+from prompt_sidecar.serving.members import Members, array, elements
 from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import DONE, Event, written
@@ -50,6 +50,24 @@ class OpenAIChat(ChatHistory, Dialect):
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Messages that answer calls; the format has no flag for an error."""
         return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text, _ in results]
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn."""
+        calls = [call for entry in entries for call in objects(member(entry, "tool_calls"))]
+        return [each for each in calls if within(member(each, "function", "name"), own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The turn's message without its text."""
+        called = [(entry, self.own_calls([entry], own)) for entry in entries]
+        return [{**entry, "content": None, "tool_calls": calls} for entry, calls in called if calls]
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Add calls to the message."""
+        if not calls:
+            return list(entries)
+        last = Members(entries[-1])
+        last.set("tool_calls", array([*elements(last.raw("tool_calls")), *map(write_sound, calls)]))
+        return [*entries[:-1], last.bytes()]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole answer."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import read, sound
+from prompt_sidecar.serving.answer_json import read, sound, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ResponsesHistory
@@ -55,6 +55,22 @@ class OpenAIResponses(ResponsesHistory, Dialect):
     def answers(self, results: Sequence[tuple[Call, str, bool]]) -> list[Any]:
         """Items that answer calls."""
         return [{"type": "function_call_output", "call_id": call.id, "output": text} for call, text, _ in results]
+
+    def own_calls(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The sidecar's calls in a turn, without ids of items.
+
+        The provider refuses a stored item that comes without the reasoning before it: "… was provided without its
+        required 'reasoning' item".
+        """
+        return [{name: each[name] for name in each if name != "id"} for each in entries if _is_own(each, own)]
+
+    def calling(self, entries: Sequence[Any], own: Collection[str]) -> list[Any]:
+        """The calls are items of their own."""
+        return self.own_calls(entries, own)
+
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+        """Put calls behind the agent's items."""
+        return [*entries, *map(write_sound, calls)]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole response."""
