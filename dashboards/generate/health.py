@@ -275,10 +275,10 @@ HTTP: Final = Row(
                 Query(PANEL.each_minute(HTTP_HIDDEN), "hidden turns"),
                 Query(PANEL.each_minute(HTTP_HIDDEN_LOSSES, by=("cause",)), "lost: {{cause}}"),
             ),
-            "Turns in which the model called the sidecar's tools alone, answered without the agent; and those that were "
-            "not put back where they were, by cause.",
-            "Many for each request: the model misses what was trimmed; see the board Recall. Lost ones that are unmatched: "
-            "an agent sends answers back so that nothing shows which they are.",
+            "Turns in which the model called the sidecar's tools alone, answered without the agent; and those that "
+            "were not put back where they were, by cause.",
+            "Many for each request: the model misses what was trimmed; see the board Recall. Lost as unmatched: an "
+            "agent sends answers back so that nothing shows which they are.",
             "No model has called the sidecar's tools.",
             width=12,
         ),

@@ -225,6 +225,20 @@ def test_two_conversations_that_begin_alike_are_two_runs() -> None:
     assert "named" == run_id(**{"x-prompt-sidecar-run": "named"})
 
 
+def test_conversations_end_with_their_runs() -> None:
+    """By EndRuns as by EndRun; what comes next begins another run under the same id."""
+    core = runs()
+    with door(core=core) as asked:
+        for end in (lambda run_id: core.end("local", run_id), lambda _: core.end_all("local")):
+            asked.process(headers(), body(chat(1, "a")))
+            (conversations,) = core._table.doors  # noqa: SLF001
+            assert isinstance(conversations, Conversations)
+            (run,) = core.summaries(10)
+            assert 1 == len(conversations)
+            end(run.run_id)
+            assert (0, 0) == (len(conversations), len(core))
+
+
 def test_callers_are_told_apart_by_credentials_where_asked() -> None:
     """Each key is a caller of whoever Envoy proved to be; without the setting all are one."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -175,7 +176,7 @@ def test_what_is_kept_of_other_callers_stays() -> None:
         opening = Opening(caller, "", b"", True, b"Go", b"")
         hidden.keep((caller, RUN), Splice(("OK",), (b"OK",)))
         stored.keep(caller, "resp-1", Stored("resp-1", Conversation(RUN, opening)))
-        known.named(caller, RUN, lambda opening=opening: opening)
+        known.named(caller, RUN, partial(Opening, caller, "", b"", True, b"Go", b""))
         known.of(opening)
     derived = known.of(Opening("one", "", b"", True, b"Go", b"")).run_id
     assert [True] * 3 == [each.kept_bytes(("one", RUN)) > 0 for each in (hidden, stored, known)]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.client.histories import FACT, STEPS
+from prompt_sidecar.facts.limits import RecallLimits
+from tests.client.histories import FACT, STEPS, result
 from tests.client.provider import TOKENS, Says
 from tests.http.agents import FORMATS, TOOL, Agent, log_of
 from tests.http.serving import proxied
@@ -156,3 +157,31 @@ def test_an_error_in_a_hidden_turn_ends_the_stream_as_the_provider_would(format:
         agent = Agent(format, True, here.url, [{"role": "user", "content": "Go."}])
         with pytest.raises(Exception, match="overloaded"):
             agent.ask()
+
+
+@EACH_FORMAT
+@STREAMED
+def test_what_left_the_prompt_is_recalled_however_often(format: str, stream: bool) -> None:
+    """At each tenth of sixty calls the model gets the first result again, where the prompt before does not hold it."""
+    shown: list[str] = []
+    calls, known = 0, ""
+
+    def model(body: Any) -> Says:
+        nonlocal calls, known
+        text = json.dumps(body)
+        known = known or (text.split("\\u2014 id=", 1)[1][:10] if "\\u2014 id=" in text else "")
+        if calls % 10 == 5 and calls > 10 and len(shown) < 2 * (calls // 10):
+            shown.append(text)
+            return Says("", [(f"own-{calls}-{len(shown)}", OURS[0], {"id": known})])
+        calls += 1
+        return Says("Done.") if calls > CALLS else Says(f"Step {calls}.", [(f"call-{calls}", TOOL, {})])
+
+    with proxied(model) as here:
+        agent = Agent(format, stream, here.url, [{"role": "user", "content": "Which build failed?"}])
+        while (said := agent.ask()).calls:
+            agent.answer(said, log_of)
+
+    assert [] == here.upstream.defects
+    held = [json.dumps(result(1))[1:-1] in text for text in shown]
+    assert [True] * 5 == held[1::2]
+    assert held[::2].count(False) > RecallLimits().repeats

@@ -123,6 +123,21 @@ def test_over_http(tmp_path: Path) -> None:
         assert [] == list(client.list_tasks("two"))
 
 
+def test_what_left_the_prompt_is_recalled_however_often(tmp_path: Path) -> None:
+    """By a host whose agent sends its prompts to the sidecar; a repeat is told where the prompt holds it."""
+    with sidecar() as (address, client), listening(tmp_path, address) as url:
+        stash_id = trimmed(client)
+        asked: list[Call] = [("recall_elided_content", {"id": stash_id})] * 4
+        headers = {"x-prompt-sidecar-run": "run"}
+        told = []
+        for number in range(21, 24):
+            told += over_http(tmp_path, url, asked, **headers)["answers"]
+            client.trim("run", history("openai_chat", number), context_window=4_000, output_reserve=500)
+
+    assert [True, True, True, False] + [True, False, False, False] * 2 == [FACT in answer["text"] for answer in told]
+    assert "is in the prompt, at iteration 21; it is not shown again while it is there" in told[3]["text"]
+
+
 def test_no_tool_takes_a_run_or_a_credential(tmp_path: Path) -> None:
     """What the model writes chooses no run: without the header there is none, whatever the arguments say."""
     with sidecar() as (address, client), listening(tmp_path, address) as url:

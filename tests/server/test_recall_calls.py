@@ -15,8 +15,11 @@ import pytest
 from google.protobuf import descriptor_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from prompt_sidecar.client import Client, Trimmed
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.v1 import conversation_pb2, retrieve_pb2, run_pb2, search_pb2, task_pb2, tool_pb2, trim_pb2
+from tests.client.histories import STEPS, WINDOW, history
+from tests.client.histories import result as result_of
 from tests.server.recalling import CZECH, FACT, METHODS, begin, call, create, result, rows, search
 from tests.server.serving import PATIENCE, Serving, failure, serving
 
@@ -259,6 +262,41 @@ def test_a_model_that_asks_again_and_again_is_told(served: Serving) -> None:
     outcomes = [tool_pb2.TOOL_OUTCOME_OK] * 3 + [tool_pb2.TOOL_OUTCOME_REPEATED] * 2
     assert outcomes == [answer.outcome for answer in answers]
     assert (False, False) == (answers[-1].is_error, FACT in answers[-1].content)
+
+
+def test_what_left_the_prompt_is_shown_however_often(served: Serving) -> None:
+    """At each tenth iteration of sixty; a repeat while the prompt holds it is told where it is."""
+    run_id = "however often"
+    with Client(served.address, deadline=PATIENCE) as client:
+
+        def trim(messages: list[Any]) -> Trimmed[list[Any]]:
+            return client.trim(run_id, messages, context_window=WINDOW, output_reserve=500)
+
+        messages = history("openai_chat", 9)
+        first, last = result_of(1), trim(messages)
+        stash_id = next(each.stash_id for each in last.trims if each.kind == "result")
+        for number in range(10, 61):
+            if not number % 10:
+                assert json.dumps(first)[1:-1] not in json.dumps(last.prompt)
+                told = [client.call_tool(run_id, RECALL, {"id": stash_id}) for _ in range(4)]
+                assert ["ok", True] == [told[0].outcome, first in told[0].content]
+                messages += recalled(f"own-{number}", stash_id, told[0].content)
+                at = trim(messages).iteration - 1
+                again = client.call_tool(run_id, RECALL, {"id": stash_id})
+                assert "repeated" == again.outcome
+                assert f"is in the prompt, at iteration {at}; it is not shown again while it is there" in again.content
+            messages += STEPS["openai_chat"](number)
+            last = trim(messages)
+
+
+def recalled(call_id: str, stash_id: str, content: str) -> list[Any]:
+    """A recall and its answer, as an agent has them in its history."""
+    function = {"name": RECALL, "arguments": json.dumps({"id": stash_id})}
+    call = {"id": call_id, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": content},
+    ]
 
 
 # -- what holds for all ------------------------------------------------------------------------------------------------

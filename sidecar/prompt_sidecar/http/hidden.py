@@ -42,7 +42,7 @@ class HiddenLoss(StrEnum):
     """Why a hidden turn is not put back where it was."""
 
     UNMATCHED = "unmatched"
-    """The agent has sent nothing back that shows where: the call and its answer stand at the end of that request."""
+    """The agent has sent nothing back that shows where: the call and its answer are at the end of that request."""
     REWRITTEN = "rewritten"
     """It stood at the end of a request, and the agent has changed its history there since."""
     EVICTED = "evicted"
@@ -56,7 +56,7 @@ class HiddenLoss(StrEnum):
 
 
 _EXPLAINED: Final = {
-    HiddenLoss.UNMATCHED: "an agent sends back nothing that shows where a hidden turn was; it stands at the end of the "
+    HiddenLoss.UNMATCHED: "an agent sends back nothing that shows where a hidden turn was; it is put at the end of the "
     "request that showed this, and there in later ones",
     HiddenLoss.REWRITTEN: "a hidden turn that stood at the end of a request is left out, as the agent has changed its "
     "history there",

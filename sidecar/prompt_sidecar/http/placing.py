@@ -332,7 +332,7 @@ class _Placing:
     # -- where nothing shows a place -----------------------------------------------------------------------------------
 
     def _to_the_end(self) -> int:
-        """Have the rest stand at the end, if the agent goes on from the prompt that it answers; return how many."""
+        """Put the rest at the end, if the agent goes on from the prompt that it answers; return how many."""
         length, unmatched = len(self._entries), 0
         for each in self._left.values():
             splice = each.splice

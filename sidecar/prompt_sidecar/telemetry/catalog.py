@@ -248,7 +248,7 @@ HTTP_HIDDEN_LOSSES: Final = Metric(
     Kind.COUNTER,
     "{turn}",
     "Hidden turns that are not put back where they were: unmatched (the agent has sent back nothing that shows where: "
-    "call and answer stand at the end of that request, and there in later ones), rewritten (the agent has changed its "
+    "call and answer are at the end of that request, and there in later ones), rewritten (the agent has changed its "
     "history there since), evicted (a budget of bytes was full), expired (the run was not used for its time to live), "
     "ended (the run was ended before the answer was), failed (by the sidecar's fault).",
     {"cause": ("unmatched", "rewritten", "evicted", "expired", "ended", "failed")},
