@@ -224,3 +224,13 @@ def test_items_that_the_agent_holds_are_not_named_twice() -> None:
     last = here.upstream.bodies[-1]["input"]
     assert [] == here.upstream.defects
     assert (1, 1) == (times(last, SEARCH), json.dumps(last).count("I look."))
+
+
+@pytest.mark.parametrize("api", ["chat", "responses", "messages"])
+def test_a_call_with_half_a_character_joins_the_agents(api: str) -> None:
+    """Models write such; it is not lost for that."""
+    both = Says("Step.", [BOTH.calls[0], ("c2", SEARCH, {"query": "\ud83d x"})])
+    turn = HABITS["a call id of its own"]
+    bodies, defects = exchanged(api, [both], turn, stream=False)
+
+    check_found(bodies, defects, turn)

@@ -76,7 +76,7 @@ class Splice:
     """What the entry before the answer is known by; see `identity`. Empty: not known."""
     seen: tuple[Seen, ...] = ()
     """The entries that the agent holds, reasoning included."""
-    own: tuple[Any, ...] = ()
+    own: tuple[bytes, ...] = ()
     """The sidecar's calls among those of the agent's, in the format's own form."""
     calling: tuple[bytes, ...] = ()
     """Entries that hold these calls alone."""
@@ -95,11 +95,11 @@ class Splice:
     @property
     def size(self) -> int:
         """What it takes, estimated."""
-        texts = (*self.visible, *self.hidden, *self.entries, *self.calling, *(each.text for each in self.seen))
+        texts = (*self.visible, *self.hidden, *self.entries, *self.own, *self.calling)
         named = [each for one in self.seen for call in one.calls for each in (call.id, call.name)]
         named += [each for call in self.own_calls for each in call]
-        objects = len(orjson.dumps(self.answers)) + len(orjson.dumps(self.own))
-        return _FRAME + sum(map(len, texts)) + sum(map(len, named)) + objects
+        named += [each.text for each in self.seen]
+        return _FRAME + sum(map(len, texts)) + sum(map(len, named)) + len(orjson.dumps(self.answers))
 
 
 @dataclass(slots=True, eq=False)

@@ -284,7 +284,7 @@ class Prompter:
             hidden_entries=len(prompt.added),
             before=identity(held[-1]) if held else b"",
             seen=tuple(_seen(dialect, entry) for entry in visible),
-            own=tuple(dialect.own_calls(mixed, own)),
+            own=tuple(map(write_sound, dialect.own_calls(mixed, own))),
             calling=tuple(map(write_sound, dialect.calling(mixed, own))),
             own_calls=tuple((call.id, call.name) for call in ours),
         )

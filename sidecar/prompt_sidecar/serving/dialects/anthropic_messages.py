@@ -79,7 +79,7 @@ class AnthropicMessages(AnthropicHistory, Dialect):
                 made.append({**entry, "content": kept})
         return made
 
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
         """Add calls to the message."""
         if not calls:
             return list(entries)
@@ -88,7 +88,7 @@ class AnthropicMessages(AnthropicHistory, Dialect):
         blocks = elements(content)
         if not blocks and content.strip() not in (b"", b'""', b"null", b"[]"):
             blocks = [b'{"type":"text","text":' + content + b"}"]
-        last.set("content", array([*blocks, *map(write_sound, calls)]))
+        last.set("content", array([*blocks, *calls]))
         return [*entries[:-1], last.bytes()]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

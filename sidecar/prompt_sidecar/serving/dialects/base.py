@@ -246,8 +246,8 @@ class Dialect(History):
         """A turn's entries with these calls alone: without the agent's, and without what the model said."""
 
     @abstractmethod
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
-        """Return an agent's entries of an answer with these calls of the sidecar's tools behind its own."""
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
+        """Return an agent's entries of an answer with these calls of the sidecar's tools, as JSON, behind its own."""
 
     def continued(self, history: bytes, added: Sequence[bytes]) -> bytes:
         """Return the array of a history with a hidden turn behind it: what the model said, and what it was answered."""

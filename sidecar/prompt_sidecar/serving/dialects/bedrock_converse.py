@@ -115,12 +115,12 @@ class BedrockConverse(ConverseHistory, Dialect):
                 made.append({**entry, "content": kept})
         return made
 
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
         """Add calls to the message."""
         if not calls:
             return list(entries)
         last = Members(entries[-1])
-        last.set("content", array([*elements(last.raw("content")), *map(write_sound, calls)]))
+        last.set("content", array([*elements(last.raw("content")), *calls]))
         return [*entries[:-1], last.bytes()]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

@@ -145,7 +145,7 @@ class GeminiContents(GeminiHistory, Dialect):
             calls[0] = {**calls[0], "thoughtSignature": PLACEHOLDER}
         return [{"role": "model", "parts": calls}]
 
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
         """Add calls to the last content, behind calls of the agent's if there are any."""
         if not calls:
             return list(entries)
@@ -153,7 +153,7 @@ class GeminiContents(GeminiHistory, Dialect):
         at = next((at for at in range(len(values) - 1, -1, -1) if self.calls(values[at])), len(values) - 1)
         last, raw = Members(entries[at]), Members(entries[at]).raw("parts")
         parts = elements(raw) if isinstance(member(values[at], "parts"), list) else [raw]
-        last.set("parts", array([*filter(None, parts), *map(write_sound, calls)]))
+        last.set("parts", array([*filter(None, parts), *calls]))
         return [*entries[:at], last.bytes(), *entries[at + 1 :]]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

@@ -61,12 +61,12 @@ class OpenAIChat(ChatHistory, Dialect):
         called = [(entry, self.own_calls([entry], own)) for entry in entries]
         return [{**entry, "content": None, "tool_calls": calls} for entry, calls in called if calls]
 
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
         """Add calls to the message."""
         if not calls:
             return list(entries)
         last = Members(entries[-1])
-        last.set("tool_calls", array([*elements(last.raw("tool_calls")), *map(write_sound, calls)]))
+        last.set("tool_calls", array([*elements(last.raw("tool_calls")), *calls]))
         return [*entries[:-1], last.bytes()]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

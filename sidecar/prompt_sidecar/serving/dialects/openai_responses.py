@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import read, sound, write_sound
+from prompt_sidecar.serving.answer_json import read, sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ResponsesHistory
@@ -68,9 +68,9 @@ class OpenAIResponses(ResponsesHistory, Dialect):
         """The calls are items of their own."""
         return self.own_calls(entries, own)
 
-    def called_too(self, entries: Sequence[bytes], calls: Sequence[Any]) -> list[bytes]:
+    def called_too(self, entries: Sequence[bytes], calls: Sequence[bytes]) -> list[bytes]:
         """Put calls behind the agent's items."""
-        return [*entries, *map(write_sound, calls)]
+        return [*entries, *calls]
 
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:
         """Read a whole response."""
