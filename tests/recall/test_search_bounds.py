@@ -35,6 +35,7 @@ def lines_before(original: bytes, end: int) -> int:
     st.sampled_from([1, 2]),
 )
 @example([("", "needle", "")] * 12, 50, 16, 256, 2)
+@example([("", "needle", "")] * 12, 50, 16, 256, 5)
 @example([("a " * 300, "needle", "漢" * 500)] * 3, 5, 16, 256, 1)
 def test_an_answer_stays_within_its_bounds(
     parts: list[tuple[str, str, str]], most: int, snippet_tokens: int, total_tokens: int, factor: int
