@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prompt_sidecar.runs import slots
+from prompt_sidecar import slots
 from prompt_sidecar.serving import call_pool
 from prompt_sidecar.serving.call_pool import LARGE, CallPool
 from prompt_sidecar.serving.pool import NO_THREAD, Pool

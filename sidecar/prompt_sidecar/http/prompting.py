@@ -23,7 +23,7 @@ from prompt_sidecar.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.placing import Seen, identity
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
-from prompt_sidecar.runs import slots
+from prompt_sidecar import slots
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id

@@ -34,6 +34,7 @@ from enum import IntEnum
 from itertools import accumulate
 from typing import Final
 
+from prompt_sidecar import slots
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.recall.found import SearchLimits, SearchQuery
 from prompt_sidecar.recall.index import Hit, Index
@@ -267,7 +268,7 @@ class History:
 
     def drop_index(self) -> None:
         """Drop all postings to free memory. They are made again at the next search."""
-        with self._index_lock, self._record_lock:
+        with slots.holding(self._index_lock), self._record_lock:
             self._rebuild([number for number, state in enumerate(self._states) if state <= _State.INDEXED])
             self._resting = True
 
@@ -327,13 +328,13 @@ class History:
 
         The items `behind` come after all others, at most `most` of each.
         """
-        with self._index_lock:
+        with slots.holding(self._index_lock):
             self._take_removed()
             return self._index.best_of_items(terms, most, self._allowed(query), behind)
 
     def best_of(self, number: int, terms: Sequence[str]) -> Hit | None:
         """The best passage of one item."""
-        with self._index_lock:
+        with slots.holding(self._index_lock):
             self._take_removed()
             with self._record_lock:
                 only = self._record.only([number])
@@ -341,12 +342,12 @@ class History:
 
     def passages_of(self, number: int) -> Sequence[tuple[int, int]]:
         """The byte ranges of an item's passages that are indexed."""
-        with self._index_lock:
+        with slots.holding(self._index_lock):
             return self._index.passages_of(number)
 
     def frequencies(self, terms: Sequence[str]) -> list[int]:
         """Number of passages with each term."""
-        with self._index_lock:
+        with slots.holding(self._index_lock):
             return self._index.document_frequencies(terms)
 
     def _allowed(self, query: SearchQuery) -> Allowed | None:
@@ -417,8 +418,10 @@ class History:
         """
         if not self._elsewhere:
             return 0 if self._queue and numbers is None else None
-        while not self._fetch_lock.acquire(timeout=FETCH_WAIT):
-            check()
+        if not self._fetch_lock.acquire(blocking=False):
+            with slots.waiting():
+                while not self._fetch_lock.acquire(timeout=FETCH_WAIT):
+                    check()
         try:
             with self._record_lock:
                 piece, size = self._piece(self._queue if numbers is None else numbers)
@@ -458,7 +461,7 @@ class History:
 
     def _step(self) -> int | None:
         """Do one bounded step of indexing; return the bytes processed, None if nothing waits."""
-        with self._index_lock:
+        with slots.holding(self._index_lock):
             self._take_removed()
             if self._current < 0:
                 skipped = self._begin()

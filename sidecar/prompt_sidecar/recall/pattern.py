@@ -10,19 +10,21 @@ A search cannot be stopped, so none is long: an original is searched in pieces t
 the caller may stop. A line that is too long for a piece is searched in pieces that overlap by a quarter. They see the
 surrounding text, so `^`, `$` and word boundaries work as usual; only a match that is longer than the
 overlap can be missed, in a line that is longer than a piece. RE2 lets other threads run meanwhile; so that the
-searches of many callers do not take all processors, long pieces take turns.
+searches of many callers do not take all processors, long pieces take turns. A search waits for its turn without its
+running slot (`prompt_sidecar.slots`), else three costly expressions would keep all other calls waiting.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any, Final
 
 import re2
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import InvalidRequest
 from prompt_sidecar.recall.selection import PatternMatch
 
@@ -60,6 +62,10 @@ _ESCAPE: Final = re.compile(r"\\.", re.DOTALL)
 
 
 _TURN: Final = Lock()
+"""Held during a long piece of a search, 0.15 s at worst."""
+
+Hold = Callable[[Lock], AbstractContextManager[object]]
+"""Holds a lock that another call may hold for long; see `prompt_sidecar.slots.holding`."""
 
 
 def _never() -> None:
@@ -67,13 +73,13 @@ def _never() -> None:
 
 
 def matching_stretches(
-    original: bytes, match: PatternMatch, check: Callable[[], None] = _never
+    original: bytes, match: PatternMatch, check: Callable[[], None] = _never, hold: Hold = slots.holding
 ) -> tuple[list[tuple[int, int]], int]:
     """The lines that match, with their context, as byte ranges in order, none touching the next; and how many match.
 
     Raises InvalidRequest for an expression that is empty, too long, not RE2, too complex for an original of this size,
     or met by too many lines, and for a context out of its bounds. The message never quotes expression or original.
-    `check` is called between the pieces of the search, and may raise.
+    `check` is called between the pieces of the search, and may raise. `hold` waits for the turn of a long piece.
     """
     if not 0 <= match.context_lines <= MAX_CONTEXT_LINES:
         raise InvalidRequest(
@@ -96,7 +102,7 @@ def matching_stretches(
     while at < len(original):
         check()
         stop = _piece_end(original, at, PIECE_WORK // expression.programsize)
-        with _TURN if expression.programsize * (stop - at) > TURN_WORK else nullcontext():
+        with hold(_TURN) if expression.programsize * (stop - at) > TURN_WORK else nullcontext():
             found = expression.search(original, at, stop)
         if found is None:
             if stop == len(original) or original[stop : stop + 1] == b"\n":

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import InvalidRequest
-from prompt_sidecar.recall.pattern import matching_stretches
+from prompt_sidecar.recall.pattern import Hold, matching_stretches
 from prompt_sidecar.recall.selection import ByteRange, LineRange, Page, PatternMatch, Selection, Stretch
 
 MIN_PAGE_TOKENS: Final = 16
@@ -49,13 +50,14 @@ def select(  # noqa: PLR0917 - the usual order: original, selection, offset, siz
     page_tokens: int,
     count: Callable[[str], int],
     check: Callable[[], None] = _never,
+    hold: Hold = slots.holding,
 ) -> Page:
     """One page of a selection of an original.
 
     `offset` is 0 or the `next_offset` of the page before, with the same selection; one inside a character or between
     matching stretches is moved to the nearest byte that can be shown. `count` gives the tokens of a text; it is called
     with about a page at a time. The page takes at most `page_tokens`, and at least one character. `check` is called
-    now and then while a pattern is searched for, and may raise.
+    now and then while a pattern is searched for, and may raise; `hold` waits there for its turn.
 
     Raises InvalidRequest, naming the field, for a selection, offset or page outside its bounds.
     """
@@ -65,7 +67,7 @@ def select(  # noqa: PLR0917 - the usual order: original, selection, offset, siz
             "0 for the configured page",
             field="page_tokens",
         )
-    ranges, matching = _ranges(original, selection, check)
+    ranges, matching = _ranges(original, selection, check, hold)
     rest = _from_offset(original, ranges, offset, anywhere=isinstance(selection, PatternMatch))
     window = _window(original, rest, page_tokens * WINDOW_BYTES_PER_TOKEN)
     remaining = sum(end - start for start, end in rest)
@@ -84,7 +86,9 @@ def select(  # noqa: PLR0917 - the usual order: original, selection, offset, siz
     )
 
 
-def _ranges(original: bytes, selection: Selection, check: Callable[[], None]) -> tuple[list[tuple[int, int]], int]:
+def _ranges(
+    original: bytes, selection: Selection, check: Callable[[], None], hold: Hold
+) -> tuple[list[tuple[int, int]], int]:
     """The selection as byte ranges of whole characters, and the number of matching lines."""
     match selection:
         case None:
@@ -94,7 +98,7 @@ def _ranges(original: bytes, selection: Selection, check: Callable[[], None]) ->
         case ByteRange():
             return [_byte_range(original, selection)], 0
         case PatternMatch():
-            return matching_stretches(original, selection, check)
+            return matching_stretches(original, selection, check, hold)
 
 
 def _line_range(original: bytes, lines: LineRange) -> tuple[int, int]:

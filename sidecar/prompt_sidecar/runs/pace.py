@@ -6,7 +6,7 @@ one in some milliseconds only looks at the clock.
 
 Python runs one thread at a time, so with eight long calls a short one would wait for all of them at each of its steps.
 Of the calls that have run for long only one goes on at a time, and the others wait, so that short calls run meanwhile
-(`prompt_sidecar.runs.slots`): a short call shares the interpreter with one long one, which lets it go first at each of
+(`prompt_sidecar.slots`): a short call shares the interpreter with one long one, which lets it go first at each of
 its own looks at the deadline.
 """
 
@@ -20,7 +20,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Final, Self
 
-from prompt_sidecar.runs import slots
+from prompt_sidecar import slots
 
 ASK_EVERY: Final = 0.002
 """Seconds between two looks at the deadline; a look costs two microseconds, and a step up to some milliseconds."""

@@ -103,6 +103,7 @@ class Recalling:
                 page_tokens or self._recall.page_tokens,
                 self.count,
                 check,
+                check.holding,
             )
         answer = page_answer(page, searched=isinstance(selection, PatternMatch))
         self._note(run, stash_id, answer.outcome, answer.content_tokens)

@@ -3,7 +3,7 @@
 Python runs one thread at a time. A short call, and the event loops that take calls and send answers, wait for each
 thread that has work at each of their steps. So of the calls that have begun only a few run at once. One that waits, for
 its turn among long calls, for a lock or for the store, gives up its slot for that time, and the next one begins
-(`prompt_sidecar.runs.slots`). It takes its slot back at once: no call waits for a slot while it holds something.
+(`prompt_sidecar.slots`). It takes its slot back at once: no call waits for a slot while it holds something.
 
 A call that has begun keeps its thread to its end. So that nobody can have all of them, a connection begins a call only
 while fewer of its own have begun than threads are free: one has half of the threads at most, two have a third each. All
@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
-from prompt_sidecar.runs.slots import slot_of
+from prompt_sidecar.slots import slot_of
 from prompt_sidecar.serving.pool import Pool
 from prompt_sidecar.serving.turns import Counts, Owner, Turns
 

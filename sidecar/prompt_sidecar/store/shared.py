@@ -46,7 +46,7 @@ from prompt_sidecar.facts.archived import (
 )
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
-from prompt_sidecar.runs import slots
+from prompt_sidecar import slots
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.commands import Commands
@@ -175,7 +175,7 @@ class SharedArchive:
         """See `Place.settle`."""
         if self._options.durability != "acknowledged":
             return
-        with self._kept:
+        with slots.waiting(), self._kept:
             if self._kept.wait_for(lambda: run.kept >= run.edits, self._options.acknowledge_timeout):
                 return
         raise StoreUnavailable(

@@ -27,6 +27,7 @@ from typing import Final
 import tiktoken
 from cachetools import LRUCache
 
+from prompt_sidecar import slots
 from prompt_sidecar.tokens.fast import CountSlice
 
 SLICE_CHARS: Final = 7_936
@@ -175,7 +176,7 @@ class _Coder:
     def counter(self) -> CountSlice:
         """The counter of a slice, loaded by the first thread that calls this."""
         if self._counter is None:
-            with self._loading:
+            with slots.holding(self._loading):  # for as long as a vocabulary takes to load, up to a second
                 if self._counter is None:
                     assert self._load is not None, "a source that is no encoding loads one"
                     self._counter = self._load()

@@ -22,6 +22,7 @@ from threading import Lock, local
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from prompt_sidecar import slots
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 CountSlice = Callable[[str], int]
@@ -137,7 +138,7 @@ class _Fast:
         except BaseException as error:
             if not _is_failure(error):
                 raise
-        with self._lock:
+        with slots.holding(self._lock):  # as loading takes up to a second
             if self._slow_counter is None:
                 self._slow_counter = self._slow()
         return self._slow_counter(text)
@@ -147,7 +148,7 @@ class _Fast:
         if hasattr(self._threads, "counts"):
             return
         self._threads.counts = True
-        with _TABLES:
+        with slots.holding(_TABLES):
             try:
                 self._batch([_BATCH_TEXT] * _BATCH_THREADS, self._name, threads=_BATCH_THREADS)
                 self._truncate(_BATCH_TEXT, _ALL, self._name)
