@@ -23,10 +23,12 @@ from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.conversations import Conversations
+from prompt_sidecar.serving.memory import REQUEST_COPIES, MemoryGate
 from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.trim.presets import preset
 from tests.envoy.through import chat
 from tests.server.serving import WIDE, counter, runs
+from tests.waiting import until
 
 KEY = b"k" * 32
 TOKEN = "a-token-of-some-length"
@@ -258,3 +260,18 @@ def test_a_body_that_is_no_object_passes() -> None:
 
     assert not answers[1].request_body.HasField("response")
     assert [EnvoyOutcome.INVALID] == asked.observer.outcomes
+
+
+@pytest.mark.parametrize(
+    ("more", "answered"), [({"content_length": "100000000"}, 0), ({}, 1), ({"content_length": "9" * 400}, 1)]
+)
+def test_a_body_for_which_there_is_no_memory_passes(more: Mapping[str, str], answered: int) -> None:
+    """Where its length is known it is not asked for; else it is not parsed. What was reserved is given back."""
+    with door() as asked:
+        memory = asked.door._shared.use_cases.memory = MemoryGate(REQUEST_COPIES << 22, lambda: (0, 0))  # noqa: SLF001
+        room = memory.room()
+        answers = asked.process(headers(**more), body(b'{"messages":[' + b" " * (1 << 23) + b"]}"))
+        until(lambda: asked.door.streams == 0)
+    assert answered == len(answers)
+    assert [EnvoyOutcome.TOO_LARGE] == asked.observer.outcomes
+    assert room == memory.room()

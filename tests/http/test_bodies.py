@@ -17,6 +17,7 @@ import pytest
 
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.bodies import SMALL, USUAL, Bodies
+from prompt_sidecar.serving.memory import ANSWER_COPIES, REQUEST_COPIES, MemoryGate
 from prompt_sidecar.serving.turns import Owner
 from tests.client.provider import Says
 from tests.http.serving import Proxied, proxied
@@ -28,9 +29,9 @@ PART = 200_000
 A, B = Owner("a", "1"), Owner("b", "2")
 
 
-def _bodies(room: int = 10 * MOST) -> tuple[Bodies, list[str]]:
+def _bodies(room: int = 1_000 * MOST) -> tuple[Bodies, list[str]]:
     reached: list[str] = []
-    return Bodies(MOST, lambda: room, reached.append), reached
+    return Bodies(MOST, MemoryGate(room, lambda: (0, 0)), reached.append), reached
 
 
 def test_what_is_held_is_bounded_and_comes_back() -> None:
@@ -95,13 +96,38 @@ def test_a_body_that_becomes_no_larger_is_not_refused() -> None:
 
 
 def test_without_memory_a_body_is_refused() -> None:
-    """Where its parts could not be joined, with the bound that says so."""
-    bodies, reached = _bodies(room=MOST)
+    """Where what is made of it would have no room, with the bound that says so."""
+    bodies, reached = _bodies(room=REQUEST_COPIES * MOST)
     with bodies.of(A) as body:
         body.take(MOST // 2)
         with pytest.raises(TooLarge):
             body.take(MOST)
     assert ["limits.process_bytes"] == reached
+
+
+def test_what_is_made_of_bodies_is_reserved_before_it_is_there() -> None:
+    """Two that would each fit do not fit together; once nothing more is made of one, the other one fits."""
+    room = ANSWER_COPIES * MOST * 3 // 2
+    memory = MemoryGate(room, lambda: (0, 0))
+    bodies = Bodies(10 * MOST, memory, lambda _: None)
+    with bodies.of(A, SMALL, ANSWER_COPIES) as one, bodies.of(B, SMALL, ANSWER_COPIES) as other:
+        one.take(MOST)
+        assert room - ANSWER_COPIES * MOST == memory.room()
+        with pytest.raises(TooLarge):
+            other.take(MOST)
+        one.settle()
+        other.take(MOST)
+        other.give(MOST)
+        assert (room, MOST) == (memory.room(), bodies.held)
+    assert (room, 0) == (memory.room(), bodies.held)
+
+
+def test_small_bodies_need_no_memory_of_their_own() -> None:
+    """As many as there are places take less than one of the largest, so they have room whatever is left."""
+    bodies, reached = _bodies(room=1)
+    with bodies.of(A) as body:
+        body.take(SMALL)
+    assert [] == reached
 
 
 def held(door: Proxied) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -14,8 +15,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from prompt_sidecar import slots
 from prompt_sidecar.serving import answer_json, sse
 from prompt_sidecar.serving.answer_stream import READ_AT_ONCE
+from prompt_sidecar.serving.call_pool import LARGE
 from prompt_sidecar.serving.frames import frame
 from tests.client.calls_in_pieces import OURS
 from tests.http.serving import Proxied, proxied
@@ -53,6 +56,22 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     noted(answer_json, "check_decoding")
     noted(sse, "_event")
+    return seen
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each text of more than a megabyte that is read, whether that counts as short work in the pool."""
+    seen: list[bool] = []
+    was = vars(answer_json)["check_decoding"]
+
+    def spy(raw: bytes, *more: Any) -> None:
+        if len(raw) > LARGE:
+            work: Any = slots._THREAD.slots  # noqa: SLF001 - what it counts as is not told otherwise
+            seen.append(work.short)
+        was(raw, *more)
+
+    monkeypatch.setattr(answer_json, "check_decoding", spy)
     return seen
 
 
@@ -118,6 +137,33 @@ def test_large_answers_are_read_in_worker_threads(path: str, kind: str, body: by
     assert "http" not in readers
 
 
+LONG: Final = "x" * 2 * LARGE
+LONG_CHAT: Final = CHAT.replace(TEXT.encode(), LONG.encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "headers"),
+    [
+        ("application/json", LONG_CHAT, {}),
+        ("application/json", gzip.compress(LONG_CHAT), {"content-encoding": "gzip"}),
+        (STREAM, b"".join([chunk({"content": LONG}), *ends("stop")]), {}),
+    ],
+    ids=["whole", "packed", "event"],
+)
+def test_large_answers_are_no_short_work(kind: str, body: bytes, headers: dict[str, str], short: list[bool]) -> None:
+    """Small requests have large answers, and small packed ones too: three of them would hold all slots."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, headers={"content-type": kind, **headers})
+
+    with proxied(scripted(), window=60_000) as here:
+        here.upstream.only_other, here.upstream.other = True, answer
+        status, _ = asyncio.run(_ask(here, OPENAI, stream=kind == STREAM))
+        assert 200 == status
+        _wait_for(lambda: bool(short))
+    assert {False} == set(short)
+
+
 def test_a_large_error_is_not_read_on_the_event_loop(readers: set[str]) -> None:
     """A stream that a hidden turn began ends with an error of the sidecar's own words."""
     answers = [
@@ -167,20 +213,20 @@ MOST: Final = 8_388_608
 
 
 def test_whole_answers_are_held_within_the_bound() -> None:
-    """One that has no room beside another is refused with 503; when that is over there is room again."""
+    """One that has no room beside another passes as it comes, as its provider is paid; none of it is held."""
     bounds = Watched()
     large = b'{"x":"' + b"y" * (MOST * 3 // 4)
     with answering(200, "application/json", large, b'"}', body_bytes=MOST, observer=bounds) as (here, goes_on):
 
-        async def two() -> tuple[int, bytes]:
+        async def two() -> tuple[tuple[int, bytes], tuple[int, bytes]]:
             first = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
             await _until(lambda: _held(here) > MOST // 2)
-            status, text = await _ask(here, OPENAI, stream=False)
-            assert (503, True) == (status, b"http.body_bytes" in text)
+            second = asyncio.ensure_future(_ask(here, OPENAI, stream=False))
+            await _until(lambda: "http.body_bytes" in bounds.bounds)
             here.upstream._loop.call_soon_threadsafe(goes_on.set)  # noqa: SLF001
-            return await first
+            return await first, await second
 
-        assert (200, large + b'"}') == asyncio.run(two())
+        assert ((200, large + b'"}'), (200, large + b'"}')) == asyncio.run(two())
         _wait_for(lambda: _held(here) == 0)
     assert {"http.body_bytes"} == bounds.bounds
 

@@ -288,7 +288,9 @@ def test_other_requests_have_their_turn_within_a_stream(encoding: str) -> None:
         events.begin()
         passing = AnswerStream(dialect.splitter(1 << 20), events, 1 << 20)
         reader = UsageReader("openai_chat", 200, "text/event-stream")
-        stream = TurnStream(source, passing, events, reader, run=asyncio.to_thread, hold=lambda _: None)
+        stream = TurnStream(
+            source, passing, events, reader, run=lambda function, _: asyncio.to_thread(function), hold=lambda _: None
+        )
         turns, over = 0, False
 
         async def other() -> None:

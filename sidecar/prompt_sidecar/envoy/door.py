@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from time import monotonic, perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -30,9 +30,10 @@ from prompt_sidecar.envoy.identity import Identities
 from prompt_sidecar.envoy.options import EnvoyOptions
 from prompt_sidecar.envoy.processor import Guard, Processed, Processor, until
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
-from prompt_sidecar.errors import Unauthenticated
+from prompt_sidecar.errors import TooLarge, Unauthenticated
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.memory import REQUEST_COPIES, Reservation
 from prompt_sidecar.serving.restored_answers import RestoredWhole, whole_restored
 from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.starting import StartError
@@ -51,6 +52,9 @@ _MOST_MESSAGE: Final = 2**31 - 1
 """Bytes of the largest message that gRPC can be told of: what a C int holds."""
 _ASK_AFTER: Final = 0.1
 """Seconds after which Envoy is asked to wait longer: half of its default message_timeout."""
+_SMALL_NEED: Final = REQUEST_COPIES * 65_536
+"""Bytes that an exchange may need unreserved, as a small body through the HTTP door."""
+T = TypeVar("T")
 _FRAME: Final = 1_048_576
 _WINDOW: Final = 16_777_216
 """Bytes of an HTTP/2 frame, and of a stream's window: a body of a megabyte travels in one round trip."""
@@ -193,9 +197,10 @@ class EnvoyDoor:
             return  # Envoy goes on by itself when a stream ends
         self._streams += 1
         ends = self._loop.time() + self._options.exchange_age
+        reserved = self._shared.use_cases.memory.growing()
         try:
             while (raw := await self._next(requests, ends)) is not None:
-                async for answer in self._answers(exchange, raw, peer):
+                async for answer in self._answers(exchange, raw, peer, reserved):
                     if answer.outcome is not None:
                         self._observer.envoy_request(answer.outcome)
                     for _ in range(answer.before):
@@ -211,7 +216,8 @@ class EnvoyDoor:
                 yield reply
         finally:
             self._streams -= 1
-            self._report(exchange)
+            reserved.resize(0)
+            self._report(exchange, peer)
             if exchange.stay is not None:
                 self._observer.masks_stayed(exchange.stay)
             if exchange.stay is MasksStay.TOO_LONG:
@@ -252,10 +258,13 @@ class EnvoyDoor:
             self._observer.reached("envoy.exchange_age")
             return None
 
-    async def _answers(self, exchange: Exchange, raw: bytes, peer: str) -> AsyncIterator[Answer]:
+    async def _answers(self, exchange: Exchange, raw: bytes, peer: str, reserved: Reservation) -> AsyncIterator[Answer]:
         """Yield the answers to one message: one, or before it a request to wait longer."""
+        if not self._has_memory(reserved, exchange.needs(len(raw))):
+            yield self._without_memory(exchange, peer)
+            return
         try:
-            message = await self._parsed(raw)
+            message = await self._parsed(raw, peer)
         except DecodeError:
             if exchange.is_counted:
                 yield Answer(None, last=True)
@@ -266,17 +275,19 @@ class EnvoyDoor:
             return
         for _ in exchange.take_ahead(message):
             await asyncio.sleep(0)
-        step = await self._step(exchange, message)
+        step = await self._step(exchange, message, peer)
         if isinstance(step, Answer):
             if step.outcome is EnvoyOutcome.UNREADABLE and exchange.is_guarded:  # it broke the protocol
                 left = self._left(exchange, peer, EnvoyOutcome.UNREADABLE)
                 step = Answer(left.reply, last=True, outcome=left.outcome)
+            if not step.last and not self._has_memory(reserved, exchange.needs(0)):
+                step = self._without_memory(exchange, peer)
             yield step
             if step.owed:
                 yield Answer(messages.wait_longer(self._options.patience))
             return
         if isinstance(step, RestoreWhole):
-            yield exchange.restored(await self._restored(step))
+            yield exchange.restored(await self._restored(step, peer))
             return
         began = perf_counter()
         if self._is_full(len(step.body)):
@@ -305,6 +316,7 @@ class EnvoyDoor:
             self._waiting_bytes -= len(step.body)
         self._observer.envoy_answered(perf_counter() - began)
         yield exchange.trimmed(processed)
+        reserved.resize(0)
 
     def _work(
         self, step: Trim | Guard, headers: Mapping[str, str], peer: str, check: Callable[[], None]
@@ -314,24 +326,42 @@ class EnvoyDoor:
             return partial(self._processor.guard, step, headers, peer, check)
         return partial(self._processor.trim, step.path, headers, step.body, peer, check)
 
-    async def _step(self, exchange: Exchange, message: wire.ProcessingRequest) -> Answer | Trim | Guard | RestoreWhole:
+    def _without_memory(self, exchange: Exchange, peer: str) -> Answer:
+        """Answer where there is no memory for an exchange: refuse it, where its body must not go on unread."""
+        if not exchange.is_guarded:
+            return exchange.without_memory()
+        left = self._left(exchange, peer, EnvoyOutcome.BUSY)
+        return Answer(left.reply, last=True, outcome=left.outcome)
+
+    def _has_memory(self, reserved: Reservation, need: int) -> bool:
+        """Have so many bytes reserved for an exchange, unless they are few; return whether they are there."""
+        try:
+            reserved.resize(need if need > _SMALL_NEED else 0)
+        except TooLarge:
+            self._observer.reached("limits.process_bytes")
+            return False
+        return True
+
+    async def _step(
+        self, exchange: Exchange, message: wire.ProcessingRequest, peer: str
+    ) -> Answer | Trim | Guard | RestoreWhole:
         """Have an exchange take a message; in a thread where that may take long."""
         if exchange.is_long:
-            try:
-                taking = self._loop.run_in_executor(self._shared.workers, exchange.take, message)
-            except RuntimeError:  # as in `_parsed`
-                return exchange.take(message)
-            return await taking
+            with contextlib.suppress(RuntimeError):  # as in `_parsed`
+                return await self._in_thread(peer, exchange.kept_bytes, exchange.take, message)
         return exchange.take(message)
 
-    async def _restored(self, step: RestoreWhole) -> RestoredWhole:
+    async def _in_thread(self, peer: str, size: int, function: Callable[..., T], *arguments: object) -> T:
+        """Run a function that works on `size` bytes in a thread. Raises RuntimeError: the threads have ended."""
+        return await asyncio.wrap_future(self._shared.workers.submit_for(Owner(peer, peer), size, function, *arguments))
+
+    async def _restored(self, step: RestoreWhole, peer: str) -> RestoredWhole:
         """Restore the masks in a whole response, in a thread."""
         if self._is_full(len(step.body)):
             return RestoredWhole(None, MasksStay.BUSY)
         self._waiting_bytes += len(step.body)
         try:
-            work = self._shared.workers.submit(whole_restored, step.dialect, step.body, step.restore)
-            return await asyncio.wrap_future(work)
+            return await self._in_thread(peer, len(step.body), whole_restored, step.dialect, step.body, step.restore)
         except RuntimeError:  # the door has been shut
             return RestoredWhole(None, MasksStay.BUSY)
         finally:
@@ -347,15 +377,14 @@ class EnvoyDoor:
             return True
         return False
 
-    async def _parsed(self, raw: bytes) -> wire.ProcessingRequest:
+    async def _parsed(self, raw: bytes, peer: str) -> wire.ProcessingRequest:
         """Parse a message; a large one in a thread. Raises DecodeError."""
         if len(raw) >= _LARGE:
             with contextlib.suppress(RuntimeError):  # the threads have ended with the server, and this stream will too
-                parse = wire.ProcessingRequest.FromString
-                return await self._loop.run_in_executor(self._shared.workers, parse, raw)
+                return await self._in_thread(peer, len(raw), wire.ProcessingRequest.FromString, raw)
         return wire.ProcessingRequest.FromString(raw)
 
-    def _report(self, exchange: Exchange) -> None:
+    def _report(self, exchange: Exchange, peer: str) -> None:
         """Have what the response said reported; nobody waits for it."""
 
         def run() -> None:
@@ -366,7 +395,7 @@ class EnvoyDoor:
         if not exchange.reads:
             return
         try:
-            self._shared.workers.submit(run)
+            self._shared.workers.submit_for(Owner(peer, peer), exchange.kept_bytes, run)
         except RuntimeError:  # the door has been shut
             _log.debug("a report came too late")
 

@@ -30,6 +30,7 @@ from prompt_sidecar.serving.content_types import unread_kind
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
+from prompt_sidecar.serving.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.serving.provider_paths import ProviderPath, provider_path
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
 from prompt_sidecar.serving.restored_answers import JSON, RestoredStream, RestoredWhole
@@ -46,6 +47,8 @@ _ORDER: Final = (
     "response_trailers",
 )
 """Of an exchange's messages. Each comes once at most, but pieces of the response's body."""
+_DIGITS: Final = 15
+"""Of a body's length that is believed."""
 _SUCCESS: Final = 2
 """The first digit of a status."""
 
@@ -148,6 +151,32 @@ class Exchange:
     def is_counted(self) -> bool:
         """Whether it is known what became of the request: it counts once, whatever its response is."""
         return self._processed is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the response that are kept until more of it has come, and are then read at once."""
+        reader = self._reader.kept_bytes if self._reader is not None else 0
+        return max(reader, self._stream.unsplit_bytes if self._stream is not None else 0)
+
+    def needs(self, more: int) -> int:
+        """Return the bytes of memory that the exchange may need with a message of so many bytes.
+
+        Before the request's body has come these are what its length says that it will take.
+        """
+        if self._place < _ORDER.index("request_body"):
+            length = self.headers.get("content-length", "") if self._path is not None or self._guarded else ""
+            declared = int(length) if length.isascii() and length.isdigit() and len(length) <= _DIGITS else 0
+            return REQUEST_COPIES * max(more, declared)
+        if not self.is_counted:
+            return REQUEST_COPIES * more
+        taken = self._stream.taken_bytes if self._stream is not None else 0
+        return ANSWER_COPIES * (more + self.kept_bytes) + taken
+
+    def without_memory(self) -> Answer:
+        """Go on without the sidecar, which has no memory for what comes next."""
+        if self._changing and self.stay is None:
+            self._stay = MasksStay.TOO_LONG
+        return Answer(None, last=True, outcome=None if self.is_counted else EnvoyOutcome.TOO_LARGE)
 
     @property
     def stay(self) -> MasksStay | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Final
 
 from aiohttp import web
@@ -52,7 +53,11 @@ class Agent:
         self.hold_answer: Callable[[int], None] = lambda _: None
         """The same for parts of the answer to it that are kept."""
         self.let_go: Callable[[int], None] = lambda _: None
-        """Is told what of that is kept no more, in bytes, before the request is answered."""
+        """Is told what of a body is kept no more, in bytes, before the request is answered."""
+        self.settle: Callable[[], None] = lambda: None
+        """Is called when nothing more is made of the body: the prompt has been sent on."""
+        self.settle_answer: Callable[[], None] = lambda: None
+        """The same for the answer: what comes of it passes."""
 
     async def body(self, most: int) -> bytes:
         """Return the request's body. As `request.read`, which copies it twice.
@@ -134,7 +139,7 @@ class Agent:
         await self._request.writer.drain()  # aiohttp leaves this out where it has nothing to write
 
     async def _read(self, most: int) -> bytes:
-        parts, size = list[bytes](), 0
+        found, size = BytesIO(), 0  # it gives away what it has collected, without a copy
         content = self._request.content
         content.set_read_chunk_size(most)
         while part := await content.readany():
@@ -142,8 +147,8 @@ class Agent:
             if size > most:
                 raise web.HTTPRequestEntityTooLarge(most, size)
             self.hold(len(part))
-            parts.append(part)
-        return b"".join(parts)
+            found.write(part)
+        return found.getvalue()
 
     def _not_taken(self) -> None:
         self._reached("server.answer_timeout")

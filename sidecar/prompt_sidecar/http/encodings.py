@@ -2,18 +2,25 @@
 
 Requests are read so that the prompt in them can be trimmed; answers, as some servers compress them though they are
 asked not to. What is changed is sent on uncompressed.
+
+A few kilobytes may become gigabytes. So a body is unpacked in steps, before each of which is said what it may come to
+with the next one: who has no room for that raises, and reading ends there.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from io import BytesIO
 from typing import Final, Protocol
 
 import zstandard
+from multidict import MultiMapping
 
 WINDOW: Final = 8_388_608
 """Bytes of a zstd window: what each decoder should have (RFC 8878, 3.1.1.1.2); a body that needs more stays packed."""
+STEP: Final = 1_048_576
+"""Bytes that are unpacked at once: a few milliseconds."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _MAGIC: Final = b"\x1f\x8b"
 """What each of gzip's members begins with."""
@@ -22,66 +29,76 @@ _DEFLATE: Final = (zlib.MAX_WBITS, -zlib.MAX_WBITS)
 _MOST_MEMBERS: Final = 10_000
 """Members or frames of one body. Tools that pack in blocks make one for each 64 KB or more."""
 _PIECE: Final = 65_536
-"""Bytes that are unpacked at a time."""
+"""Bytes of what is packed that are read at a time."""
 _SKIPPABLE: Final = b"\x50\x2a\x4d\x18"
 _MOST_GROWTH: Final = 32_768
 """How many times as long as a zstd block what is unpacked of it can be: 4 bytes may be 128 KB (RFC 8878, 3.1.1.2)."""
-_LEAST_PIECE: Final = 64
-"""Bytes of zstd that are unpacked at a time, near the bound."""
+_DEFLATE_GROWTH: Final = 1_032
+"""The same of deflate and gzip: zlib.net, "Maximum Compression Factor"."""
+_ZSTD_PIECE: Final = 64
+"""Bytes of zstd that are unpacked at a time, as the library bounds nothing of what it makes of them: 2 MB at most."""
+_ZSTD_STEP: Final = _ZSTD_PIECE * _MOST_GROWTH
 
 
-def _gzip(body: bytes, most: int, *, padded: bool) -> bytes:
+def _gzip(body: bytes, *, padded: bool) -> Iterator[bytes]:
     """Read members that follow each other (RFC 1952, 2.2)."""
-    found, rest = bytearray(), memoryview(body)
+    rest = memoryview(body)
     for _ in range(_MOST_MEMBERS):
         decoder = zlib.decompressobj(_GZIP)
         at = 0
-        while not decoder.eof and len(found) < most:
+        while not decoder.eof:
             packed: bytes | memoryview = decoder.unconsumed_tail
             if not packed:
                 packed, at = rest[at : at + _PIECE], min(at + _PIECE, len(rest))
             if not packed:
                 raise ValueError
-            found += decoder.decompress(packed, most - len(found))
-        if len(found) >= most:
-            return bytes(found)
+            yield decoder.decompress(packed, STEP)
         rest = rest[at - len(decoder.unused_data) :]
         if not rest or (padded and bytes(rest[:2]) != _MAGIC):
-            return bytes(found)
+            return
     raise ValueError
 
 
-def _deflate(body: bytes, most: int, *, padded: bool) -> bytes:
+def _deflate(body: bytes, *, padded: bool) -> Iterator[bytes]:
+    begun = False
     for wbits in _DEFLATE:
         decoder = zlib.decompressobj(wbits)
+        rest: bytes | memoryview = memoryview(body)
         try:
-            found = decoder.decompress(body, most)
+            while not decoder.eof:
+                packed = decoder.unconsumed_tail
+                if not packed:
+                    packed, rest = bytes(rest[:_PIECE]), rest[_PIECE:]
+                if not packed:
+                    raise ValueError
+                made = decoder.decompress(packed, STEP)
+                begun = begun or bool(made)
+                yield made
         except zlib.error:
+            if begun:
+                raise
             continue
-        if len(found) >= most or (decoder.eof and (padded or not decoder.unused_data)):
-            return found
+        if not padded and (decoder.unused_data or rest):
+            raise ValueError
+        return
     raise ValueError
 
 
-def _zstd(body: bytes, most: int, *, padded: bool) -> bytes:
+def _zstd(body: bytes, *, padded: bool) -> Iterator[bytes]:
     """Read frames that follow each other; skippable ones hold nothing (RFC 8878, 3.1)."""
     decoder = zstandard.ZstdDecompressor(max_window_size=WINDOW)
-    found, rest = bytearray(), memoryview(body)
+    rest = memoryview(body)
     for _ in range(_MOST_MEMBERS):
         frame = decoder.decompressobj()
         at = 0
         while not frame.eof:
             if at == len(rest):
                 raise ValueError
-            # The library bounds nothing of what it makes of one piece.
-            size = max(_LEAST_PIECE, (most - len(found)) // _MOST_GROWTH)
-            found += frame.decompress(rest[at : at + size])
-            at = min(at + size, len(rest))
-            if len(found) >= most:
-                return bytes(found[:most])
+            yield frame.decompress(rest[at : at + _ZSTD_PIECE])
+            at = min(at + _ZSTD_PIECE, len(rest))
         rest = rest[at - len(frame.unused_data) :]
         if not rest or (padded and not _begins_frame(bytes(rest[:4]))):
-            return bytes(found)
+            return
     raise ValueError
 
 
@@ -91,25 +108,95 @@ def _begins_frame(rest: bytes) -> bool:
 
 
 class _Reader(Protocol):
-    def __call__(self, body: bytes, most: int, *, padded: bool) -> bytes: ...
+    def __call__(self, body: bytes, *, padded: bool) -> Iterator[bytes]: ...
 
 
 _READERS: Final[Mapping[str, _Reader]] = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate, "zstd": _zstd}
 
 
-def decoded(body: bytes, encoding: str, most: int, *, padded: bool = False) -> bytes | None:
+def _ignored(_: int) -> None:
+    """Nobody counts what is unpacked."""
+
+
+class Packed:
+    """A body with an encoding, and what was unpacked of it so far.
+
+    Args:
+        body: as it came.
+        encoding: the one that it is said to have.
+        most: bytes that may be unpacked of it; reading ends with the step that goes beyond.
+        padded: whatever follows the end of what is packed is left out, as other readers of answers do.
+        hold: is told before each step how many bytes may be unpacked with it; what it raises ends the reading.
+    """
+
+    def __init__(
+        self,
+        body: bytes,
+        encoding: str,
+        most: int,
+        *,
+        padded: bool = False,
+        hold: Callable[[int], object] = _ignored,
+    ) -> None:
+        read = _READERS.get(encoding.strip().lower())
+        self._steps = iter(()) if read is None else read(body, padded=padded)
+        self._step = _ZSTD_STEP if read is _zstd else STEP
+        self._most = most
+        self._may = min(most + 1, len(body) * (_MOST_GROWTH if read is _zstd else _DEFLATE_GROWTH))
+        """Bytes that it may become: no more than are unpacked, and no more than any body of its size."""
+        self._hold = hold
+        self._found: BytesIO | None = None if read is None else BytesIO()
+        self.size = 0
+        """Bytes that were unpacked."""
+        self.over = read is None
+        """Whether nothing more is to be unpacked."""
+
+    def go_on(self, most: int, check: Callable[[], object] = lambda: None) -> None:
+        """Unpack until there are so many bytes, or all; `check` is called between two steps, and may raise."""
+        try:
+            while not self.over and self.size < most:
+                check()
+                self._hold(min(self.size + self._step, self._may))
+                piece = next(self._steps, None)
+                if piece is None:
+                    self.over = True
+                else:
+                    self._keep(piece)
+        except (ValueError, zlib.error, zstandard.ZstdError):
+            self.over, self._found = True, None
+
+    def _keep(self, piece: bytes) -> None:
+        assert self._found is not None
+        self._found.write(piece[: self._most + 1 - self.size])
+        self.size = self._found.tell()
+        self.over = self.size > self._most
+
+    def plain(self) -> bytes | None:
+        """Return the body without its encoding, up to the bound and one byte more, once nothing more is to be unpacked.
+
+        None: it has no encoding, another one, or is damaged.
+        """
+        found, self._found = self._found, None
+        return None if found is None else found.getvalue()
+
+
+def decoded(
+    body: bytes, encoding: str, most: int, *, padded: bool = False, hold: Callable[[int], object] = _ignored
+) -> bytes | None:
     """Return a body without its encoding; None: it has none, it has another one, or it is damaged.
 
     Reading ends after `most` bytes and one more, so a small body that would become a huge one takes no more memory.
-    `padded`: whatever follows the end of what is packed is left out, as other readers of answers do.
+    The other arguments are those of `Packed`.
     """
-    read = _READERS.get(encoding.strip().lower())
-    if read is None:
-        return None
-    try:
-        return read(body, most + 1, padded=padded)
-    except (ValueError, zlib.error, zstandard.ZstdError):
-        return None
+    packed = Packed(body, encoding, most, padded=padded, hold=hold)
+    packed.go_on(most + 1)
+    return packed.plain()
+
+
+def encoding_of(headers: MultiMapping[str]) -> str:
+    """Return the encodings that a body's headers name, in one line in lower case; empty: none."""
+    named = ", ".join(headers.getall("content-encoding", ())).strip().lower()
+    return "" if named == "identity" else named
 
 
 class Unpacker:

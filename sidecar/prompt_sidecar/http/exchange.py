@@ -14,18 +14,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import Any, Final, TypeVar
 
 import aiohttp
 from aiohttp import web
 
-from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.http.agents import Agent
-from prompt_sidecar.http.encodings import UNPACKED, decoded
+from prompt_sidecar.http.bodies import SMALL
+from prompt_sidecar.http.encodings import UNPACKED, decoded, encoding_of
 from prompt_sidecar.http.passthrough import relay
 from prompt_sidecar.http.prompting import Asked, Prompt, Prompter
 from prompt_sidecar.http.reading import Source, TurnStream, UpstreamFailed, read_on
 from prompt_sidecar.http.routes import Route
+from prompt_sidecar.http.unpacking import unpacked
 from prompt_sidecar.http.upstream import (
     MOST_ERROR,
     Upstreams,
@@ -36,15 +39,19 @@ from prompt_sidecar.http.upstream import (
     refuses_thinking,
 )
 from prompt_sidecar.http.work import Work
+from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.memory import ANSWER_COPIES
 from prompt_sidecar.serving.provider_errors import error_body, http_status
+from prompt_sidecar.serving.provider_usage import MOST_BYTES as MOST_USAGE
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader, too_long
 from prompt_sidecar.serving.restoring import Restore, restored
 from prompt_sidecar.serving.rewriting import rewritten
+from prompt_sidecar.serving.use_cases import Check
 
 MOST_HIDDEN: Final = 6
 """Hidden turns in one answer. A model needs one to three to find what it misses; after six it is to answer without
@@ -117,6 +124,8 @@ class Exchange:
         self._response: web.StreamResponse | None = None
         """What has been begun."""
         self._filter: Filter | None = None
+        self._read_so_far = BytesIO()
+        """What came of an answer that is being read whole."""
 
     async def run(self, asked: Asked) -> web.StreamResponse:
         """Answer the agent.
@@ -170,6 +179,7 @@ class Exchange:
             async with self._upstreams.send(
                 self._route.provider, "POST", self._request.rel_url, headers, prompt.body
             ) as answer:
+                self._agent.settle()
                 self._outcome.status = checked(answer).status
                 if answer.status >= 400:
                     return await self._refused(prompt, answer)
@@ -188,7 +198,7 @@ class Exchange:
         return self._request.transport is None or self._request.transport.is_closing()
 
     async def _answered(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
-        kind, encoding = media_type(answer), _encoding(answer)
+        kind, encoding = media_type(answer), encoding_of(answer.headers)
         if not prompt.asked.counting:
             if kind == self._dialect.streamed and (not encoding or encoding in UNPACKED):
                 return await self._streamed(prompt, answer)
@@ -208,13 +218,23 @@ class Exchange:
         response = self._begun(prompt, answer)
 
         def whole() -> None:
-            self._report_soon(prompt, reader.end)
+            self._report_soon(prompt, reader.end, reader.kept_bytes)
+
+        def seen(piece: bytes) -> None:
+            try:
+                if reader.reads:
+                    self._agent.hold_answer(len(piece))
+                reader.feed(piece)
+            except TooLarge:
+                reader.stop()
+            if not reader.reads:
+                self._agent.settle_answer()
 
         async def take(piece: bytes) -> None:
-            reader.feed(piece)
+            seen(piece)
 
         try:
-            await relay(self._request, self._agent, answer, response, seen=reader.feed, whole=whole)
+            await relay(self._request, self._agent, answer, response, seen=seen, whole=whole)
         except (asyncio.CancelledError, ConnectionError):
             await read_on(Source(answer), take)
             whole()
@@ -225,6 +245,8 @@ class Exchange:
 
     async def _whole_turn(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         body = await self._whole_body(prompt, answer)
+        if body is None:
+            return await self._passed_unread(prompt, answer)
         plain = await self._plain(answer, body)
         found, turn = await self._run(len(plain), partial(self._turn_in, plain, prompt))
         if turn is None:
@@ -238,47 +260,75 @@ class Exchange:
         finally:  # the agent may close the connection as soon as it has all
             self._work.soon(self._prompter.report, prompt, turn.usage)
 
-    async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes:
-        """Return an answer's body. What the provider counted is reported also where the agent has gone meanwhile."""
-        read_so_far = bytearray()
+    async def _whole_body(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> bytes | None:
+        """Return an answer's body; None: there is no room for it, and what was read is in `_read_so_far`.
+
+        What the provider counted is reported also where the agent has gone meanwhile.
+        """
+        self._read_so_far = BytesIO()
 
         async def take(piece: bytes) -> None:
-            read_so_far.extend(piece)
-
-        def counted() -> ProviderUsage:
-            usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
-            plain = decoded(bytes(read_so_far), _encoding(answer), self._most_bytes, padded=True)
-            usage.feed(plain or bytes(read_so_far))
-            return usage.end()
+            self._read_so_far.write(piece)
 
         try:
-            return await self._read(answer, read_so_far)
+            return await self._read(answer)
         except asyncio.CancelledError:
             await read_on(Source(answer), take)
-            self._report_soon(prompt, counted)
+            body, encoding = self._read_so_far.getvalue(), encoding_of(answer.headers)
+            usage = UsageReader(self._dialect.format, answer.status, media_type(answer))
+            self._report_soon(prompt, partial(self._counted, usage, body, encoding), len(body))
             raise
 
-    def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None]) -> None:
-        """Report what the provider has counted, which is read in a worker thread: there may be much of it."""
-        self._work.soon(lambda: self._prompter.report(prompt, counted()))
+    def _counted(self, usage: UsageReader, body: bytes, encoding: str) -> ProviderUsage | None:
+        """Return what a provider counted in an answer whose agent has gone; None: there is no memory to read it."""
+        with self._work.shared.use_cases.memory.growing() as reserved:
+            try:
+                reserved.resize(ANSWER_COPIES * len(body) if len(body) > SMALL else 0)
+                plain = decoded(
+                    body, encoding, MOST_USAGE, padded=True, hold=lambda size: reserved.resize(ANSWER_COPIES * size)
+                )
+            except TooLarge:
+                return None
+            usage.feed(body if plain is None else plain)
+            return usage.end()
 
-    async def _run(self, size: int, function: Callable[[], T]) -> T:
-        """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large."""
-        return function() if size <= READ_AT_ONCE else await self._work.run(function)
+    async def _passed_unread(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+        """Send an answer on as it comes, as there is no room to read it; its provider is paid for it all the same."""
+        _log.warning("an answer passes unread: there is no room for it")
+        self._agent.settle_answer()
+        first, self._read_so_far = self._read_so_far.getvalue(), BytesIO()
+        response = self._begun(prompt, answer)
+        await relay(self._request, self._agent, answer, response, first=first)
+        return response
+
+    def _report_soon(self, prompt: Prompt, counted: Callable[[], ProviderUsage | None], size: int) -> None:
+        """Report what the provider has counted; it is read in a worker thread of `size` bytes, as they may be many."""
+        self._work.soon(lambda: self._prompter.report(prompt, counted()), size=size)
+
+    async def _run(self, size: int, function: Callable[[Check], T]) -> T:
+        """Return a function's result; it runs in a worker thread where `size`, the bytes that it reads, is large.
+
+        It is given what it calls between two of its steps.
+        """
+        return function(never) if size <= READ_AT_ONCE else await self._work.run_paced(size, function)
 
     async def _plain(self, answer: aiohttp.ClientResponse, body: bytes) -> bytes:
-        """Return a body without its encoding, if that is known. Raises TooLongAnswer."""
-        if not (encoding := _encoding(answer)):
+        """Return a body without its encoding, if that is known and there is room for it. Raises TooLongAnswer."""
+        if not (encoding := encoding_of(answer.headers)):
             return body
-        plain = await self._work.run(partial(decoded, padded=True), body, encoding, self._most_bytes)
-        if plain is not None and len(plain) > self._most_bytes:
-            raise TooLongAnswer
-        self._agent.hold_answer(len(plain or b""))
+        try:
+            plain = await unpacked(self._work, body, encoding, self._most_bytes, ANSWER_COPIES, padded=True)
+            if plain is not None and len(plain) > self._most_bytes:
+                raise TooLongAnswer
+            self._agent.hold_answer(len(plain or b""))
+        except TooLarge:
+            _log.warning("an answer passes packed: there is no room for what it becomes")
+            return body
         return body if plain is None else plain
 
-    def _turn_in(self, plain: bytes, prompt: Prompt) -> tuple[dict[str, Any], Turn | None]:
+    def _turn_in(self, plain: bytes, prompt: Prompt, check: Check) -> tuple[dict[str, Any], Turn | None]:
         """Return a whole answer as JSON's types, and its turn; None: it cannot be read."""
-        answer = read(plain)
+        answer = read(plain, check)
         if not isinstance(answer, dict):
             return {}, None
         try:
@@ -295,13 +345,14 @@ class Exchange:
         self._count(turn)
         body = b""
         visible: Sequence[Any] = ()
+        size = len(plain)
         try:
             if prompt.added or turn.own:
-                body, visible = await self._work.run(self._written, plain, found, prompt)
+                body, visible = await self._work.run_paced(size, partial(self._written, plain, found, prompt))
             if (restore := self._prompter.restore(prompt)) is not None:
-                body = await self._work.run(self._restored, body or plain, found, restore) or body
+                body = await self._work.run(self._restored, body or plain, found, restore, size=size) or body
             if prompt.added or turn.own or turn.id:
-                await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check)
+                await self._work.run(self._prompter.keep, prompt, turn, visible, self._work.check, size=size)
         except SidecarError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -309,26 +360,32 @@ class Exchange:
             _log.error("an answer passes as far as it was made: %s", frames(error))
         return body
 
-    def _written(self, plain: bytes, found: dict[str, Any], prompt: Prompt) -> tuple[bytes, Sequence[Any]]:
+    def _written(
+        self, plain: bytes, found: dict[str, Any], prompt: Prompt, check: Check
+    ) -> tuple[bytes, Sequence[Any]]:
         """Return an answer as the agent is given it, and what it then holds, as entries."""
         visible = self._dialect.written(found, self._shown, prompt.own)
-        return rewritten(plain, found), visible
+        return rewritten(plain, found, check), visible
 
-    async def _read(self, answer: aiohttp.ClientResponse, into: bytearray | None = None) -> bytes:
-        """Return an answer's body, read into `into`.
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes | None:
+        """Return an answer's body, read into `_read_so_far`; None: there is no room for the rest of it beside others.
 
         Raises:
             TooLongAnswer: it is too long.
-            TooLarge: there is no room for it beside others.
         """
-        found = bytearray() if into is None else into
+        found, size = self._read_so_far, 0
         async for chunk in answer.content.iter_any():
-            found += chunk
-            if len(found) > self._most_bytes:
+            found.write(chunk)
+            size += len(chunk)
+            if size > self._most_bytes:
                 raise TooLongAnswer
-            self._agent.hold_answer(len(chunk))
+            try:
+                self._agent.hold_answer(len(chunk))
+            except TooLarge:
+                return None
         self._work.begin()
-        return bytes(found)
+        self._read_so_far = BytesIO()
+        return found.getvalue()
 
     async def _sent(
         self, prompt: Prompt, answer: aiohttp.ClientResponse, body: bytes, *, plain: bool = False
@@ -340,7 +397,7 @@ class Exchange:
     def _restored(self, body: bytes, answer: dict[str, Any], restore: Restore) -> bytes:
         """Return an answer, which was read of `body`, with values in place of masks; empty: there are none."""
         done = [restored(*each, restore) for each in self._dialect.arguments(answer)]
-        return rewritten(body, answer) if any(done) else b""
+        return rewritten(body, answer, self._work.go_on) if any(done) else b""
 
     # -- a stream --------------------------------------------------------------------------------------------------
 
@@ -358,8 +415,16 @@ class Exchange:
         events.begin()
         reader = UsageReader(dialect.format, answer.status, media_type(answer))
         passing = AnswerStream(dialect.splitter(self._most_bytes), events, self._most_bytes)
-        source = Source(answer, _encoding(answer))
-        stream = TurnStream(source, passing, events, reader, run=self._work.run_whole, hold=self._agent.hold_answer)
+        source = Source(answer, encoding_of(answer.headers))
+        stream = TurnStream(
+            source,
+            passing,
+            events,
+            reader,
+            run=self._work.run_whole,
+            hold=self._agent.hold_answer,
+            settle=self._agent.settle_answer,
+        )
         hidden = cut = False
         try:
             await self._passed(prompt, stream, response)
@@ -378,10 +443,10 @@ class Exchange:
             raise
         finally:
             if not hidden and not cut:  # the figures of a stream that was cut off are no answer's
-                self._report_soon(prompt, stream.counted)
+                self._report_soon(prompt, stream.counted, reader.kept_bytes)
         if not hidden:
             return response
-        return await self._next(prompt, await self._run(passing.taken_bytes, events.turn))
+        return await self._next(prompt, await self._run(passing.taken_bytes, lambda _: events.turn()))
 
     async def _passed(self, prompt: Prompt, stream: TurnStream, response: web.StreamResponse) -> None:
         """Send a turn's stream on. Raises Discontinued, UpstreamFailed."""
@@ -401,13 +466,13 @@ class Exchange:
         """
         events = self._filter
         assert events is not None
-        turn = await self._run(size, events.turn)
+        turn = await self._run(size, lambda _: events.turn())
         if not (prompt.added or turn.own or turn.id):
             return
         shown = events.ids[0] if events.ids is not None else ""
         try:
             await self._work.run(
-                lambda: self._prompter.keep(prompt, turn, events.visible(), self._work.check, shown=shown)
+                lambda: self._prompter.keep(prompt, turn, events.visible(), self._work.check, shown=shown), size=size
             )
         except SidecarError:
             raise
@@ -433,7 +498,12 @@ class Exchange:
 
     async def _refused(self, prompt: Prompt, answer: aiohttp.ClientResponse) -> Prompt | web.StreamResponse:
         """Trim again what was refused as too long, or for its thinking; send any other refusal on."""
+        self._read_so_far = BytesIO()
         body = await self._read(answer)
+        if body is None and self._response is None:
+            return await self._passed_unread(prompt, answer)
+        if body is None:
+            return await self._end_with_error(answer.status, b"")
         plain = await self._plain(answer, body)
         if prompt.answer is not None and not prompt.asked.counting:
             if refuses_thinking(answer.status, plain) and not self._thinking_refused:
@@ -470,12 +540,6 @@ class Exchange:
             headers[names.PREFIX + "hidden-turns"] = str(self._outcome.hidden)
             headers[names.PREFIX + "total-input-tokens"] = str(self._input)
         return headers
-
-
-def _encoding(answer: aiohttp.ClientResponse) -> str:
-    """The encoding of an answer; empty: none."""
-    named = answer.headers.get("content-encoding", "").strip().lower()
-    return "" if named == "identity" else named
 
 
 def _facts(prompt: Prompt) -> dict[str, str]:

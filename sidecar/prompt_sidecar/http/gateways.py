@@ -109,7 +109,7 @@ class Gateways:
     ) -> web.StreamResponse:
         raw = await agent.body(self._options.max_body_bytes)
         owner = self._shared.names.owner(caller, connection(request))
-        work = Work(self._shared.workers, self._shared.in_flight, owner, len(raw))
+        work = Work(self._shared, owner, len(raw))
 
         asked = _Request(caller, request.headers, raw, work.check, outcome)
         return await agent.send(await work.run(make, asked), {"content-type": "application/json"})

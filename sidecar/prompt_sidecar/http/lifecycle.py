@@ -7,6 +7,8 @@ import logging
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,13 +17,13 @@ import aiohttp
 from aiohttp import web
 
 from prompt_sidecar.browsers import Sites, Visitors
-from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.errors import SidecarError, TooLarge
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
-from prompt_sidecar.http.bodies import USUAL, Bodies
+from prompt_sidecar.http.bodies import SMALL, USUAL, Bodies
 from prompt_sidecar.http.callers import Callers
 from prompt_sidecar.http.connections import Connections
-from prompt_sidecar.http.encodings import decoded
+from prompt_sidecar.http.encodings import encoding_of
 from prompt_sidecar.http.exchange import Exchange, Outcome, TooLongAnswer
 from prompt_sidecar.http.front import Front, opens_websocket
 from prompt_sidecar.http.gateways import Endpoint, Gateways
@@ -31,11 +33,13 @@ from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
 from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
 from prompt_sidecar.http.unknown_bodies import UnknownBodies
+from prompt_sidecar.http.unpacking import unpacked
 from prompt_sidecar.http.upstream import Upstreams
 from prompt_sidecar.http.websockets import Masking, Sockets
 from prompt_sidecar.http.work import Work, connection
 from prompt_sidecar.serving.conversations import Conversations
 from prompt_sidecar.serving.logs import frames
+from prompt_sidecar.serving.memory import ANSWER_COPIES, REQUEST_COPIES
 from prompt_sidecar.serving.pool import InFlight
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status
 from prompt_sidecar.serving.shared import Shared
@@ -211,7 +215,7 @@ class _Handler:
         """Requests."""
         self._places = Counts()
         """Those that have a place of `http.max_requests`."""
-        self._bodies = Bodies(options.body_bytes, shared.use_cases.room, reached)
+        self._bodies = Bodies(options.body_bytes, shared.use_cases.memory, reached)
 
     async def close(self) -> None:
         """Close the connections to providers."""
@@ -255,8 +259,7 @@ class _Handler:
                 return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
             place = owner
             self._places.add(place, 1)
-            with self._bodies.of(owner) as body, self._bodies.of(owner, USUAL) as answer:
-                agent.hold, agent.let_go, agent.hold_answer = body.take, body.give, answer.take
+            with self._held(owner, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
             word = "refused"
@@ -295,6 +298,15 @@ class _Handler:
                 self._places.add(place, -1)
             self._observer.requested(name, word, outcome.status, outcome.hidden)
 
+    @contextmanager
+    def _held(self, owner: Owner, agent: Agent, copies: int) -> Iterator[None]:
+        """Count what an agent's request, whose bytes are in memory so many times, and the answer to it take."""
+        held = self._bodies.of(owner, SMALL, copies), self._bodies.of(owner, USUAL, ANSWER_COPIES)
+        with held[0] as body, held[1] as answer:
+            agent.hold, agent.let_go, agent.settle = body.take, body.give, body.settle
+            agent.hold_answer, agent.settle_answer = answer.take, answer.settle
+            yield
+
     def _caller(self, request: web.Request) -> str:
         return self._callers.of(request.headers, _certificate(request))
 
@@ -315,15 +327,12 @@ class _Handler:
             else:
                 response, outcome.status = await passed(request, agent, found.provider, self._upstreams)
             return response
-        plain, most = None, self._options.max_body_bytes
+        most = self._options.max_body_bytes
         body = await agent.body(most)
         work = self._work(request, caller, len(body))
-        if encoding := request.headers.get("content-encoding"):
-            plain = await work.run(decoded, body, encoding, most)
-            if plain is not None and len(plain) > most:
-                raise web.HTTPRequestEntityTooLarge(most, len(plain))
-            agent.hold(len(plain or b""))
+        plain = await self._plain(work, agent, body, encoding_of(request.headers))
         sent = body if plain is None else plain
+        work.size = len(sent)
         asked = Asked(
             found.dialect,
             caller,
@@ -348,13 +357,32 @@ class _Handler:
 
     def _work(self, request: web.Request, caller: str, size: int) -> Work:
         """What runs functions in the worker threads for a request with so many bytes."""
-        owner = self._shared.names.owner(caller, connection(request))
-        return Work(self._shared.workers, self._shared.in_flight, owner, size)
+        return Work(self._shared, self._shared.names.owner(caller, connection(request)), size)
 
     def _masking(self, request: web.Request, caller: str) -> Masking | None:
         """What masks an agent's messages on a WebSocket; None: they go on as they come."""
         use_cases = self._shared.use_cases
         return Masking(use_cases, caller, self._work(request, caller, 0)) if use_cases.unread(caller) else None
+
+    async def _plain(self, work: Work, agent: Agent, body: bytes, encoding: str) -> bytes | None:
+        """Return a body without its encoding; None: it has none that is known.
+
+        Raises:
+            HTTPRequestEntityTooLarge: it becomes too large.
+            TooLarge: there is no room for what it becomes beside others.
+        """
+        if not encoding:
+            return None
+        most = self._options.max_body_bytes
+        try:
+            plain = await unpacked(work, body, encoding, most, REQUEST_COPIES)
+        except TooLarge:
+            self._observer.reached("limits.process_bytes")
+            raise
+        if plain is not None and len(plain) > most:
+            raise web.HTTPRequestEntityTooLarge(most, len(plain))
+        agent.hold(len(plain or b""))
+        return plain
 
     def _report_signed(self, request: web.Request) -> None:
         if SIGNED in request.headers.get("authorization", "") and not self._signed_reported:

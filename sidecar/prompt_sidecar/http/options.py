@@ -74,7 +74,7 @@ class HttpOptions:
         byte_count(MIB, 64 * GIB),
         "Bytes of the bodies of requests in progress, with answers that are read whole, large events, what goes beyond "
         "4 MiB of a stream, and messages of WebSockets on their way. Further requests are refused with 503, unless "
-        "they are alone or small, and so are answers of more than 4 MiB; streams pass as they come, and WebSockets are "
+        "they are alone or small, and answers of more than 4 MiB pass as they come, as streams do, and WebSockets are "
         "closed with 1013. One caller leaves an eighth of them to others.",
         "Eight of the largest bodies, or half a megabyte for each of max_requests.",
         advanced=True,

@@ -47,6 +47,7 @@ async def relay(
     answer: aiohttp.ClientResponse,
     response: web.StreamResponse,
     *,
+    first: bytes = b"",
     seen: Callable[[bytes], object] = lambda _: None,
     whole: Callable[[], object] = lambda: None,
 ) -> None:
@@ -57,6 +58,7 @@ async def relay(
         agent: whose it is.
         answer: the upstream's.
         response: the agent's answer, not begun.
+        first: what was read of it before.
         seen: is given each piece before it is sent, as the agent may leave with it.
         whole: is called before the agent has the end of an answer that was not cut off.
     """
@@ -65,6 +67,8 @@ async def relay(
         response.content_length = int(length)
     await response.prepare(request)
     try:
+        if first:
+            await agent.write(response, first)
         source = Source(answer)
         while chunk := await source.next():
             seen(chunk)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
@@ -23,7 +24,6 @@ from prompt_sidecar.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.placing import Seen, identity
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
-from prompt_sidecar import slots
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id

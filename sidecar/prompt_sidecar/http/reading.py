@@ -18,6 +18,7 @@ import aiohttp
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.bodies import USUAL
 from prompt_sidecar.http.encodings import Unpacker
+from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
 from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
@@ -29,8 +30,8 @@ READ_ON_BYTES: Final = 65_536
 """And how far: the last event of a response holds all of it, but has come by then in most cases."""
 
 
-Run = Callable[[Callable[[], bytes]], Awaitable[bytes]]
-"""Runs a function in a worker thread."""
+Run = Callable[[Callable[[], bytes], int], Awaitable[bytes]]
+"""Runs a function in a worker thread; it works on so many bytes."""
 
 
 class UpstreamFailed(Exception):
@@ -98,6 +99,7 @@ class TurnStream:
         run: runs what takes long.
         hold: is told of the bytes of large events, and of those of a long stream; raises TooLarge where there is no
             room for them: then the rest passes as it comes, if it can.
+        settle: is called when nothing more is made of those.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class TurnStream:
         *,
         run: Run,
         hold: Callable[[int], None],
+        settle: Callable[[], None] = never,
     ) -> None:
         self._source = source
         self._stream = stream
@@ -116,6 +119,7 @@ class TurnStream:
         self._reader = reader
         self._run = run
         self._hold = hold
+        self._settle = settle
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the provider's bytes, and an empty piece when it is over. Raises UpstreamFailed.
@@ -148,13 +152,18 @@ class TurnStream:
     async def feed(self, chunk: bytes) -> bytes:
         """Take bytes, the last ones if there are none; return what goes on to the agent now. Raises Discontinued."""
         before = b""
-        if not self._stream.passes and self._is_large:
+        if self._is_large and (not self._stream.passes or self._reader.reads):
             try:
                 self._hold(len(chunk))
             except TooLarge:
                 before = self._stream.give_up()
+                self._reader.stop()
+        if self._stream.passes and not self._reader.reads:
+            self._settle()
+            return before + chunk
         if self._is_large:
-            return before + await self._run(partial(self._fed, chunk))
+            size = max(self._stream.unsplit_bytes, self._reader.kept_bytes) + len(chunk)
+            return before + await self._run(partial(self._fed, chunk), size)
         return before + self._fed(chunk)
 
     def _fed(self, chunk: bytes) -> bytes:

@@ -14,19 +14,21 @@ from typing import Final
 
 from aiohttp import web
 
+from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.http.agents import Agent
-from prompt_sidecar.http.encodings import decoded
+from prompt_sidecar.http.encodings import encoding_of
 from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.routes import SIGNED, Provider
+from prompt_sidecar.http.unpacking import unpacked
 from prompt_sidecar.http.upstream import Upstreams
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.content_types import unread_kind
+from prompt_sidecar.serving.memory import REQUEST_COPIES
 from prompt_sidecar.serving.use_cases import UseCases
 
-_PLAIN: Final = frozenset({"", "identity"})
 _OF_BODY: Final = (
     "content-length",
     "content-encoding",
@@ -72,15 +74,18 @@ class UnknownBodies:
 
     async def _masked(self, request: web.Request, body: bytes, agent: Agent, caller: str, work: Work) -> bytes:
         """A body with masks; the same object if nothing is masked."""
-        plain, encoding = body, request.headers.get("content-encoding", "")
-        if encoding.strip().lower() not in _PLAIN:
-            unpacked = await work.run(decoded, body, encoding, self.most_bytes)
-            if unpacked is None:
+        plain, encoding = body, encoding_of(request.headers)
+        if encoding:
+            try:
+                found = await unpacked(work, body, encoding, self.most_bytes, REQUEST_COPIES)
+            except TooLarge:  # there is no memory now for what it becomes
+                return self.use_cases.left_unread(Door.HTTP, caller, Unread.FAILED, body)
+            if found is None:
                 return self.use_cases.left_unread(Door.HTTP, caller, Unread.ENCODED, body)
-            if len(unpacked) > self.most_bytes:
+            if len(found) > self.most_bytes:
                 return self.use_cases.left_unread(Door.HTTP, caller, Unread.TOO_LARGE, body)
-            agent.hold(len(unpacked))
-            plain = unpacked
+            agent.hold(len(found))
+            plain = found
         if not plain.strip():
             return body
         signed = SIGNED in request.headers.get("authorization", "")

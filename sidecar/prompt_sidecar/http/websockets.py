@@ -205,7 +205,8 @@ class Masking:
         if not is_text and data.lstrip()[:1] not in _JSON:
             return self.use_cases.left_unread(Door.WEBSOCKET, self.caller, Unread.BINARY, data)
         self.work.size = len(data)
-        return await self.work.run(self.use_cases.mask, Door.WEBSOCKET, MaskCall(self.caller, data), self.work.check)
+        call = MaskCall(self.caller, data)
+        return await self.work.run(self.use_cases.mask, Door.WEBSOCKET, call, self.work.check, size=len(data))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
 """The worker threads, as one request uses them: everything that takes processor time runs there.
 
+Each piece of work says how many bytes it works on: those of the request, unless it names others, as an answer may have
+many more. A large one has the place of large calls (`prompt_sidecar.serving.call_pool`), of which one runs at a time,
+and what may take long runs at a pace (`run_paced`).
+
 A request counts as in flight from when its body is there until the prompt has been sent on, and where an answer is
 made. Background work waits meanwhile, as it would keep the event loop from sending. While the model works it goes on.
 """
@@ -14,8 +18,9 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import CallCancelled
-from prompt_sidecar.serving.pool import InFlight, Pool
+from prompt_sidecar.serving.shared import Shared
 from prompt_sidecar.serving.turns import Owner
 
 T = TypeVar("T")
@@ -25,8 +30,7 @@ T = TypeVar("T")
 class Work:
     """Runs functions in the worker threads, for one request."""
 
-    pool: Pool
-    in_flight: InFlight
+    shared: Shared
     owner: Owner
     """Whose turn among the threads it needs."""
     size: int
@@ -38,48 +42,68 @@ class Work:
         """Count as in flight from now on."""
         if not self._counts:
             self._counts = True
-            self.in_flight.add()
+            self.shared.in_flight.add()
 
     def rest(self) -> None:
         """Count as in flight no more."""
         if self._counts:
             self._counts = False
-            self.in_flight.remove()
+            self.shared.in_flight.remove()
 
     def check(self) -> None:
         """End a call whose agent has gone. Raises CallCancelled."""
         if self.cancelled:
             raise CallCancelled("the agent has gone")
 
-    async def run(self, function: Callable[..., T], *args: Any, **more: Any) -> T:
-        """Run a function in a worker thread."""
+    def go_on(self) -> None:
+        """Let short calls go first, between two steps of what may take long. Raises CallCancelled as `check`."""
+        self.check()
+        slots.give_way()
+
+    async def run(self, function: Callable[..., T], *args: Any, size: int | None = None, **more: Any) -> T:
+        """Run a function in a worker thread; it works on `size` bytes, those of the request by default."""
 
         def counted() -> T:
-            self.in_flight.add()
+            self.shared.in_flight.add()
             try:
                 return function(*args, **more)
             finally:
-                self.in_flight.remove()
+                self.shared.in_flight.remove()
 
+        size = self.size if size is None else size
         try:
-            return await asyncio.wrap_future(self.pool.submit_for(self.owner, self.size, counted))
+            return await asyncio.wrap_future(self.shared.workers.submit_for(self.owner, size, counted))
         except asyncio.CancelledError:
             self.cancelled = True
             raise
 
-    async def run_whole(self, function: Callable[[], T]) -> T:
+    async def run_paced(self, size: int, function: Callable[[Callable[[], None]], T]) -> T:
+        """Run a function that works on `size` bytes, and calls what it is given between two of its steps.
+
+        There it lets short calls go first and takes turns with other long ones. It may call no use case: that would
+        wait for the turn which it has itself.
+        """
+
+        def paced() -> T:
+            with self.shared.use_cases.pace(self.check) as pace:
+                return function(pace)
+
+        return await self.run(paced, size=size)
+
+    async def run_whole(self, function: Callable[[], T], size: int) -> T:
         """Run a function in a worker thread, and wait for its end also where the agent has gone meanwhile."""
-        running = asyncio.ensure_future(self.run(function))
+        running = asyncio.ensure_future(self.run(function, size=size))
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             await asyncio.gather(running, return_exceptions=True)
             raise
 
-    def soon(self, function: Callable[..., object], *args: Any) -> None:
+    def soon(self, function: Callable[..., object], *args: Any, size: int | None = None) -> None:
         """Run a function whose result nobody waits for, unless the threads have ended with the server."""
+        size = self.size if size is None else size
         with contextlib.suppress(RuntimeError):
-            self.pool.submit_for(self.owner, self.size, function, *args)
+            self.shared.workers.submit_for(self.owner, size, function, *args)
 
 
 def connection(request: web.Request) -> str:

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from mmap import mmap
 from typing import Any, Final
 
 import orjson
+
+from prompt_sidecar.prompt.structure import never
 
 PIECE_BYTES: Final = 2_097_152
 """Bytes of a string that are decoded at once, in 6 ms."""
@@ -29,13 +32,22 @@ _SEARCHED: Final = 4_096
 """Bytes in which a place to cut is looked for. Only so many backslashes in a row have none."""
 
 
-def decode_in_pieces(raw: bytes | memoryview, within: Iterable[range]) -> Any:
+def decode_in_pieces(
+    raw: bytes | memoryview,
+    within: Iterable[range],
+    loads: Callable[[bytes | bytearray], Any] | None = None,
+    check: Callable[[], None] = never,
+) -> Any:
     """Decode in pieces; None: that cannot be done, or it is not JSON.
 
     Args:
         raw: the text.
         within: which bytes are within strings, from `structure.shape`.
+        loads: decodes a piece, and what is left without the long strings; of what is no JSON it gives None, or raises a
+            JSONDecodeError, as orjson's does, which is the default.
+        check: called between two pieces; what it raises ends the decoding.
     """
+    loads = loads or orjson.loads
     cuts = [_cuts(raw, each) for each in within if len(each) >= PIECE_BYTES]
     if sum(places[-1] - places[0] for places in cuts) < max(LEAST_BYTES, len(raw) // 2):
         return None
@@ -49,9 +61,9 @@ def decode_in_pieces(raw: bytes | memoryview, within: Iterable[range]) -> Any:
         at = places[-1]
     rest += raw[at:]
     try:
-        value = orjson.loads(rest)
+        value = loads(rest)
         del rest
-        return _put_back(raw, value, mark, taken)
+        return _put_back(raw, value, mark, taken, partial(_piece, loads, check))
     except orjson.JSONDecodeError:
         return None
 
@@ -69,7 +81,18 @@ def _cuts(raw: bytes | memoryview, within: range) -> Sequence[int]:
     return places[1:]
 
 
-def _put_back(raw: bytes | memoryview, value: Any, mark: str, taken: Mapping[str, Sequence[int]]) -> Any:
+def _piece(loads: Callable[[bytes], Any], check: Callable[[], None], text: bytes) -> str:
+    """Decode a piece of a string. Raises JSONDecodeError: it is none."""
+    check()
+    piece = loads(text)
+    if type(piece) is not str:
+        raise orjson.JSONDecodeError("no string", "", 0)
+    return piece
+
+
+def _put_back(
+    raw: bytes | memoryview, value: Any, mark: str, taken: Mapping[str, Sequence[int]], piece: Callable[[bytes], str]
+) -> Any:
     """Return the value with all that was taken out; None: some is not in a string that is a value."""
     whole = [value]
     waiting: list[Any] = [whole]
@@ -82,7 +105,7 @@ def _put_back(raw: bytes | memoryview, value: Any, mark: str, taken: Mapping[str
             elif type(each) is str and (at := each.find(mark)) >= 0:
                 end = at + len(mark) + 8
                 places = taken[each[at:end]]
-                pieces = (orjson.loads(b'"%b"' % bytes(raw[begin:stop])) for begin, stop in pairwise(places))
+                pieces = (piece(b'"%b"' % bytes(raw[begin:stop])) for begin, stop in pairwise(places))
                 inner[key] = _joined(chain((each[:at],), pieces, (each[end:],)), len(each) + places[-1] - places[0])
                 left -= 1
     return None if left else whole[0]

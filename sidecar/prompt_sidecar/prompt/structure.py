@@ -85,11 +85,19 @@ class Shape(NamedTuple):
         return SLICE_BYTES * (self.commas + 1)
 
 
-def shape(raw: bytes | memoryview) -> Shape:
-    """Count the structure of a JSON text; time and memory do not depend on the content."""
+def never() -> None:
+    """A `check` that ends no call."""
+
+
+def shape(raw: bytes | memoryview, check: Callable[[], None] = never) -> Shape:
+    """Count the structure of a JSON text; time and memory do not depend on the content.
+
+    `check` is called now and then; what it raises ends the counting.
+    """
     commas = colons = lists = dicts = quotes = 0
     within: list[range] = []
     for window, outside, marks in _outside(raw):
+        check()
         if not marks and quotes % 2:
             before = within.pop() if within and within[-1].stop == window.start else window
             within.append(range(before.start, window.stop))
@@ -137,10 +145,6 @@ def check_slices(raw: bytes, field: str) -> None:
                 field=field,
                 bound=BOUND,
             )
-
-
-def never() -> None:
-    """A `check` that ends no call."""
 
 
 def check_members(raw: bytes, field: str, check: Callable[[], None] = never) -> None:

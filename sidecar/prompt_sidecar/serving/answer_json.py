@@ -13,12 +13,14 @@ import math
 import re
 import sys
 from codecs import BOM_UTF8
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import orjson
 
 from prompt_sidecar.errors import TooLarge
-from prompt_sidecar.prompt.structure import check_decoding
+from prompt_sidecar.prompt.long_strings import LEAST_BYTES, decode_in_pieces
+from prompt_sidecar.prompt.structure import check_decoding, never, shape
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -34,8 +36,11 @@ _ROOM: Final = 16
 REPLACEMENT: Final = "\ufffd"
 
 
-def read(raw: bytes) -> Any:
+def read(raw: bytes, check: Callable[[], None] = never) -> Any:
     """Return JSON text as its types; None: it cannot be read, or could not be written again.
+
+    `check` is called between two steps of a long text, and what it raises ends the reading; long strings are read in
+    pieces, as no other thread runs while a library reads one.
 
     Nor is a text read that has so many small values that decoding it would take much more memory than its bytes.
     Integers keep all their digits. Of other numbers the nearest that has 64 bits is returned: `rewriting.rewritten`
@@ -43,30 +48,38 @@ def read(raw: bytes) -> Any:
     section 8.1).
     """
     raw = raw.removeprefix(BOM_UTF8)
+    known = shape(raw, check) if len(raw) >= LEAST_BYTES else None
     try:
-        check_decoding(raw, "answer")
+        check_decoding(raw, "answer", known)
     except TooLarge:
         return None
+    check()
+    found = None if known is None else decode_in_pieces(raw, known.within, _loads, check)
+    if found is None:
+        found = _loads(raw)
+    check()
+    brackets = raw.count(b"{") + raw.count(b"[") if known is None else known.dicts + known.lists
+    return None if brackets > _MANY and not _can_be_written(found) else found
+
+
+def _loads(raw: bytes | bytearray) -> Any:
+    """Read a text with the library that is made for it; None: it is no JSON."""
     if _has_long_number(raw):
-        found = _read_exactly(raw)
-    else:
-        try:
-            found = orjson.loads(raw)
-        except orjson.JSONDecodeError:
-            found = _read_exactly(raw)
-    if raw.count(b"{") + raw.count(b"[") > _MANY and not _can_be_written(found):
-        return None
-    return found
+        return _read_exactly(raw)
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _read_exactly(raw)
 
 
-def _has_long_number(raw: bytes) -> bool:
+def _has_long_number(raw: bytes | bytearray) -> bool:
     return any(
         _LONG_NUMBER.search(raw, at, at + _SEARCHED_AT_ONCE + _OVERLAP) is not None
         for at in range(0, len(raw), _SEARCHED_AT_ONCE)
     )
 
 
-def _read_exactly(raw: bytes) -> Any:
+def _read_exactly(raw: bytes | bytearray) -> Any:
     """Read what the library refuses, lone surrogates and numbers that are too large, and what it rounds: integers."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite, parse_int=_integer)

@@ -25,9 +25,9 @@ from concurrent.futures import Future
 from time import perf_counter
 from typing import Any, Final, ParamSpec, TypeVar
 
-from prompt_sidecar.slots import slot_of
 from prompt_sidecar.serving.pool import Pool
 from prompt_sidecar.serving.turns import Counts, Owner, Turns
+from prompt_sidecar.slots import slot_of
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -7,6 +7,9 @@ work is done, by an estimate of what it may need against what is left: of the co
 about to take is not in the kernel's figure yet. Large needs leave some of it to small ones. Where there is no limit,
 nothing is read and nobody is refused.
 
+Bodies of requests and answers of providers grow while they are read, or unpacked, and nobody knows how far. So they
+reserve what the next piece may become before it is kept (`Reservation`), and reading ends where that is not there.
+
 The estimate is of the worst kind of prompt with so many bytes, all of it new: bytes are copied as they are received,
 lifted, sliced, kept, returned and sent, and each message becomes a record. Memory within the heap that is free again
 counts as taken, so the estimate errs on the safe side; what is idle is given back to the system every half minute.
@@ -21,7 +24,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.facts.limits import Limits
@@ -38,6 +42,12 @@ CALL_BYTES: Final = 2_097_152
 """Memory of any call in addition to that."""
 ORIGINAL_COPIES: Final = 2
 """Times that an original's bytes are in memory while a page of it is read: decompressed, and in part as text."""
+REQUEST_COPIES: Final = 3
+"""Times that the bytes of a request that is sent on are in memory, beside what trimming needs: as they came, with
+hidden turns and tools, and on their way to the provider."""
+ANSWER_COPIES: Final = 10
+"""Times that the bytes of a provider's answer, of an event of it, or of a message of a WebSocket are in memory: as they
+came, on their way to the splitter, as text, which takes up to four times its bytes, read, and written anew."""
 SMALL_BYTES: Final = 1_048_576
 """Bytes of an original below which nothing is reserved: with all threads at it 16 MB."""
 LEAST_MESSAGE: Final = 25
@@ -204,23 +214,48 @@ class MemoryGate:
         with self._held(ORIGINAL_COPIES * original, self._left()):
             yield
 
+    def growing(self) -> Reservation:
+        """Return a reservation of nothing yet, for what is read piece by piece and may become more than its bytes."""
+        return Reservation(self)
+
+    def take(self, more: int, before: int = 0) -> None:
+        """Reserve so many bytes more, beside the `before` that the same call has. `give` must follow.
+
+        Raises:
+            TooLarge: they are not there.
+        """
+        if more > 0 and (self.limit or self._address_limit):
+            self._reserve(more, self._left(), before + more)
+        else:
+            self.give(-more)
+
+    def give(self, less: int) -> None:
+        """Reserve so many bytes less."""
+        if less and (self.limit or self._address_limit):
+            with self._lock:
+                self._reserved -= less
+
     @contextmanager
     def _held(self, need: int, left: int) -> Iterator[None]:
-        if need > SMALL_NEED:
-            left -= (self.limit or self._address_limit) // SPARE
-        with self._lock:
-            if need + self._reserved > left:
-                raise TooLarge(
-                    f"this call may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
-                    "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)",
-                    bound="limits.process_bytes",
-                )
-            self._reserved += need
+        self._reserve(need, left, need)
         try:
             yield
         finally:
             with self._lock:
                 self._reserved -= need
+
+    def _reserve(self, more: int, left: int, need: int) -> None:
+        """Reserve `more` of what is left, for a call that needs so much in all. Raises TooLarge."""
+        if need > SMALL_NEED:
+            left -= (self.limit or self._address_limit) // SPARE
+        with self._lock:
+            if more + self._reserved > left:
+                raise TooLarge(
+                    f"this call may need {need:,} bytes of memory and {max(left - self._reserved, 0):,} are left; "
+                    "retry a little later, or give the sidecar more (limits.process_bytes, the container's limit)",
+                    bound="limits.process_bytes",
+                )
+            self._reserved += more
 
     def _left(self) -> int:
         address, resident = self._read()
@@ -230,6 +265,34 @@ class MemoryGate:
         if self._address_limit:
             lefts.append(self._address_limit - address)
         return min(lefts)
+
+
+class Reservation:
+    """What one body, or what is unpacked of it, may come to take, as it grows. A context manager of one thread.
+
+    What is there already counts twice, as the kernel's figure has it too: so it errs on the safe side, and is to be
+    given back as soon as nothing more is made of it.
+    """
+
+    __slots__ = ("_gate", "size")
+
+    def __init__(self, gate: MemoryGate) -> None:
+        self._gate = gate
+        self.size = 0
+        """Bytes that are reserved."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.resize(0)
+
+    def resize(self, size: int) -> None:
+        """Reserve so many bytes in place of what is reserved. Raises TooLarge: they are not there; what was stays."""
+        self._gate.take(size - self.size, self.size)
+        self.size = size
 
 
 class _Statm:

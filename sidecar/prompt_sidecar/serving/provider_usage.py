@@ -134,6 +134,11 @@ class UsageReader:
             self._kind = _Kind.UNREAD
             self._kept.clear()
 
+    def stop(self) -> None:
+        """Read nothing more: there is no memory for it."""
+        self._kind = _Kind.UNREAD
+        self._kept.clear()
+
     def end(self) -> ProviderUsage:
         """Return what the answer said; its body is over."""
         if self._kind is _Kind.JSON:

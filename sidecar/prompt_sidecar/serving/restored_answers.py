@@ -88,6 +88,11 @@ class RestoredStream:
         """Bytes that came and are no whole event yet."""
         return self._stream.unsplit_bytes
 
+    @property
+    def taken_bytes(self) -> int:
+        """Bytes of the stream so far, unless it passes as it comes."""
+        return self._stream.taken_bytes
+
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
         """Take a piece, `last` of the stream; return what goes on now."""
         if self._over:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.serving.answer_json import read, write
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_BRACKET: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
+_INSIDE: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+"""What a string holds, as far as it is looked at at once: behind it there is its end, or more of it."""
+_MARK: Final = re.compile(rb'["{}\[\]]')
+_AT_ONCE: Final = 1_048_576
+"""Bytes that are searched at once, in some milliseconds: no other thread runs meanwhile."""
 _OTHER: Final = re.compile(rb"[^ \t\r\n,\]}]++")
 _COLON: Final = re.compile(rb"[ \t\r\n]*+:[ \t\r\n]*+")
 _COMPARED_WHOLE: Final = 8
@@ -25,15 +29,16 @@ _LOOKED_AHEAD: Final = 64
 """Elements that are looked at to find the one that another was made of."""
 
 
-def rewritten(raw: bytes, value: Any) -> bytes:
+def rewritten(raw: bytes, value: Any, check: Callable[[], None] = never) -> bytes:
     """Return JSON text with another value.
 
     Args:
         raw: JSON text that `answer_json.read` can read.
         value: what `read` returned of it, changed.
+        check: called between two steps of a long text; what it raises ends the work.
     """
     try:
-        return _Text(raw).made(read(raw), value)
+        return _Text(raw, check).made(read(raw, check), value)
     except (_Unlike, RecursionError):
         return write(value)
 
@@ -43,8 +48,9 @@ class _Unlike(Exception):
 
 
 class _Text:
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes, check: Callable[[], None]) -> None:
         self._raw = raw
+        self._check = check
 
     def made(self, old: Any, new: Any) -> bytes:
         """Return the text, which was read as `old`, with the value `new`."""
@@ -68,11 +74,13 @@ class _Text:
         """Of the last member with a name: which of `kept` it is, and as it came."""
         at = begins + 1
         while self._raw[(first := self._space(at)) : first + 1] != b"}":
-            key = _STRING.match(self._raw, first)
-            colon = _COLON.match(self._raw, key.end()) if key is not None else None
-            if key is None or colon is None:
+            if self._raw[first : first + 1] != b'"':
                 raise _Unlike
-            name = read(key[0])
+            key_end = self._string_end(first + 1)
+            colon = _COLON.match(self._raw, key_end)
+            if colon is None:
+                raise _Unlike
+            name = read(self._raw[first:key_end])
             if name in old and name in new:
                 made, end = self._value(colon.end(), old[name], new[name], depth)
             else:
@@ -154,21 +162,46 @@ class _Text:
     def _end(self, at: int) -> int:
         """Return where the value at a place ends."""
         sign = self._raw[at : at + 1]
+        if sign == b'"':
+            return self._string_end(at + 1)
         if sign in (b"{", b"["):
-            depth = 0
-            for found in _BRACKET.finditer(self._raw, at):
-                sign = found[0]
-                if sign in (b"{", b"["):
-                    depth += 1
-                elif sign in (b"}", b"]"):
-                    depth -= 1
-                if not depth:
-                    return found.end()
-            raise _Unlike
-        other = (_STRING if sign == b'"' else _OTHER).match(self._raw, at)
+            return self._container_end(at)
+        other = _OTHER.match(self._raw, at)
         if other is None:
             raise _Unlike
         return other.end()
+
+    def _container_end(self, at: int) -> int:
+        """Return where an object or an array ends that begins at a place."""
+        depth, checked = 0, at
+        while at < len(self._raw):
+            found = _MARK.search(self._raw, at, at + _AT_ONCE)
+            if found is None:
+                at += _AT_ONCE
+                continue
+            sign, at = found[0], found.end()
+            if sign == b'"':
+                at = self._string_end(at)
+            else:
+                depth += 1 if sign in (b"{", b"[") else -1
+            if not depth:
+                return at
+            if at - checked >= _AT_ONCE:
+                checked = at
+                self._check()
+        raise _Unlike
+
+    def _string_end(self, at: int) -> int:
+        """Return where a string ends, behind its quotation mark; `at` is in it, and in none of its escapes."""
+        while True:
+            found = _INSIDE.match(self._raw, at, at + _AT_ONCE)
+            end = at if found is None else found.end()
+            if self._raw[end : end + 1] == b'"':
+                return end + 1
+            if end == at or end >= len(self._raw):
+                raise _Unlike
+            at = end
+            self._check()
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -120,7 +120,7 @@ def _event(raw: bytes) -> Event:
     """Read an event; one with too many lines has neither name nor data, so that it goes on as it came."""
     name = ""
     data: list[bytes] = []
-    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    lines = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in raw else raw
     if lines.count(b"\n") > MOST_LINES:
         return Event(raw)
     for line in lines.split(b"\n"):

@@ -32,6 +32,7 @@ from prompt_sidecar.facts.usage_calls import UsageAnswer, UsageCall
 from prompt_sidecar.guard.options import PASS
 from prompt_sidecar.recall.found import Found
 from prompt_sidecar.runs.door_memory import DoorMemory
+from prompt_sidecar.runs.pace import Pace
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.assumed_windows import AssumedWindows
 from prompt_sidecar.serving.memory import MemoryGate
@@ -67,15 +68,23 @@ class UseCases:
         wake: Callable[[], None] = _nothing,
     ) -> None:
         self._runs = runs
-        self._memory = memory or MemoryGate()
+        self.memory = memory or MemoryGate()
+        """Admits what takes memory, of all doors."""
         self._wake = wake
         self._assumed = AssumedWindows()
         self._told: set[tuple[Door, Unread, UnreadOutcome]] = set()
         """What was logged of requests that the guard cannot read."""
-        self.room = self._memory.room
+        self.room = self.memory.room
         """Tells the bytes that the process may still take."""
         self.observer = observer or Observer()
         """Given the facts of each call."""
+
+    def pace(self, check: Check) -> Pace:
+        """Return what has work that calls nothing here run as calls do: it lets short ones go first, and takes turns.
+
+        Within it no use case may be called, as that would wait for the turn that its own thread has.
+        """
+        return self._runs.pace(check)
 
     def keep_with(self, door: DoorMemory) -> float:
         """See `Runs.keep_with`."""
@@ -112,7 +121,7 @@ class UseCases:
         call = None
         self.observer.received()
         try:
-            with self._memory.admit(raw), self._runs.pace(check) as pace:
+            with self.memory.admit(raw), self._runs.pace(check) as pace:
                 call = read(pace)
                 answer = self._runs.trim(call, pace)
                 written = write(call, answer)
@@ -142,7 +151,7 @@ class UseCases:
             GuardUnread: it cannot be read, or is signed and holds what is masked, and the settings refuse such bodies.
         """
         try:
-            with self._memory.admit(call.body):
+            with self.memory.admit(call.body):
                 try:
                     answer = self._runs.mask(call, check)
                 except InvalidJson:
@@ -177,7 +186,7 @@ class UseCases:
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
         """Fetch an original, or say why there is none."""
         began = time_ns()
-        answer = self._runs.retrieve(call, check, self._memory.reserve)
+        answer = self._runs.retrieve(call, check, self.memory.reserve)
         self.observer.retrieved(call, answer, began)
         return answer
 
@@ -211,7 +220,7 @@ class UseCases:
         """Run one of the model's tools."""
         began = time_ns()
         try:
-            answer = self._runs.call_tool(call, check, self._memory.reserve)
+            answer = self._runs.call_tool(call, check, self.memory.reserve)
         finally:
             self._wake()
         self.observer.tool_called(call, answer, began)

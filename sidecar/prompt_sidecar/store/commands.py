@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import StoreCommand, StoreLoss, StoreReply
-from prompt_sidecar import slots
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.server import Failure

@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 from cachetools import FIFOCache
 
+from prompt_sidecar import slots
 from prompt_sidecar.errors import StoreUnavailable
 from prompt_sidecar.facts.archived import (
     Batch,
@@ -46,7 +47,6 @@ from prompt_sidecar.facts.archived import (
 )
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
-from prompt_sidecar import slots
 from prompt_sidecar.store import layout
 from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.commands import Commands
