@@ -9,6 +9,7 @@ from prompt_sidecar.telemetry.catalog import (
     CACHE_BREAKS,
     COMPARED_PROMPTS,
     COMPARED_TOKENS,
+    ENVOY_REQUESTS,
     ESTIMATE_RATIO,
     HTTP_REQUESTS,
     MEMORY_LIMIT,
@@ -38,6 +39,8 @@ REFUSALS: Final = ("RESOURCE_EXHAUSTED",)
 """The status of a call that a bound of the sidecar refused."""
 PROMPT_ROUTES: Final = Not(("passed_through",))
 """Requests through the HTTP door that the sidecar does something with."""
+ENVOY_PROMPTS: Final = Not(("not_a_prompt",))
+"""The same of Envoy's, by outcome."""
 
 
 def share(part: str, whole: str) -> str:
@@ -46,15 +49,20 @@ def share(part: str, whole: str) -> str:
 
 
 def calls(place: Place) -> str:
-    """Calls of our own methods and requests through the HTTP door, a second."""
-    return place.rate_of_all((RPC_DURATION, {"rpc_method": METHODS}), (HTTP_REQUESTS, {"route": PROMPT_ROUTES}))
+    """Calls of our own methods, and prompts through the HTTP door and Envoy, a second."""
+    return place.rate_of_all(
+        (RPC_DURATION, {"rpc_method": METHODS}),
+        (HTTP_REQUESTS, {"route": PROMPT_ROUTES}),
+        (ENVOY_REQUESTS, {"outcome": ENVOY_PROMPTS}),
+    )
 
 
 def faults(place: Place) -> str:
-    """The part of calls, and of requests through the HTTP door, that failed by the sidecar's fault."""
+    """The part of calls, and of prompts through the HTTP door and Envoy, that failed by the sidecar's fault."""
     failed = place.rate_of_all(
         (RPC_DURATION, {"rpc_method": METHODS, "rpc_response_status_code": FAULTS}),
         (HTTP_REQUESTS, {"route": PROMPT_ROUTES, "outcome": "failed"}),
+        (ENVOY_REQUESTS, {"outcome": "failed"}),
     )
     return share(failed, calls(place))
 

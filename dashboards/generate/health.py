@@ -79,8 +79,8 @@ SUMMARY: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an "
-            "internal error, a deadline, not available.",
+            "Of all calls, and prompts through the HTTP door and Envoy, the part that failed by the sidecar's fault: "
+            "an internal error, a deadline, not available.",
             "“Failed calls by method” says which; each internal error has an id in the log.",
             IDLE,
             width=4,
@@ -247,7 +247,8 @@ HTTP: Final = Row(
             (Query(PANEL.rate(HTTP_REQUESTS, by=("outcome",)), "{{outcome}}"),),
             "Requests of agents that set the sidecar as their base URL, by outcome.",
             "failed_open: prompts went on untrimmed; the log has the reason, and the answer's header "
-            "`x-prompt-sidecar-untrimmed`. upstream_failed: the provider, or the way to it.",
+            "`x-prompt-sidecar-untrimmed`. upstream_failed: the provider, or the way to it. upstream_refused: the "
+            "agent's request or key, or a rate limit.",
             "No request has come: `http.listen` is not set, or no agent uses it.",
             width=12,
         ),

@@ -12,6 +12,7 @@ from prompt_sidecar.telemetry.catalog import (
     BOUND_HITS,
     BUILD_INFO,
     COMPARED_PROMPTS,
+    ENVOY_REQUESTS,
     HISTORY_TOKENS,
     HTTP_REQUESTS,
     RETRIEVALS,
@@ -102,8 +103,8 @@ SAVES: Final = Row(
             Look.STAT,
             Unit.SHARE,
             (Query(figures.faults(SPAN), "", instant=True),),
-            "Of all calls and requests through the HTTP door, the part that failed by the sidecar's fault: an "
-            "internal error, a deadline, not available.",
+            "Of all calls, and prompts through the HTTP door and Envoy, the part that failed by the sidecar's fault: "
+            "an internal error, a deadline, not available.",
             "See “Failed calls by method” in Health, then the sidecar's log: each internal error has an id there.",
             IDLE,
             width=4,
@@ -393,9 +394,14 @@ WRONG: Final = Row(
                     PANEL.rate(HTTP_REQUESTS, by=("outcome",), where={"outcome": ("failed", "failed_open", "refused")}),
                     "HTTP: {{outcome}}",
                 ),
+                Query(
+                    PANEL.rate(ENVOY_REQUESTS, by=("outcome",), where={"outcome": ("failed", "refused")}),
+                    "Envoy: {{outcome}}",
+                ),
             ),
             "Calls that failed by the sidecar's fault, or were refused because a resource limit was reached; and "
-            "requests through the HTTP door that failed, were refused, or went on untrimmed (failed_open).",
+            "requests through the HTTP door that failed, were refused, or went on untrimmed (failed_open); and prompts "
+            "through Envoy that failed (they went on untrimmed) or were refused.",
             "See “Failed calls by method” and “Resource limits reached” in Health; failed_open has its reason in the "
             "log and in the answer's header `x-prompt-sidecar-untrimmed`.",
             "Should not occur: without failures it is 0.",

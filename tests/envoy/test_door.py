@@ -71,12 +71,14 @@ def door(
     core: Runs | None = None,
     tokens_file: str = "",
     bounds: Mapping[str, Any] | None = None,
+    told: Observer | None = None,
 ) -> Iterator[Asked]:
-    """Run a door on a server of this process; `bounds`: of its connections."""
+    """Run a door on a server of this process; `bounds`: of its connections; `told` is given the outcomes instead."""
     observer = Watched()
-    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), observer)
+    told = told or observer
+    server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600, tokens_file=tokens_file), told)
     listens = options or EnvoyOptions(listen="127.0.0.1:0")
-    made = EnvoyDoor(listens, 1 << 26, observer, **(bounds or {}))
+    made = EnvoyDoor(listens, 1 << 26, told, **(bounds or {}))
     server.start(runs() if core is None else core)
     made.start(
         server.shared,

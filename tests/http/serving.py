@@ -13,6 +13,7 @@ from prompt_sidecar.http.agents import AgentLimits
 from prompt_sidecar.http.lifecycle import HttpDoor, Tls
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.prompting import Modes
+from prompt_sidecar.runs.metering import Rules
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.server.lifecycle import Server
 from prompt_sidecar.server.options import ServerOptions
@@ -58,16 +59,27 @@ def proxied(
     observer: Observer | None = None,
     limits: Limits | None = None,
     guard: GuardOptions | None = None,
+    rules: Rules | None = None,
     tls: Tls | None = None,
     agent_limits: AgentLimits | None = None,
     clock: Callable[[], float] = time.time,
+    core: Runs | None = None,
     **more: object,
 ) -> Iterator[Proxied]:
     """Serve a door; prompts for models that are not known have `window` tokens."""
     with Upstream(model) as upstream:
         server = Server(ServerOptions(listen="127.0.0.1:0", sweep_interval=3_600), observer)
         limits = limits or Limits(default_window=window)
-        core = Runs(counter=counter(), policy=preset("cache_first"), limits=limits, key=KEY, clock=clock, guard=guard)
+        if core is None:
+            core = Runs(
+                counter=counter(),
+                policy=preset("cache_first"),
+                limits=limits,
+                key=KEY,
+                clock=clock,
+                guard=guard,
+                rules=rules,
+            )
         modes = Modes(restores=bool(guard and guard.restore))
         door = HttpDoor(options(upstream.url, **more), KEY, tls, modes, agent_limits)
         server.start(core)

@@ -212,9 +212,12 @@ def test_any_order_of_prompts_and_reports(format: str, steps: list[int | Report]
         if isinstance(step, int):
             iterations += step
             answer = send(engine, format, iterations)
-            place[answer.revision] = len(answers)  # a report is about the prompt that was returned last with it
             answers.append(answer)
-            facts.append(answer.compared)
+            if answer.sent_again:
+                assert not step
+            else:
+                facts.append(answer.compared)
+            place[answer.revision] = len(facts) - 1  # a report is about the prompt that was returned last with it
             continue
         answer = answers[max(0, len(answers) - 1 - step.on)]
         told = report(engine, answer, **step.fields(answer))
@@ -282,16 +285,20 @@ def test_two_prompts_in_flight(late: int) -> None:
 
 
 def test_a_retry_is_reported_as_one_prompt() -> None:
-    """A prompt that was asked for twice counts twice, as for ceilings; its report is about the last."""
+    """A prompt that was sent again before there was a report on it counts once: the provider did not answer before."""
     engine = Engine(limit=LIMIT, policy=ROOM)
     first = send(engine, OPENAI_CHAT, 2)
     again = send(engine, OPENAI_CHAT, 2)
     assert first.revision == again.revision
+    assert (False, True) == (first.sent_again, again.sent_again)
+    assert 1 == comparison(engine).prompts
     report(engine, again, input_tokens=3_000, cached_tokens=1_000)
     report(engine, first, input_tokens=5_000, cached_tokens=1_000)
     found = comparison(engine)
-    assert (2, 1) == (found.prompts, found.reported)
-    assert Bill(1_000, 2_000 + first.tokens.after) == found.returned
+    assert (1, 1) == (found.prompts, found.reported)
+    assert Bill(1_000, 2_000) == found.returned
+    assert not send(engine, OPENAI_CHAT, 2).sent_again
+    assert 2 == comparison(engine).prompts
 
 
 def test_a_late_report_is_about_nothing() -> None:

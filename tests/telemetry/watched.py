@@ -24,6 +24,7 @@ from prompt_sidecar.server.options import ServerOptions
 from prompt_sidecar.server.servicer import METHODS, SERVICE
 from prompt_sidecar.telemetry.catalog import Kind, Metric
 from prompt_sidecar.telemetry.exposition import Exposed
+from prompt_sidecar.telemetry.observer import Observer
 from prompt_sidecar.telemetry.options import TelemetryOptions
 from prompt_sidecar.telemetry.pipeline import assemble
 from prompt_sidecar.telemetry.scrapes import Exposition
@@ -49,6 +50,38 @@ class Figures:
         )
 
 
+def scrape(port: int) -> Figures:
+    """Scrape a port of this machine as Prometheus does."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": OPENMETRICS})
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+        text = response.read().decode()
+    families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+    return Figures(tuple(sample for family in families for sample in family.samples), text)
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Telemetry for a server with any doors, whose figures are scraped."""
+
+    observer: Observer
+    port: int
+
+    def scrape(self) -> Figures:
+        """See `scrape`."""
+        return scrape(self.port)
+
+
+@contextlib.contextmanager
+def telling() -> Iterator[Telling]:
+    """Run telemetry without a server."""
+    exposition = Exposition(("127.0.0.1", 0), Exposed([f"{SERVICE}/{name}" for name in METHODS]), TelemetryOptions())
+    running = assemble(TelemetryOptions(), resource=Resource({}), exposition=exposition)
+    try:
+        yield Telling(running.observer, exposition.port)
+    finally:
+        running.stop()
+
+
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A running server and what it tells."""
@@ -63,12 +96,8 @@ class Watched:
         return [each.log_record for each in self.logs.get_finished_logs()]
 
     def scrape(self) -> Figures:
-        """Scrape as Prometheus does."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/metrics", headers={"Accept": OPENMETRICS})
-        with urllib.request.urlopen(request, timeout=PATIENCE) as response:
-            text = response.read().decode()
-        families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
-        return Figures(tuple(sample for family in families for sample in family.samples), text)
+        """See `scrape`."""
+        return scrape(self.port)
 
     def spans(self) -> Mapping[str, list[ReadableSpan]]:
         """Finished spans by name, in the order in which they ended."""

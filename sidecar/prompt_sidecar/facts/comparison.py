@@ -6,8 +6,9 @@ follows from the run's history. A prompt larger than the model's window would ha
 it is no saving not to have sent it, so it is on neither side. A call that only brings answers of the sidecar's own
 tools would not have been made: it is on the sidecar's side alone, and in later prompts what they answered.
 
-A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the report, on
-both sides (`runs/comparing.py`). The model's answers are on neither side, as they are the same on both.
+A prompt that is sent again before there is a report on it counts once: as far as is known the provider did not answer
+it before. A prompt counts by estimates until the agent reports what the provider counted of it; from then on by the
+report, on both sides (`runs/comparing.py`). The model's answers are on neither side, as they are the same on both.
 """
 
 from __future__ import annotations

@@ -276,10 +276,15 @@ class TrimAnswer:
     repeated: Sequence[Repetition] = ()
     """Calls among the new messages that repeat an earlier one, result included; the newest."""
     news: News = field(default_factory=News)
+    sent_again: bool = False
+    """Whether the agent sent its last prompt again, on which there is no report: as far as is known the provider did
+    not answer it, so its tokens are counted once."""
     compared: Compared | None = None
-    """With the prompt as it was sent; None: it is no prompt of the run's history, or changes nothing."""
+    """With the prompt as it was sent; None: it is no prompt of the run's history, changes nothing, or was sent again.
+    """
     comparison: Comparison | None = None
-    """Of the run's prompts so far, this one included; None where `compared` is."""
+    """Of the run's prompts so far, this one included; None: it is no prompt of the run's history, or changes nothing.
+    """
     model: str = ""
     """The one that the prompt is for; empty: unset."""
     thinking_invalid_from: int | None = None

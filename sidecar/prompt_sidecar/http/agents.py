@@ -48,6 +48,8 @@ class Agent:
         self._reached = reached
         self.late = False
         """Whether its body did not come in time."""
+        self.broken = False
+        """Whether the provider broke its answer off."""
         self.hold: Callable[[int], None] = lambda _: None
         """Is told of each part of a body that is kept, in bytes; raises TooLarge where there is no room for it."""
         self.hold_answer: Callable[[int], None] = lambda _: None

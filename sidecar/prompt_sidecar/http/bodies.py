@@ -67,8 +67,7 @@ class Bodies:
             left = self._most - self._held.total - more
             alone = self._held.total == body.size
             if not alone and (left < 0 or not self._held.share_may(body.owner.share, left)):
-                self._reached("http.body_bytes")
-                raise TooLarge(
+                raise self._counted(
                     f"requests and their answers take as much as all may ({self._most:,} bytes, http.body_bytes); "
                     "retry a little later",
                     bound="http.body_bytes",
@@ -81,12 +80,18 @@ class Bodies:
         try:
             body.reserved.resize(body.copies * size)
         except TooLarge:
-            self._reached("limits.process_bytes")
-            raise TooLarge(
+            raise self._counted(
                 "there is no memory for the body; retry a little later, or give the sidecar more "
                 "(limits.process_bytes, the container's limit)",
                 bound="limits.process_bytes",
             ) from None
+
+    def _counted(self, message: str, bound: str) -> TooLarge:
+        """Return an error that was counted here, as it does not end every request."""
+        self._reached(bound)
+        error = TooLarge(message, bound=bound)
+        error.counted = True
+        return error
 
     def give(self, body: Body, less: int) -> None:
         """Count `less` bytes of a body no more."""

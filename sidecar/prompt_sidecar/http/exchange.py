@@ -42,7 +42,7 @@ from prompt_sidecar.http.work import Work
 from prompt_sidecar.prompt.structure import never
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
-from prompt_sidecar.serving.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued
+from prompt_sidecar.serving.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued, Why
 from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.memory import ANSWER_COPIES
@@ -61,6 +61,10 @@ MOST_REFUSALS: Final = 8
 _SENDING_SECONDS: Final = 0.02
 """By when a prompt has been sent on; background work waits until then. A megabyte takes a millisecond or two, and the
 first words of an answer often longer."""
+_ERRORS: Final = 400
+"""The first status by which a provider says that it does not answer."""
+_FAILURES: Final = 500
+"""The first one by which it says that this is its own fault."""
 T = TypeVar("T")
 _JSON: Final = "application/json"
 _log = logging.getLogger("prompt_sidecar.http")
@@ -75,6 +79,18 @@ class Outcome:
     hidden: int = 0
     """Hidden turns."""
     failed_open: str = ""
+    """Why its prompt went on untrimmed; empty: it did not."""
+    ended: str = ""
+    """How an answer ended that had begun, where its status does not say it: the metric's value; empty: as it says."""
+
+    @property
+    def word(self) -> str:
+        """The metric's value for a request that got an answer: a provider's error is none."""
+        if self.ended:
+            return self.ended
+        if self.status >= _ERRORS:
+            return "upstream_failed" if self.status >= _FAILURES else "upstream_refused"
+        return "failed_open" if self.failed_open else "answered"
 
 
 class TooLongAnswer(Exception):
@@ -151,18 +167,21 @@ class Exchange:
                 if self._response is None:
                     raise
                 _log.warning("a hidden turn was refused: %s", error.reason)
+                self._outcome.ended = "refused"
                 status = http_status(error)
                 body = error_body(self._dialect.format, status, error.message, error.reason)
                 return await self._end_with_error(status, body)
             except ConnectionError:
                 if self._response is None:
                     raise
+                self._outcome.ended = "cancelled"
                 self._agent.cut_off()
                 return self._response
             except Exception as error:
                 if self._response is None:
                     raise
                 _log.error("a stream was ended: %s", frames(error))
+                self._outcome.ended = "failed"
                 return await self._end_with_error(502, b"")
             if not isinstance(step, Prompt):
                 return step
@@ -188,6 +207,7 @@ class Exchange:
             if self._response is None or self._left:
                 raise
             _log.warning("an upstream failed during an answer: %s", type(error).__name__)
+            self._outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         finally:
             sent.cancel()
@@ -207,6 +227,7 @@ class Exchange:
             if kind == _JSON and not self._route.in_array and self._response is None:
                 return await self._whole_turn(prompt, answer)
         if self._response is not None:
+            self._outcome.ended = "upstream_failed"
             return await self._end_with_error(502, b"")
         response = self._begun(prompt, answer)
         await relay(self._request, self._agent, answer, response)
@@ -432,10 +453,12 @@ class Exchange:
             if not hidden:
                 await self._agent.end(response)
         except Discontinued as ended:
+            self._outcome.ended = "upstream_failed" if passing.why is Why.UNREADABLE else "failed"
             await self._agent.write(response, ended.made)
             return await self._end_with_error(502, b"")
         except UpstreamFailed:
             cut = True
+            self._outcome.ended = "upstream_failed"
             self._agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
             return response
         except (asyncio.CancelledError, ConnectionError):  # the agent has gone

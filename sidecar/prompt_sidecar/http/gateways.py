@@ -140,7 +140,7 @@ class Gateways:
         try:
             body = _members(request)
         except TooLarge as error:
-            self._shared.refusals.log("http guardrail", error, error.status, request.caller)
+            self._shared.refused("http guardrail", error, error.status, request.caller)
             return self._untrimmed(request, error.reason)
         messages = body.raw("structured_messages")
         if body.get("input_type") != "request":
@@ -155,10 +155,10 @@ class Gateways:
             _, made = self._trimmed(request, body, messages, run=f"{digest}:{named}" if named else "", salt=user)
         except SidecarError as error:
             if is_final(error):
-                return _blocked(error.message)
+                return _blocked(request, error)
             if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
-            self._shared.refusals.log("http guardrail", error, error.status, request.caller)
+            self._shared.refused("http guardrail", error, error.status, request.caller)
             return self._untrimmed(request, error.reason, messages)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a guardrail's messages pass untrimmed: %s", frames(error))
@@ -197,7 +197,7 @@ class Gateways:
         except SidecarError as error:
             if error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
-            return _blocked(error.message)
+            return _blocked(request, error)
         return _NONE if made is raw else _with_messages({"action": "GUARDRAIL_INTERVENED"}, name, made)
 
     def _trimmed(
@@ -250,8 +250,9 @@ _BLOCKED: Final = b'{"action":"BLOCKED"'
 """How what tells LiteLLM to block a request begins."""
 
 
-def _blocked(reason: str) -> bytes:
-    return orjson.dumps({"action": "BLOCKED", "blocked_reason": reason})
+def _blocked(request: _Request, error: SidecarError) -> bytes:
+    request.outcome.ended = "refused"
+    return orjson.dumps({"action": "BLOCKED", "blocked_reason": error.message})
 
 
 def _with_messages(figures: Mapping[str, Any], name: str, messages: bytes) -> bytes:

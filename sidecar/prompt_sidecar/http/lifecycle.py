@@ -17,7 +17,7 @@ import aiohttp
 from aiohttp import web
 
 from prompt_sidecar.browsers import Sites, Visitors
-from prompt_sidecar.errors import SidecarError, TooLarge
+from prompt_sidecar.errors import SidecarError, Stopping, TooLarge
 from prompt_sidecar.files import read_file
 from prompt_sidecar.http.agents import Agent, AgentLimits, LateBody
 from prompt_sidecar.http.bodies import SMALL, USUAL, Bodies
@@ -249,21 +249,12 @@ class _Handler:
         outcome, word = Outcome(), "failed"
         place: Owner | None = None
         try:
-            if self.closing:
-                return _error(found, 503, "this sidecar is stopping; call it when it is back", "STOPPING")
-            caller = self._caller(request)
-            owner = self._shared.names.owner(caller, connection(request))
-            left = self._options.max_requests - self._places.total
-            if left <= 0 or not self._places.share_may(owner.share, left):
-                self._observer.reached("http.max_requests")
-                return _error(found, 503, "too many requests are in progress (http.max_requests)", "TOO_LARGE")
-            place = owner
-            self._places.add(place, 1)
-            with self._held(owner, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
+            caller, place = self._admitted(request)
+            with self._held(place, agent, ANSWER_COPIES if opens_websocket(request) else REQUEST_COPIES):
                 response = await self._served(request, agent, gateway or found, caller, outcome)
         except SidecarError as error:
             word = "refused"
-            self._shared.refusals.log(f"http {name}", error, error.status, _peer(request))
+            self._shared.refused(f"http {name}", error, error.status, _peer(request))
             return _error(found, http_status(error), error.message, error.reason)
         except web.HTTPRequestEntityTooLarge:
             word = "refused"
@@ -273,11 +264,11 @@ class _Handler:
         except (aiohttp.ClientError, TimeoutError, LateBody) as error:
             if agent.late:
                 word = "refused"
-                self._shared.refusals.log(f"http {name}", error, "LateBody", _peer(request))
+                self._shared.refused(f"http {name}", error, "LateBody", _peer(request))
                 message = f"the body did not come within {self._limits.message:g} s (server.message_timeout)"
                 return _error(found, 408, message, "TOO_SLOW")
             word = "upstream_failed"
-            self._shared.refusals.log(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
+            self._shared.refused(f"http {name} by {found.provider}", error, type(error).__name__, _peer(request))
             return _error(found, 502, "the sidecar cannot reach the provider", "UPSTREAM_UNREACHABLE")
         except TooLongAnswer:
             word = "upstream_failed"
@@ -291,7 +282,7 @@ class _Handler:
             _log.error("a request failed: %s", frames(error))
             return _error(found, 500, "the sidecar failed; see its log", "INTERNAL")
         else:
-            word = "failed_open" if outcome.failed_open else "answered"
+            word = "upstream_failed" if agent.broken else outcome.word
             return response
         finally:
             if place is not None:
@@ -307,8 +298,23 @@ class _Handler:
             agent.hold_answer, agent.settle_answer = answer.take, answer.settle
             yield
 
-    def _caller(self, request: web.Request) -> str:
-        return self._callers.of(request.headers, _certificate(request))
+    def _admitted(self, request: web.Request) -> tuple[str, Owner]:
+        """Return a request's caller, and whose place it has from now on.
+
+        Raises:
+            Stopping: the sidecar is draining.
+            Unauthenticated: a credential is needed.
+            TooLarge: there is no place for it.
+        """
+        if self.closing:
+            raise Stopping("this sidecar is stopping; call it when it is back")
+        caller = self._callers.of(request.headers, _certificate(request))
+        owner = self._shared.names.owner(caller, connection(request))
+        left = self._options.max_requests - self._places.total
+        if left <= 0 or not self._places.share_may(owner.share, left):
+            raise TooLarge("too many requests are in progress (http.max_requests)", bound="http.max_requests")
+        self._places.add(owner, 1)
+        return caller, owner
 
     async def _served(
         self, request: web.Request, agent: Agent, found: Route | Endpoint, caller: str, outcome: Outcome
@@ -321,6 +327,7 @@ class _Handler:
             if opens_websocket(request):
                 mask = self._masking(request, caller)
                 response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
+                outcome.ended = "" if outcome.status else "refused"
             elif self._unknown.reads(request, caller):
                 work = self._work(request, caller, 0)
                 response, outcome.status = await self._unknown.sent_on(request, agent, found.provider, caller, work)
@@ -374,11 +381,7 @@ class _Handler:
         if not encoding:
             return None
         most = self._options.max_body_bytes
-        try:
-            plain = await unpacked(work, body, encoding, most, REQUEST_COPIES)
-        except TooLarge:
-            self._observer.reached("limits.process_bytes")
-            raise
+        plain = await unpacked(work, body, encoding, most, REQUEST_COPIES)
         if plain is not None and len(plain) > most:
             raise web.HTTPRequestEntityTooLarge(most, len(plain))
         agent.hold(len(plain or b""))

@@ -74,6 +74,7 @@ async def relay(
             seen(chunk)
             await agent.write(response, chunk)
     except UpstreamFailed:
+        agent.broken = True
         agent.cut_off()  # as the upstream did: the agent must not take a part for the whole
         return
     whole()

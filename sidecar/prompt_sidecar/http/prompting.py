@@ -128,7 +128,7 @@ class Prompter:
     ) -> None:
         self._modes = modes
         self._use_cases = shared.use_cases
-        self._refusals = shared.refusals
+        self._refused = shared.refused
         self._options = options
         self._conversations = conversations
         self.hidden = hidden
@@ -155,7 +155,7 @@ class Prompter:
         except NotJson:  # the provider says what is wrong with it
             return self._open(Prompt(asked, asked.body), "INVALID_JSON", check)
         except TooLarge as error:
-            self._refusals.log(f"http {dialect.format}", error, error.status, asked.caller)
+            self._refused(f"http {dialect.format}", error, error.status, asked.caller)
             return self._open(Prompt(asked, asked.body), error.reason, check)
         if isinstance(dialect, openai_responses.OpenAIResponses):
             if members.get("previous_response_id") or members.get("conversation"):
@@ -215,7 +215,7 @@ class Prompter:
         try:
             return self._use_cases.call_tool(ToolCall(caller, run_id, call.name, call.arguments), check)
         except SidecarError as error:
-            self._refusals.log("http tool", error, error.status, caller)
+            self._refused("http tool", error, error.status, caller)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a call of a tool failed: %s", frames(error))
         return ToolAnswer(ToolOutcome.RUN_UNKNOWN, UNREACHABLE)
@@ -317,7 +317,7 @@ class Prompter:
         try:
             return self._use_cases.report_usage(call, lambda: None)
         except SidecarError as error:
-            self._refusals.log("http report", error, error.status, call.caller)
+            self._refused("http report", error, error.status, call.caller)
             return None
 
     # -- the parts -------------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ class Prompter:
         except SidecarError as error:
             if is_final(error) or error.status in ("DEADLINE_EXCEEDED", "CANCELLED"):
                 raise
-            self._refusals.log(f"http {asked.dialect.format}", error, error.status, caller)
+            self._refused(f"http {asked.dialect.format}", error, error.status, caller)
             return self._open(replace(prompt, body=body), error.reason, check)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent's run goes on
             _log.error("a prompt goes on untrimmed: %s", frames(error))

@@ -162,6 +162,9 @@ class Usage:
     def prompt_returned(self, returned: Returned) -> None:
         """Remember a prompt that changed the run; not a dry run's and not a side call's."""
         tag = returned.revision[:TAG_BYTES]
+        last = next(reversed(self._prompts.values()), None)
+        if last is not None and last.returned.sides is returned.sides:  # the same prompt again: it is compared once
+            last.returned = replace(last.returned, sides=None)
         self._prompts.pop(tag, None)
         kept = 0 if self._refused_last else returned.kept
         self._prompts[tag] = _Prompt(replace(returned, revision=b""), kept, returned.charge)  # the tag names it
@@ -172,6 +175,12 @@ class Usage:
     def returned(self, revision: bytes) -> bool:
         """Whether a revision is of one of the last prompts that this process returned."""
         return revision[:TAG_BYTES] in self._prompts
+
+    @property
+    def unanswered(self) -> Returned | None:
+        """The last prompt, if there is no report on it and it is compared with never trimming."""
+        last = next(reversed(self._prompts.values()), None)
+        return last.returned if last is not None and last.answer is None and last.returned.sides is not None else None
 
     @property
     def unreported(self) -> bool:

@@ -154,8 +154,9 @@ class Run:
         """Take an answer into the run's sums."""
         self.tokens, self.cache = answer.tokens, answer.cache
         self.answered_iteration = answer.iteration
-        self.sent_total += answer.tokens.before
-        self.returned_total += answer.tokens.after
+        if not answer.sent_again:
+            self.sent_total += answer.tokens.before
+            self.returned_total += answer.tokens.after
         if answer.compared is not None:
             self.comparison = self.comparison.plus(answer.compared)
         self.journal.answered(answer, self.last_seen)

@@ -211,7 +211,11 @@ class Trimming:
         if call.dry_run:
             return answer
         sides: Sides | None = None
-        if answer.size is not None:
+        before = run.usage.unanswered if result.same else None
+        if before is not None:
+            sides = before.sides
+            answer = replace(answer, sent_again=True, comparison=run.comparison)
+        elif answer.size is not None:
             sides = _sides(answer, result, opened, factors, metered.price)
             compared = estimated(sides)
             answer = replace(answer, compared=compared, comparison=run.comparison.plus(compared))
@@ -220,7 +224,8 @@ class Trimming:
         store.commit()
         run.memory = work.opened.memory
         self._meter.answered(metered, run)
-        charged = _Charged(metered.charge, tokens, 0 if observe else result.shared.kept, sides)
+        kept = result.shared.kept if before is None else before.kept
+        charged = _Charged(metered.charge, tokens, 0 if observe else kept, sides)
         self._remember(run, work.opened, result, answer, factors, in_force, charged)
         self._archiving.answered(run, answer)
         return answer

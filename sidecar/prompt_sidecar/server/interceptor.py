@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from errno import ENOMEM
 from time import monotonic
 from typing import Any, NoReturn
 
 import grpc
 
-from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, OutOfMemory, SidecarError, Stopping
+from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, SidecarError, Stopping
 from prompt_sidecar.server.callers import CALLER, Callers
 from prompt_sidecar.server.handed import ENDS
 from prompt_sidecar.server.health import WATCH
 from prompt_sidecar.server.reception import Reception
 from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.server.status import abort
+from prompt_sidecar.serving.memory import is_out_of_memory, out_of_memory
 from prompt_sidecar.serving.pool import ARRIVAL
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.turns import Owner
@@ -206,10 +206,7 @@ class Interceptor(grpc.ServerInterceptor):
     def _failed(self, called: Called, context: Any, error: BaseException) -> None:
         """End the call with the error's status, unless the handler has ended it: then gRPC raised a bare Exception."""
         if is_out_of_memory(error):
-            error = OutOfMemory(
-                "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
-                bound="limits.process_bytes",
-            )
+            error = out_of_memory()
         ended = type(error) is Exception and not error.args and context.code() is not None
         code = context.code().name if ended else error.status if isinstance(error, SidecarError) else "INTERNAL"
         if not isinstance(error, (CallCancelled, GeneratorExit)):
@@ -219,17 +216,6 @@ class Interceptor(grpc.ServerInterceptor):
                 abort(context, error)
         finally:
             self._observer.ended(called, code, error)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a call failed for want of memory: Python has no one type for that.
-
-    A thread or a lock that the system has no memory for is a RuntimeError, known by its text alone (CPython,
-    `Modules/_threadmodule.c`); what the kernel refuses is an OSError.
-    """
-    if isinstance(error, RuntimeError):
-        return str(error).startswith(("can't start new thread", "can't allocate"))
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM)
 
 
 def _turned_away() -> SidecarError:

@@ -24,10 +24,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from errno import ENOMEM
 from types import TracebackType
 from typing import Final, Self
 
-from prompt_sidecar.errors import TooLarge
+from prompt_sidecar.errors import OutOfMemory, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.facts.totals import ProcessMemory
 from prompt_sidecar.serving.cgroups import memory_limit
@@ -79,6 +80,25 @@ LEAST_ADDRESSES: Final = 500_000_000
 """Bytes of addresses with which a sidecar starts: libraries, stacks of threads, and heaps of arenas, most of which hold
 nothing. With fewer than some 450 MB native code of libraries ends the process, as it gets no thread."""
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a call failed for want of memory: Python has no one type for that.
+
+    A thread or a lock that the system has no memory for is a RuntimeError, known by its text alone (CPython,
+    `Modules/_threadmodule.c`); what the kernel refuses is an OSError.
+    """
+    if isinstance(error, RuntimeError):
+        return str(error).startswith(("can't start new thread", "can't allocate"))
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == ENOMEM)
+
+
+def out_of_memory() -> OutOfMemory:
+    """The error of a call for which `is_out_of_memory` holds."""
+    return OutOfMemory(
+        "memory ran out; nothing that was kept is lost: retry a little later, or give the sidecar more",
+        bound="limits.process_bytes",
+    )
 
 
 def sizing(limits: Limits, container: int) -> str:

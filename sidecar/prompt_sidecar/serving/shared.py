@@ -26,3 +26,8 @@ class Shared:
     """Of callers, as settings give them."""
     refusals: Refusals
     """Logs refused calls."""
+
+    def refused(self, method: str, error: BaseException, code: str, peer: str) -> None:
+        """Count and log an error that ended a request, or that it went on without what it asked for."""
+        self.use_cases.observer.failed(error)
+        self.refusals.log(method, error, code, peer)

@@ -1,18 +1,19 @@
 """The use cases as doors call them: admitted by memory, reported to telemetry.
 
 A door turns what it is sent into the calls of `facts/` and the answers into what it sends back. What is the same for
-every door is here: whether there is memory for a prompt, what telemetry is given, which models' windows had to be
-assumed, and that the indexer is woken when an answer is out.
+every door is here: whether there is memory for a prompt, what telemetry is given of answers and errors, which models'
+windows had to be assumed, and that the indexer is woken when an answer is out.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from functools import wraps
 from time import time_ns
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, TooLarge
+from prompt_sidecar.errors import GuardAway, GuardUnread, InvalidJson, OutOfMemory, SidecarError, TooLarge
 from prompt_sidecar.facts.figures import RunFigures
 from prompt_sidecar.facts.guard_calls import (
     Door,
@@ -35,11 +36,14 @@ from prompt_sidecar.runs.door_memory import DoorMemory
 from prompt_sidecar.runs.pace import Pace
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.serving.assumed_windows import AssumedWindows
-from prompt_sidecar.serving.memory import MemoryGate
+from prompt_sidecar.serving.memory import MemoryGate, is_out_of_memory, out_of_memory
 from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.telemetry.observer import Observer
 
 Written = TypeVar("Written")
+Refusal = TypeVar("Refusal", bound=SidecarError)
+P = ParamSpec("P")
+T = TypeVar("T")
 _log: Final = logging.getLogger("prompt_sidecar.guard")
 
 Check = Callable[[], None]
@@ -48,6 +52,22 @@ Check = Callable[[], None]
 
 def _nothing() -> None:
     pass
+
+
+def _counted(use_case: Callable[Concatenate[UseCases, P], T]) -> Callable[Concatenate[UseCases, P], T]:
+    """Have the errors of a use case counted, so that every door counts them alike."""
+
+    @wraps(use_case)
+    def run(self: UseCases, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return use_case(self, *args, **kwargs)
+        except BaseException as error:
+            if is_out_of_memory(error):
+                raise self.failed(out_of_memory()) from error
+            self.observer.failed(error)
+            raise
+
+    return run
 
 
 class UseCases:
@@ -101,7 +121,12 @@ class UseCases:
     def now(self) -> float:
         """See `Runs.now`."""
         return self._runs.now()
+    def failed(self, error: Refusal) -> Refusal:
+        """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
+        self.observer.failed(error)
+        return error
 
+    @_counted
     def trim(
         self,
         raw: bytes,
@@ -138,6 +163,7 @@ class UseCases:
         """Return what becomes of a caller's requests that the guard cannot read; empty: it masks nothing of them."""
         return self._runs.unread(caller)
 
+    @_counted
     def mask(self, door: Door, call: MaskCall, check: Check, *, signed: bool = False) -> bytes:
         """Mask a body that is no prompt, and return it; the same object if it goes on as it came.
 
@@ -183,6 +209,7 @@ class UseCases:
             )
         return body
 
+    @_counted
     def retrieve(self, call: RetrieveCall, check: Check) -> RetrieveAnswer:
         """Fetch an original, or say why there is none."""
         began = time_ns()
@@ -190,6 +217,7 @@ class UseCases:
         self.observer.retrieved(call, answer, began)
         return answer
 
+    @_counted
     def search(self, call: SearchCall, check: Check) -> Found:
         """Search a run's history."""
         began = time_ns()
@@ -200,14 +228,17 @@ class UseCases:
         self.observer.searched(call.run_id, found, began)
         return found
 
+    @_counted
     def create_tasks(self, call: CreateTasksCall, check: Check) -> Sequence[TaskItem]:
         """Write down tasks; return all that there are now."""
         return self._runs.create_tasks(call, check)
 
+    @_counted
     def update_task(self, call: UpdateTaskCall, check: Check) -> Sequence[TaskItem]:
         """Say where a task stands; return all tasks."""
         return self._runs.update_task(call, check)
 
+    @_counted
     def list_tasks(self, caller: str, run_id: str, check: Check) -> Sequence[TaskItem]:
         """Return all tasks of a run."""
         return self._runs.list_tasks(caller, run_id, check)
@@ -216,6 +247,7 @@ class UseCases:
         """Return the model's tools as definitions in a format; an empty name: in no provider's."""
         return self._runs.list_tools(format_name, names)
 
+    @_counted
     def call_tool(self, call: ToolCall, check: Check) -> ToolAnswer:
         """Run one of the model's tools."""
         began = time_ns()
@@ -226,12 +258,14 @@ class UseCases:
         self.observer.tool_called(call, answer, began)
         return answer
 
+    @_counted
     def report_usage(self, call: UsageCall, check: Check) -> UsageAnswer:
         """Take a report on a model call."""
         answer = self._runs.report_usage(call, check)
         self.observer.reported(call, answer)
         return answer
 
+    @_counted
     def restore(self, call: RestoreCall, check: Check) -> Sequence[RestoredArguments]:
         """Fill the masks in the arguments of tools' calls."""
         began = time_ns()
@@ -248,6 +282,7 @@ class UseCases:
 
         return filled
 
+    @_counted
     def figures(self, caller: str, run_id: str, check: Check) -> RunFigures:
         """Return a run's figures."""
         return self._runs.figures(caller, run_id, check)
@@ -264,10 +299,12 @@ class UseCases:
         """Return what is kept of one of them for people; None: no such run is among them."""
         return self._runs.journal(key, most)
 
+    @_counted
     def end(self, caller: str, run_id: str, check: Check) -> RunFigures | None:
         """Forget a run now; return its last figures, None: it was not known."""
         return self._runs.end(caller, run_id, check)
 
+    @_counted
     def end_all(self, caller: str, check: Check) -> int:
         """Forget all runs of a caller now; return how many there were."""
         return self._runs.end_all(caller, check)

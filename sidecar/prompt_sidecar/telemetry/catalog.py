@@ -214,12 +214,22 @@ HTTP_REQUESTS: Final = Metric(
     "prompt_sidecar.http.requests",
     Kind.COUNTER,
     "{request}",
-    "Requests through the HTTP door: answered; failed_open (answered, but the prompt went on untrimmed); sent_to_http "
-    "(a WebSocket for prompts, whose agent was told to use HTTP); refused by the sidecar; upstream_failed (the "
-    "provider could not be reached); cancelled by the agent; failed by the sidecar's fault.",
+    "Requests through the HTTP door: answered by the provider; failed_open (answered, but the prompt went on "
+    "untrimmed); sent_to_http (a WebSocket for prompts, whose agent was told to use HTTP); refused by the sidecar; "
+    "upstream_failed (the provider could not be reached, said 5xx, or broke its answer off); upstream_refused (it said "
+    "4xx); cancelled by the agent; failed by the sidecar's fault.",
     {
         "route": HTTP_ROUTES,
-        "outcome": ("answered", "failed_open", "sent_to_http", "refused", "upstream_failed", "cancelled", "failed"),
+        "outcome": (
+            "answered",
+            "failed_open",
+            "sent_to_http",
+            "refused",
+            "upstream_failed",
+            "upstream_refused",
+            "cancelled",
+            "failed",
+        ),
     },
 )
 FOREIGN_REQUESTS: Final = Metric(
@@ -278,7 +288,8 @@ PROMPT_TOKENS: Final = Metric(
     "prompt_sidecar.prompt.tokens",
     Kind.COUNTER,
     "{token}",
-    "Estimated tokens of all prompts, before trimming and after.",
+    "Estimated tokens of all prompts, before trimming and after. One that is sent again before there is a report on "
+    "it counts once, here and in all that sums tokens up: the provider did not answer it, as far as is known.",
     {"state": ("before", "after"), "format": _FORMATS, **_MODEL},
 )
 PROMPT_SIZE: Final = Metric(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
 from prompt_sidecar.facts.comparison import Comparability, Compared, Recount
 from prompt_sidecar.facts.guard_calls import Finding, RestoredArguments
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer
@@ -45,8 +46,6 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
     tokens, phases = answer.tokens, answer.phases
     changes: list[Change] = [
         (catalog.PROMPTS, (outcome(answer), call.format, model), 1),
-        (catalog.PROMPT_TOKENS, ("before", call.format, model), tokens.before),
-        (catalog.PROMPT_TOKENS, ("after", call.format, model), tokens.after),
         (catalog.TRIM_TIME, ("scan",), phases.scan),
         (catalog.TRIM_TIME, ("count",), phases.count),
         (catalog.TRIM_TIME, ("trim",), phases.trim),
@@ -56,17 +55,8 @@ def prompt(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
         changes.append((catalog.WINDOWS_ASSUMED, (call.format,), 1))
     if answer.no_fit is not None:
         changes.append((catalog.UNFIT, (answer.no_fit.value,), 1))
-    if answer.size is not None:  # None: a single result, which has no prefix and no text of ours
-        changes += [
-            (catalog.OWN_TEXT_TOKENS, (), tokens.own_text),
-            (catalog.PREFIX_TOKENS, ("kept",), answer.cache.kept),
-            (catalog.PREFIX_TOKENS, ("rewritten",), answer.cache.rewritten),
-        ]
-        for kind, size in answer.size.by_kind.items():
-            if size.tokens_sent or size.tokens_returned:
-                of_kind = kind.value  # a property, and a slow one
-                changes.append((catalog.HISTORY_TOKENS, ("before", of_kind), size.tokens_sent))
-                changes.append((catalog.HISTORY_TOKENS, ("after", of_kind), size.tokens_returned))
+    if not answer.sent_again:
+        changes += _tokens(call, answer, model)
     if answer.compared is not None:
         changes += _comparison(answer.compared)
     changes += findings(answer.findings)
@@ -82,6 +72,27 @@ def findings(found: Sequence[Finding]) -> list[Change]:
     return [(catalog.FINDINGS, (rule_label(each.rule), each.action.value), each.count) for each in found]
 
 
+def _tokens(call: TrimCall, answer: TrimAnswer, model: str) -> list[Change]:
+    """What a prompt takes, as it was sent and as it is returned."""
+    tokens = answer.tokens
+    changes: list[Change] = [
+        (catalog.PROMPT_TOKENS, ("before", call.format, model), tokens.before),
+        (catalog.PROMPT_TOKENS, ("after", call.format, model), tokens.after),
+    ]
+    if answer.size is not None:  # None: a single result, which has no prefix and no text of ours
+        changes += [
+            (catalog.OWN_TEXT_TOKENS, (), tokens.own_text),
+            (catalog.PREFIX_TOKENS, ("kept",), answer.cache.kept),
+            (catalog.PREFIX_TOKENS, ("rewritten",), answer.cache.rewritten),
+        ]
+        for kind, size in answer.size.by_kind.items():
+            if size.tokens_sent or size.tokens_returned:
+                of_kind = kind.value  # a property, and a slow one
+                changes.append((catalog.HISTORY_TOKENS, ("before", of_kind), size.tokens_sent))
+                changes.append((catalog.HISTORY_TOKENS, ("after", of_kind), size.tokens_returned))
+    return changes
+
+
 def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change]:
     """A request through the HTTP door has ended; `status` is the provider's, 0: none."""
     of_class = f"{status // 100}xx" if status else "none"
@@ -95,6 +106,16 @@ def requested(route: str, outcome: str, status: int, hidden: int) -> list[Change
 def foreign(listener: str, header: str) -> Change:
     """A request was refused that a web page of another site may have sent."""
     return catalog.FOREIGN_REQUESTS, (listener, header), 1
+
+
+def failed(error: SidecarError) -> list[Change]:
+    """Something ended with an error, whatever the door."""
+    changes: list[Change] = [bound(error.bound)] if error.bound else []
+    if isinstance(error, GuardRefused):
+        changes.append((catalog.GUARD_REFUSALS, (), 1))
+    if isinstance(error, CeilingReached):
+        changes.append(ceiling(error.scope, error.kind))
+    return changes
 
 
 def ceiling(scope: str, kind: str, action: str = CeilingAction.REFUSE) -> Change:

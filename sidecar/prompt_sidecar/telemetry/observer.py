@@ -14,7 +14,7 @@ from hashlib import sha256
 from time import perf_counter, time_ns
 from typing import Any, Final, ParamSpec
 
-from prompt_sidecar.errors import CeilingReached, GuardRefused, SidecarError
+from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Door, MaskAnswer, RestoreCall, RestoredArguments, Unread, UnreadOutcome
 from prompt_sidecar.facts.recall_calls import RetrieveAnswer, RetrieveCall
@@ -92,6 +92,12 @@ class Observer:
 
     def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
         """A call has ended with a status, in the same thread."""
+
+    def failed(self, error: BaseException) -> None:
+        """A call or a request, through any door, ended with this error, or went on without what it asked for.
+
+        An error may be reported at several places, and counts once.
+        """
 
     def waited(self, seconds: float) -> None:
         """A call waited for a thread."""
@@ -206,16 +212,19 @@ class Telemetry(Observer):
     @_harmless
     def ended(self, called: Called, code: str, error: BaseException | None = None) -> None:
         """Count a call, and end its span."""
-        if isinstance(error, SidecarError) and error.bound:
-            self._tallies.add([changes.bound(error.bound)])
-        if isinstance(error, GuardRefused):
-            self._tallies.add([(catalog.GUARD_REFUSALS, (), 1)])
-        if isinstance(error, CeilingReached):
-            self._tallies.add([changes.ceiling(error.scope, error.kind)])
+        if error is not None:
+            self.failed(error)
         took = perf_counter() - called.arrived
         self._record(catalog.RPC_DURATION, took, ("grpc", called.method or OTHER, code))
         if called.span is not None:
             self._spans.end(called.span, code)
+
+    @_harmless
+    def failed(self, error: BaseException) -> None:
+        """Count the bound, the guard's refusal or the ceiling of an error."""
+        if isinstance(error, SidecarError) and not error.counted:
+            error.counted = True
+            self._tallies.add(changes.failed(error))
 
     @_harmless
     def waited(self, seconds: float) -> None:

@@ -100,6 +100,8 @@ class Result:
     """Of these, what the one before began with as well."""
     recalls: bool
     """Whether all results that are new are answers of the sidecar's own tools."""
+    same: bool
+    """Whether the agent's history, tools and system prompt are those of the prompt before."""
     size: HistorySize
     repetitions: Sequence[Repetition]
     batch_point: bool
@@ -194,6 +196,7 @@ class _Turn:
             untrimmed=size.tokens_sent - memory.size.recalls,
             untrimmed_kept=self._untrimmed_kept(prefix, size, agents_first) if last.length >= 0 else 0,
             recalls=self._recalls(known),
+            same=agents_first == last.length == len(ledger) and memory.prefix.agents == prefix.agents,
             size=size,
             repetitions=self._brought.repetitions,
             batch_point=(cut and applied is not True) or moved,

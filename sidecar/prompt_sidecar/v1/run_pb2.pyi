@@ -197,7 +197,9 @@ class RunFigures(_message.Message):
     messages: _builtins.int
     """Messages of the untrimmed history, leading system messages not counted."""
     tokens_sent_total: _builtins.int
-    """Tokens of all prompts as they were sent."""
+    """Tokens of all prompts as they were sent. A prompt that is sent again before there is a report on it counts once, here
+    and in what follows: as far as is known the provider did not answer it.
+    """
     tokens_returned_total: _builtins.int
     """Tokens of all prompts as they were returned."""
     trimmed_items: _builtins.int
