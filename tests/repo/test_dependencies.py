@@ -190,3 +190,9 @@ def test_the_demo_has_what_it_needs_at_the_pinned_versions() -> None:
     assert pins.items() <= all_pins.items()
     assert [] == [pin for pin in re.split(r"(?m)^(?=[\w.-]+==)", demo)[1:] if "--hash=sha256:" not in pin]
     assert 2 * len(pins) < len(all_pins)
+
+
+def test_grpc_has_an_upper_bound_where_its_private_names_are_used() -> None:
+    """The server's; a client, which shares its interpreter with others and uses none of them, takes any later one."""
+    assert "<" in {part.operator for part in runtime()["grpcio"].specifier}
+    assert {">="} == {part.operator for part in client()["grpcio"].specifier}

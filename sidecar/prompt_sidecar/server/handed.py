@@ -3,7 +3,8 @@
 gRPC submits every call to the executor of its method, `concurrent.futures.Executor`, as a function for a thread, which
 reads the message, runs the handler, and sends the answer. The function's arguments are private to gRPC, and so is how a
 message is requested; but only with these can a message be awaited without a thread. `unknown_grpc` checks whether the
-installed version still has what is used here; a server with another version does not start.
+installed version still has what is used here; with another version calls run in gRPC's own pool
+(`prompt_sidecar.server.own_pool`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def unknown_grpc() -> str:
             if tuple(inspect.signature(getattr(server, name)).parameters)[: len(_PARAMETERS)] != _PARAMETERS:
                 return name
         for owner, name in (
+            (server, "_select_thread_pool_for_behavior"),
             (server, "_Context"),
             (server, "_receive_message"),
             (server, "_is_rpc_state_active"),
@@ -39,6 +41,9 @@ def unknown_grpc() -> str:
             (cython, "ReceiveMessageOperation"),
         ):
             getattr(owner, name)
+        state = server._RPCState()  # noqa: SLF001 - see the module
+        for name in ("condition", "context", "due", "request"):
+            getattr(state, name)
     except (ImportError, AttributeError) as error:
         return str(error)
     return ""

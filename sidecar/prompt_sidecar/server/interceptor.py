@@ -18,11 +18,12 @@ from prompt_sidecar.errors import CallCancelled, DeadlinePassed, NotServed, Side
 from prompt_sidecar.server.callers import CALLER, Callers
 from prompt_sidecar.server.handed import ENDS
 from prompt_sidecar.server.health import WATCH
+from prompt_sidecar.server.own_pool import in_own_pool
 from prompt_sidecar.server.reception import Reception
 from prompt_sidecar.server.refusing import Refusing
 from prompt_sidecar.server.status import abort
 from prompt_sidecar.serving.memory import is_out_of_memory, out_of_memory
-from prompt_sidecar.serving.pool import ARRIVAL
+from prompt_sidecar.serving.pool import ARRIVAL, InFlight
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.turns import Owner
 from prompt_sidecar.telemetry.observer import Called, Observer
@@ -85,7 +86,16 @@ class _Method:
 class Interceptor(grpc.ServerInterceptor):
     """See the module. `observer` is called at every call's begin and end, `refusals` logs those that are refused."""
 
-    def __init__(self, callers: Callers, receptions: Receptions, observer: Observer, refusals: Refusals) -> None:
+    def __init__(
+        self,
+        callers: Callers,
+        receptions: Receptions,
+        observer: Observer,
+        refusals: Refusals,
+        own_pool: InFlight | None = None,
+    ) -> None:
+        """`own_pool` counts the calls that run in gRPC's own pool; None: receptions take them."""
+        self._own_pool = own_pool
         self._callers = callers
         self._receptions = receptions
         self._observer = observer
@@ -153,7 +163,7 @@ class Interceptor(grpc.ServerInterceptor):
             self._observer.ended(called, _code(context))
 
         non_blocking = getattr(behaviour, "experimental_non_blocking", False)
-        wrapped = _received_by(
+        wrapped = self._received_by(
             reception,
             stream if handler.response_streaming and not non_blocking else answer,
             admit,
@@ -181,8 +191,28 @@ class Interceptor(grpc.ServerInterceptor):
 
         # Registered as taking a stream, so that a refused request's message is not waited for.
         return grpc.stream_unary_rpc_method_handler(
-            _received_by(self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True)
+            self._received_by(
+                self._receptions.admin, _never, admit, self._refusing_with(name, traced=traced), streams=True
+            )
         )
+
+    def _received_by(
+        self,
+        reception: Reception,
+        behaviour: Callable[..., Any],
+        admit: Callable[[grpc.ServicerContext], Owner],
+        refused: Callable[[BaseException], Callable[..., None]],
+        *,
+        streams: bool,
+        lasts: bool = False,
+    ) -> Any:
+        """Have gRPC submit `behaviour` to a reception and not to the server's executor, if that can be.
+
+        The other arguments are those that the reception looks for.
+        """
+        if self._own_pool is not None:
+            return in_own_pool(behaviour, admit, refused, self._own_pool)
+        return _received_by(reception, behaviour, admit, refused, streams=streams, lasts=lasts)
 
     def _refusing_with(self, name: str, *, traced: bool) -> Callable[[BaseException], Callable[..., None]]:
         """Return what makes the behaviour that ends a call of a method with an error."""

@@ -20,6 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from prompt_sidecar.runs.service import Runs
+from prompt_sidecar.server import own_pool
 from prompt_sidecar.server.allocator import give_back
 from prompt_sidecar.server.callers import Callers
 from prompt_sidecar.server.handed import unknown_grpc
@@ -101,8 +103,11 @@ class Server:
         self._stop_sweeping = threading.Event()
         self._sweeper: threading.Thread | None = None
         self._indexer: Indexer | None = None
-        if missing := unknown_grpc():
-            raise StartError(f"grpcio {grpc.__version__} cannot be used, it lacks what this server needs: {missing}")
+        missing = unknown_grpc()
+        if missing:
+            _log.warning(own_pool.WARNING, grpc.__version__, missing)
+        self._own_pool = ThreadPoolExecutor(settings.workers, "grpc") if missing else None
+        """Where calls run that no reception can take; None: none does."""
         self._workers = CallPool(settings.workers, settings.running_calls, "call", waited=self.observer.waited)
         side = [Pool(threads, name) for threads, name in _SIDE_POOLS]
         self._pools = (self._workers, *side)
@@ -117,10 +122,14 @@ class Server:
         self._tokens = Tokens(read_tokens(settings.tokens_file) if settings.tokens_file else {})
         self._names = names or CallerNames()
         callers = Callers(self._tokens, self._names)
-        self._interceptor = Interceptor(callers, receptions, self.observer, self._refusals)
+        in_flight = self._in_flight if missing else None
+        self._interceptor = Interceptor(callers, receptions, self.observer, self._refusals, in_flight)
         self._identity = Identity(settings) if settings.tls_certificate else None
         self._server = grpc.server(
-            self._workers, interceptors=[self._interceptor], options=_channel_arguments(settings)
+            self._own_pool or self._workers,
+            interceptors=[self._interceptor],
+            options=_channel_arguments(settings),
+            maximum_concurrent_rpcs=settings.max_calls if missing else None,
         )
         self._health = Health(SERVICE, side[1])
         self.probes = Probes(settings.health_listen, self.observer.reached) if settings.health_listen else None
@@ -170,7 +179,7 @@ class Server:
         methods = servicer.handlers()
         self.observer.watch(
             runs.totals,
-            lambda: self._own.active,
+            lambda: self._own.active if self._own_pool is None else self._in_flight.count,
             memory.figures,
             buffers=lambda: {"untaken_answers": self._own.untaken_bytes, "answer_parts": servicer.kept_bytes},
             cpu=cgroups.processor,
@@ -230,7 +239,7 @@ class Server:
             self._indexer.join(_END_SECONDS)
         if self.probes is not None:
             self.probes.close()
-        for pool in self._pools:
+        for pool in (*self._pools, *([self._own_pool] if self._own_pool is not None else [])):
             pool.shutdown(wait=False, cancel_futures=True)
         return clean
 
