@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from operator import ge
 from pathlib import Path
 from typing import Final
 
+import grpc
 import pytest
 
 from prompt_sidecar.client import Client, RunUnknown
+from prompt_sidecar.v1 import service_pb2_grpc
 from tests.cli.running import PATIENCE, Program, program
 from tests.envoy.through import Envoy, balanced, envoy, envoy_binary
 from tests.real.needing import need
 from tests.runs.making import LIMIT, OPENAI_CHAT, history
+from tests.server.serving import request
 from tests.store.sharing import Valkey, running_redis, running_valkey
 
 KEY: Final = "a key that all replicas have"
 RUNS: Final = 24
 """Runs: so many that all at one of two replicas means that nothing is balanced."""
 ITERATIONS: Final = 10
+AT_ONCE: Final = 48
+"""Calls in progress at the same time: a third of them are the killed sidecar's."""
+FEW_RETRIES: Final = 3
+"""Retries at a time that Envoy allows by itself."""
+LARGE: Final = json.dumps([{"role": "user", "content": "What do these lines say?\n" * 10_000}]).encode()
+"""A prompt whose bytes take a while to travel and to be compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +52,12 @@ class Replica:
 
 
 @contextmanager
-def replicated(folder: Path, **settings: str) -> Iterator[tuple[list[Replica], Envoy, Client]]:
-    """Two sidecars behind Envoy, and a client that reaches them through it."""
+def replicated(folder: Path, number: int = 2, **settings: str) -> Iterator[tuple[list[Replica], Envoy, Client]]:
+    """So many sidecars behind Envoy, and a client that reaches them through it."""
     need(envoy_binary)
     with ExitStack() as stack:
         replicas: list[Replica] = []
-        for _ in range(2):
+        for _ in range(number):
             server = stack.enter_context(program("--listen", "127.0.0.1:0", KEY=KEY, **settings))
             port = int(server.wait_for(r"ready: listening on .*127\.0\.0\.1:(\d+)")[1])
             server.keep_reading()
@@ -120,3 +131,64 @@ def test_another_sidecar_answers_when_one_is_killed(store: Valkey, tmp_path: Pat
             made = client.trim(run_id, history(OPENAI_CHAT, ITERATIONS), context_window=LIMIT)
             assert ids == [trim.stash_id for trim in made.trims if trim.stash_id]
             assert "value_0" not in json.dumps(made.prompt)
+
+
+class Callers:
+    """Agents that each send the same prompt again and again, each in a run of its own, until they are stopped."""
+
+    def __init__(self, port: int, number: int) -> None:
+        """Begin, at a port of this machine."""
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.enable_retries", 0)])
+        self._stub = service_pb2_grpc.SidecarServiceStub(self._channel)
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self.answered = [0] * number
+        """Calls of each."""
+        self.lost: list[str] = []
+        """The statuses of those that were not answered."""
+        self._threads = [threading.Thread(target=self._call, args=(at,)) for at in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def wait_for(self, more: int) -> None:
+        """Wait until each has had so many more answers."""
+        until = [count + more for count in self.answered]
+        with self._changed:
+            reached = lambda: all(map(ge, self.answered, until)) or bool(self.lost)  # noqa: E731 - it stands here alone
+            assert self._changed.wait_for(reached, PATIENCE)
+
+    def stop(self) -> None:
+        """Stop them."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        self._channel.close()
+
+    def _call(self, at: int) -> None:
+        run_id = f"run-{at}"
+        sent, metadata = request(run_id, LARGE), (("x-prompt-sidecar-run", run_id),)
+        while not self._stopping.is_set():
+            try:
+                self._stub.TrimPrompt(sent, timeout=PATIENCE, metadata=metadata)
+            except grpc.RpcError as error:
+                self.lost.append(f"{error.code()} {error.details()}")
+            with self._changed:
+                self.answered[at] += 1
+                self._changed.notify_all()
+
+
+def test_no_call_is_lost_when_one_of_three_is_killed(tmp_path: Path) -> None:
+    """All that it had in hand at once are repeated at the others, however many they are."""
+    with replicated(tmp_path, 3) as (replicas, between, _):
+        callers = Callers(between.port, AT_ONCE)
+        try:
+            callers.wait_for(3)
+            replicas[0].server.process.kill()
+            replicas[0].server.process.wait(PATIENCE)
+            callers.wait_for(3)
+        finally:
+            callers.stop()
+        retried = between.figure("upstream_rq_retry")
+
+    assert [] == callers.lost
+    assert retried > FEW_RETRIES
