@@ -97,7 +97,7 @@ def test_the_largest_body_fits_everywhere() -> None:
 
 
 def test_no_cluster_keeps_envoys_own_bounds() -> None:
-    """Of three retries and 1,024 requests at a time: a killed replica would lose calls, and prompts would pass unseen."""
+    """Three retries and 1,024 requests at a time: calls of a killed replica would be lost, and prompts pass unseen."""
     clusters = [
         cluster
         for name in ("envoy.yaml", "replicas.yaml")

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from operator import ge
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import pytest
@@ -109,7 +109,7 @@ def asked(client: Client, run_id: str, ids: list[str]) -> Mapping[str, object]:
 
 def test_another_sidecar_answers_when_one_is_killed(store: Valkey, tmp_path: Path) -> None:
     """Retrieval, search, tools, tasks and figures of every run; and the next prompt has the same ids."""
-    settings = {
+    settings: dict[str, Any] = {
         "STORE__URL": store.url,
         "STORE__DURABILITY": "acknowledged",
         "STORE__FIRST_WAIT": "30s",

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,6 +32,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from prompt_sidecar.telemetry.catalog import BUILD_INFO, CATALOG
+from prompt_sidecar.telemetry.collector import Collector, exporters_heard, watched
 from prompt_sidecar.telemetry.distributions import Distributions
 from prompt_sidecar.telemetry.events import Events
 from prompt_sidecar.telemetry.exposition import Exposed
@@ -65,6 +67,8 @@ class Running:
     notices: Sequence[str] = ()
     """Sentences for the operator, to be logged at start."""
     exposition: Exposition | None = None
+    held: ExitStack = field(default_factory=ExitStack)
+    """What ends behind all else."""
     _ends: Sequence[Callable[[], object]] = ()
 
     def stop(self) -> None:
@@ -77,6 +81,7 @@ class Running:
             thread.join(max(0.0, last - time.monotonic()))
         if any(thread.is_alive() for thread in threads):
             _log.warning("the collector did not take the last figures and spans in time; they are lost")
+        self.held.close()
 
 
 ExporterMaker = Callable[[MeterProvider], SpanExporter]
@@ -93,6 +98,11 @@ class Push:
     metrics: MetricExporter | None = None
     spans: ExporterMaker | None = None
     logs: LogExporterMaker | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is one."""
+        return self.metrics is not None or self.spans is not None or self.logs is not None
 
 
 def start(
@@ -116,12 +126,13 @@ def start(
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Running(notices=["telemetry is off: OTEL_SDK_DISABLED is true"])
     os.environ.setdefault("OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED", "true")  # to count what queues drop
-    push = exporters(options, environment)
+    collector = Collector()
+    push = exporters(options, environment, collector)
     exposition = None if address is None else Exposition(address, Exposed(methods), options)
     readers = [] if push.metrics is None else [PushReader(push.metrics)]
-    if exposition is None and not readers and push.spans is None and push.logs is None:
+    if exposition is None and not push.any:
         return Running(notices=["telemetry is off: neither /metrics nor a collector is configured"])
-    return assemble(
+    running = assemble(
         options,
         resource=resource(environment),
         readers=readers,
@@ -131,6 +142,9 @@ def start(
         exposition=exposition,
         notices=_notices(options, push, exposition),
     )
+    if push.any:
+        running.held.enter_context(exporters_heard(collector))
+    return running
 
 
 def partial_processor(make: ExporterMaker) -> ProcessorMaker:
@@ -206,7 +220,7 @@ def assemble(
         exposition.exposed.show(instruments)
         exposition.report_to(observer.reached, observer.foreign)
         ends.append(exposition.close)
-    return Running(observer, notices, exposition, [observer.lag.end, *ends])
+    return Running(observer, notices, exposition, _ends=[observer.lag.end, *ends])
 
 
 def resource(environment: Mapping[str, str]) -> Resource:
@@ -222,15 +236,19 @@ def resource(environment: Mapping[str, str]) -> Resource:
     return Resource.create({name: value for name, value in ours.items() if name not in given})
 
 
-def exporters(options: TelemetryOptions, environment: Mapping[str, str]) -> Push:
-    """The exporters by options and variables, one for each signal with an endpoint that is not turned off."""
+def exporters(options: TelemetryOptions, environment: Mapping[str, str], collector: Collector | None = None) -> Push:
+    """The exporters by options and variables, one for each signal with an endpoint that is not turned off.
+
+    `collector` hears of their exports.
+    """
+    collector = collector or Collector()
     metrics = _signal("METRICS", options, environment)
     traces = _signal("TRACES", options, environment)
     logs = _signal("LOGS", options, environment)
     return Push(
-        metrics=None if metrics is None else _metric_exporter(metrics),
-        spans=None if traces is None else partial(_span_exporter, traces),
-        logs=None if logs is None else partial(_log_exporter, logs),
+        metrics=None if metrics is None else _metric_exporter(metrics, collector),
+        spans=None if traces is None else partial(_span_exporter, traces, collector),
+        logs=None if logs is None else partial(_log_exporter, logs, collector),
     )
 
 
@@ -262,34 +280,34 @@ def _signal(name: str, options: TelemetryOptions, environment: Mapping[str, str]
 # Exporters are imported only where there is a collector: they take 5 MB and a tenth of a second at the start.
 
 
-def _metric_exporter(signal: _Signal) -> MetricExporter:
+def _metric_exporter(signal: _Signal, collector: Collector) -> MetricExporter:
     if signal.http:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter as HttpMetrics
 
-        return HttpMetrics(signal.endpoint, timeout=signal.timeout)
+        return watched(HttpMetrics, "metrics", collector)(signal.endpoint, timeout=signal.timeout)
     from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter as GrpcMetrics
 
-    return GrpcMetrics(signal.endpoint, timeout=signal.timeout)
+    return watched(GrpcMetrics, "metrics", collector)(signal.endpoint, timeout=signal.timeout)
 
 
-def _span_exporter(signal: _Signal, meters: MeterProvider) -> SpanExporter:
+def _span_exporter(signal: _Signal, collector: Collector, meters: MeterProvider) -> SpanExporter:
     if signal.http:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpSpans
 
-        return HttpSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+        return watched(HttpSpans, "traces", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcSpans
 
-    return GrpcSpans(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+    return watched(GrpcSpans, "traces", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
-def _log_exporter(signal: _Signal, meters: MeterProvider) -> LogRecordExporter:
+def _log_exporter(signal: _Signal, collector: Collector, meters: MeterProvider) -> LogRecordExporter:
     if signal.http:
         from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpLogs
 
-        return HttpLogs(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+        return watched(HttpLogs, "events", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
     from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
 
-    return GrpcLogs(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
+    return watched(GrpcLogs, "events", collector)(signal.endpoint, timeout=signal.timeout, meter_provider=meters)
 
 
 def _notices(options: TelemetryOptions, push: Push, exposition: Exposition | None) -> list[str]:

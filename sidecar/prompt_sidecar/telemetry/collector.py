@@ -1,0 +1,124 @@
+"""Whether the collector takes what is pushed to it: one line when it no longer does, and one when it does again.
+
+OpenTelemetry's exporters log each export that fails and each try of it, thirty lines a minute and more. They say why,
+so the first of these lines is quoted in the one of ours, without a password that its address may hold; none is logged
+by itself. What is lost meanwhile is in the SDK's own metrics, which the alert PromptSidecarTelemetryDrops watches.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+T = TypeVar("T")
+
+LOGGERS: Final = (
+    "opentelemetry.exporter.otlp.proto.grpc.exporter",
+    "opentelemetry.exporter.otlp.proto.http._log_exporter",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.metrics._internal.export",
+)
+"""Loggers of OpenTelemetry's that tell of each export which fails, and of what it costs."""
+_MOST_CHARACTERS: Final = 300
+"""Of what an exporter says."""
+_CREDENTIALS: Final = re.compile(r"(?<=//)[^/@\s]*@")
+_RETRY: Final = re.compile(r",? retrying in [\d.]+ ?s\.?")
+
+_log = logging.getLogger(__name__)
+
+
+class _Said(threading.local):
+    """What an exporter has said in the current thread since its last export."""
+
+    words = ""
+
+
+class Collector:
+    """Hears of each export. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lost: set[str] = set()
+        """Signals whose last export failed."""
+        self._said = _Said()
+
+    def heard(self, line: str) -> None:
+        """Keep what an exporter says in the current thread, for the line that is logged if its export fails."""
+        if not self._said.words:
+            self._said.words = _CREDENTIALS.sub("", _RETRY.sub("", " ".join(line.split())))[:_MOST_CHARACTERS]
+
+    def exported(self, signal: str, *, taken: bool) -> None:
+        """Hear that an export of a signal has ended."""
+        words, self._said.words = self._said.words, ""
+        with self._lock:
+            before = bool(self._lost)
+            if taken:
+                self._lost.discard(signal)
+            else:
+                self._lost.add(signal)
+            after = bool(self._lost)
+        if after and not before:
+            _log.warning(
+                "the collector does not take %s: %s; it is tried again, and what waits in vain is dropped and counted",
+                signal,
+                words or "no reason is known",
+            )
+        elif before and not after:
+            _log.info("the collector takes %s again", signal)
+
+
+class _Heard(logging.Filter):
+    """Gives a collector what a library says, and logs none of it."""
+
+    def __init__(self, collector: Collector) -> None:
+        super().__init__()
+        self._collector = collector
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        self._collector.heard(record.getMessage())
+        return False
+
+
+@contextmanager
+def exporters_heard(collector: Collector) -> Iterator[None]:
+    """Have a collector hear what exporters say, until the context ends."""
+    heard = _Heard(collector)
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(heard)
+    try:
+        yield
+    finally:
+        for name in LOGGERS:
+            logging.getLogger(name).removeFilter(heard)
+
+
+class _Watched:
+    """Has a collector hear of each export; an exporter's class comes after it among the bases of a class."""
+
+    collector: Collector
+    signal: str
+
+    def export(self, *data: Any, **more: Any) -> Any:
+        """Export, as the exporter does."""
+        taken = False
+        try:
+            result = super().export(*data, **more)  # type: ignore[misc]  # of what is mixed in
+            taken = result.name == "SUCCESS"
+        finally:
+            self.collector.exported(self.signal, taken=taken)
+        return result
+
+
+def watched(exporter: type[T], signal: str, collector: Collector) -> type[T]:
+    """Return an exporter's class whose exports a collector hears of, as those of a signal."""
+    members = {"collector": collector, "signal": signal, "__module__": exporter.__module__}
+    return cast("type[T]", type(exporter.__name__, (_Watched, exporter), members))
