@@ -3,8 +3,8 @@
 The library gives each read from a socket its timeout, and keeps whatever a server sends until the reply is whole. So a
 server that sends a byte now and then would hold a call for ever, and one that sends without end would take all memory.
 Here a use of a connection, from when it is taken from its pool until it is given back, has one time and one allowance:
-for connecting, the handshakes, the command and the whole reply. Where either is used up, the library ends the
-connection, as it does for other errors.
+for the command and the whole reply. Connecting, with TLS and the login, is a use of its own, as it takes some five
+round trips. Where either is used up, the library ends the connection, as it does for other errors.
 """
 
 from __future__ import annotations
@@ -97,9 +97,12 @@ class _Socket:
 class _Bounded(AbstractConnection):
     """What the library's kinds of connections have in common here."""
 
-    def __init__(self, reply_bytes: int, *, socket_timeout: float, **given: Any) -> None:
+    def __init__(
+        self, reply_bytes: int, *, socket_timeout: float, socket_connect_timeout: float | None = None, **given: Any
+    ) -> None:
         """`given`: the library's other options."""
         self._seconds, self._reply_bytes = socket_timeout, reply_bytes
+        self._connect_seconds = socket_timeout if socket_connect_timeout is None else socket_connect_timeout
         self._use: Use | None = None
         super().__init__(socket_timeout=socket_timeout, **given)
 
@@ -108,6 +111,16 @@ class _Bounded(AbstractConnection):
         if self._use is None:
             self._use = Use(self._seconds, self._reply_bytes)
         return self._use
+
+    def connect(self) -> None:
+        """Connect, unless that is done."""
+        if self._sock is not None:
+            return
+        self._use = Use(self._connect_seconds, self._reply_bytes)
+        try:
+            super().connect()  # type: ignore[no-untyped-call]
+        finally:
+            self._use = None
 
     def end_use(self) -> None:
         """The connection was given back to its pool."""

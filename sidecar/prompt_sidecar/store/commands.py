@@ -1,7 +1,8 @@
-"""Commands to the store: counted, and not sent while it does not answer."""
+"""Commands to the store: counted, and not sent while it does not answer. The log has a line when that changes."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,13 @@ from prompt_sidecar.store.breaker import Breakers
 from prompt_sidecar.store.server import Failure
 
 NO_ANSWER: Final = "the store that replicas share gave no answer in time"
+AWAY: Final = (
+    "the shared store cannot be reached: %s; prompts are answered, and what they bring is written once it is back"
+)
+REFUSES: Final = "the shared store refuses commands (%s): %s; prompts are answered, but it lacks what they bring"
+BACK: Final = "the shared store answers again"
+
+_log = logging.getLogger(__name__)
 
 
 class Commands:
@@ -27,6 +35,8 @@ class Commands:
         self._lock = threading.Lock()
         self._replies: Counter[tuple[StoreCommand, StoreReply]] = Counter()
         self._lost: Counter[StoreLoss] = Counter()
+        self._faults: set[str] = set()
+        """Servers that cannot be reached, and kinds of commands whose last one was refused."""
 
     @property
     def replies(self) -> dict[tuple[StoreCommand, StoreReply], int]:
@@ -47,7 +57,8 @@ class Commands:
 
         Raises the error, or Failure where that is asked for.
         """
-        breaker = self._breakers.of(self._node(name))
+        node = self._node(name)
+        breaker = self._breakers.of(node)
         asked = breaker.ask()
         try:
             if asked is None:
@@ -59,14 +70,38 @@ class Commands:
             if asked is not None:
                 if failure.reply is StoreReply.UNREACHABLE:
                     breaker.failed(asked)
+                    if not breaker.closed:
+                        self._found(node, AWAY, failure.words or "it did not answer in time")
                 else:
                     breaker.succeeded()
+                    self._found(command.value, REFUSES, failure.reply.value, failure.words or "its reply is damaged")
+                    self._over(node)
             if error is Failure:
                 raise
             raise StoreUnavailable(NO_ANSWER) from None
         self._count(command, StoreReply.OUTDATED if reply in (layout.GONE, layout.ENDED) else StoreReply.DONE)
         breaker.succeeded()
+        if self._faults:
+            self._over(node, command.value)
         return reply
+
+    def _found(self, fault: str, line: str, *words: str) -> None:
+        """The store has a fault: it is logged unless another one is known."""
+        with self._lock:
+            first = not self._faults
+            self._faults.add(fault)
+        if first:
+            _log.warning(line, *words)
+
+    def _over(self, *faults: str) -> None:
+        """The store has these faults no more, nor those of servers that answer or have left; the last one is logged."""
+        away = {*self._breakers.open()} - {""}  # no name: it was not known which server it is
+        with self._lock:
+            before = bool(self._faults)
+            self._faults = (self._faults - {*faults}) & {*away, *StoreCommand}
+            over = before and not self._faults
+        if over:
+            _log.info(BACK)
 
     def lose(self, why: StoreLoss, times: int = 1) -> None:
         """Count values that are not in the store though they should be."""

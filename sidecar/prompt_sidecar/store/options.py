@@ -63,8 +63,15 @@ class StoreOptions:
     timeout: float = setting(
         0.25,
         seconds(0.001, 60),
-        "Time that the store has for one command and its whole reply, and for connecting where that is needed.",
+        "Time that the store has for one command and its whole reply.",
         "A hundred times what it takes in one data centre.",
+        advanced=True,
+    )
+    connect_timeout: float = setting(
+        1.0,
+        seconds(0.001, 60),
+        "Time for connecting to the store, in addition to that: TLS and the login included.",
+        "Some five round trips, also where one takes 0.1 s; for a store that does not answer a call waits no longer.",
         advanced=True,
     )
     first_wait: float = setting(

@@ -42,6 +42,10 @@ only where they are small (`prompt_sidecar.recall.history.FETCHED_BYTES`)."""
 REPLY_BYTES: Final = 32 * MIB
 """Bytes of a reply besides: the names of 120,000 originals of a run, or the facts of so many."""
 
+MOST_CHARACTERS: Final = 200
+"""Of what a store says, in the log."""
+NO_STORE: Final = "what answers there does not speak the protocol of Valkey and Redis"
+
 FIRST_TRIES: Final = 3
 """How often the library may ask another node for its list of commands, when its client of a cluster is made: it asks
 the first one, which may be away."""
@@ -52,9 +56,11 @@ Argument = bytes | str | int
 class Failure(Exception):
     """The store did not do what it was asked, as far as is known: a write without a reply may have happened."""
 
-    def __init__(self, reply: StoreReply) -> None:
+    def __init__(self, reply: StoreReply, words: str = "") -> None:
         super().__init__(reply.value)
         self.reply = reply
+        self.words = words
+        """What the store or the system says of it, for the log; empty: nothing is known."""
 
 
 def values_in(reply: Any, size: int) -> list[bytes | None]:
@@ -228,14 +234,16 @@ class Server:
         """Connect to nothing yet. Raises OSError where the password cannot be read."""
         given: dict[str, Any] = {
             "socket_timeout": options.timeout,
+            "socket_connect_timeout": options.connect_timeout,
             "socket_keepalive": True,
             "health_check_interval": 0,
             "reply_bytes": REPLY_ITEMS * options.item_bytes + REPLY_BYTES,
         }
         if options.url.startswith("unix:"):
             del given["socket_keepalive"]
+        self._password = read_file(options.password_file).decode().strip() if options.password_file else ""
         if options.password_file:
-            given["password"] = read_file(options.password_file).decode().strip()
+            given["password"] = self._password
         self._timeout = options.timeout
         made = Cluster if options.cluster else Single
         self._any: Client = made(options.url, given)
@@ -256,7 +264,7 @@ class Server:
             except ERRORS as error:
                 raise self._failure(self._writer, error) from None
             except NO_REPLY:
-                raise Failure(StoreReply.FAILED) from None
+                raise Failure(StoreReply.FAILED, NO_STORE) from None
             if not isinstance(reached, int):
                 raise Failure(StoreReply.FAILED)
             if reached < replicas:
@@ -290,15 +298,21 @@ class Server:
         except ERRORS as error:
             raise self._failure(client, error) from None
         except NO_REPLY:
-            raise Failure(StoreReply.FAILED) from None
+            raise Failure(StoreReply.FAILED, NO_STORE) from None
         return reply
 
-    @staticmethod
-    def _failure(client: Client, error: Exception) -> Failure:
+    def _failure(self, client: Client, error: Exception) -> Failure:
         reply = _reply_of(error)
         if reply is StoreReply.UNREACHABLE:
             client.lost(error)
-        return Failure(reply)
+        return Failure(reply, self._words(error))
+
+    def _words(self, error: Exception) -> str:
+        """What an error says, on one line: a store that does not know a command quotes it, the login's too."""
+        said = " ".join("".join(each if each.isprintable() else " " for each in str(error)).split())
+        if self._password:
+            said = said.replace(self._password, "…")
+        return said[:MOST_CHARACTERS]
 
 
 def _digest(script: str) -> str:

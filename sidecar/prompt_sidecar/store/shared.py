@@ -48,7 +48,7 @@ from prompt_sidecar.facts.archived import (
 from prompt_sidecar.facts.figures import StoreFigures
 from prompt_sidecar.recall.counts import Counts
 from prompt_sidecar.store import layout
-from prompt_sidecar.store.breaker import Breakers
+from prompt_sidecar.store.breaker import FAILURES, Breakers
 from prompt_sidecar.store.commands import Commands
 from prompt_sidecar.store.options import StoreOptions
 from prompt_sidecar.store.place import UNKNOWN, Job, RunPlace
@@ -124,6 +124,8 @@ class SharedArchive:
         self._thread = threading.Thread(target=self._work, name="store-write", daemon=True) if threads else None
         if self._thread is not None:
             self._thread.start()
+        if self._pool is not None:
+            self._pool.submit(self._try)
 
     # -- the core's side ---------------------------------------------------------------------------------------------
 
@@ -262,10 +264,20 @@ class SharedArchive:
         if run.look is not None:
             try:
                 with slots.waiting():
-                    run.look.result(self._options.timeout * 2 if wait is None else wait)
+                    limit = self._options.timeout * 2 + self._options.connect_timeout
+                run.look.result(limit if wait is None else wait)
             except NotYet:
                 return None
         return run.left
+
+    def _try(self) -> None:
+        """Ask the store for something, so that the log tells at the start where it cannot be reached."""
+        name = caller_name(b"")
+        for _ in range(FAILURES):
+            with suppress(Failure):
+                read = partial(self._backend.run, layout.NOTED, name, [1])
+                self._commands.ask(StoreCommand.READ, name, read, Failure)
+                return
 
     def _look_first(self, run: RunPlace) -> None:
         with suppress(Failure):  # the writing looks again
