@@ -121,6 +121,7 @@ class UseCases:
     def now(self) -> float:
         """See `Runs.now`."""
         return self._runs.now()
+
     def failed(self, error: Refusal) -> Refusal:
         """Count an error that a door is about to raise, and return it: no frame keeps what keeps the frame."""
         self.observer.failed(error)
