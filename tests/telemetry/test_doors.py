@@ -15,7 +15,6 @@ from aiohttp import web
 from prompt_sidecar.errors import GuardRefused, RunCeiling, TooLarge
 from prompt_sidecar.facts.limits import Limits
 from prompt_sidecar.guard.ceilings import CeilingAction, Ceilings, Prices
-from prompt_sidecar.guard.options import GuardOptions
 from prompt_sidecar.runs.metering import CallerRules, Rules
 from prompt_sidecar.runs.service import Runs
 from prompt_sidecar.telemetry import catalog
@@ -36,8 +35,6 @@ GENERAL: Final = CallerRules(
     preset("cache_first"), {}, Ceilings(run_model_calls=1, run_model_calls_action=CeilingAction.REFUSE)
 )
 ONE_CALL: Final = Rules(GENERAL, {}, Prices({}))
-ENFORCE: Final = GuardOptions(mode="enforce")
-TIMES: Final = 3
 GUARDRAIL: Final = "/beta/litellm_basic_guardrail_api"
 
 
@@ -55,19 +52,30 @@ def ask(here: Proxied, text: str = "hello", path: str = "/v1/chat/completions", 
     return asyncio.run(_post(here.url + path, json.dumps(body).encode()))[0]
 
 
+def failing_core(error: BaseException) -> Runs:
+    """A core that fails each prompt so."""
+
+    class Failing(Runs):
+        def trim(self, *_: object) -> Any:
+            raise error
+
+    return Failing(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=KEY, clock=lambda: 0.0)
+
+
 def test_refusals_of_the_guard_through_http() -> None:
     """Each of them, also where the sidecar's answer says so with status 200, as to a gateway."""
 
     def refused(here: Proxied) -> None:
-        for _ in range(TIMES):
-            assert 400 == asyncio.run(_post(f"{here.url}/v1/chat/completions", b"not JSON"))[0]
-        blocked = {"input_type": "request", "structured_messages": [{"role": 7, "content": "hi"}]}
-        assert 200 == asyncio.run(_post(here.url + GUARDRAIL, json.dumps(blocked).encode()))[0]
+        assert 400 == ask(here)
 
-    figures = through_http(refused, guard=ENFORCE)
-    assert TIMES + 1 == figures.of(catalog.GUARD_REFUSALS)
-    assert TIMES == figures.of(catalog.HTTP_REQUESTS, route="chat_completions", outcome="refused")
-    assert 1 == figures.of(catalog.HTTP_REQUESTS, route="guardrail", outcome="refused")
+    def blocked(here: Proxied) -> None:
+        sent = {"input_type": "request", "structured_messages": [{"role": "user", "content": "hi"}]}
+        assert 200 == asyncio.run(_post(here.url + GUARDRAIL, json.dumps(sent).encode()))[0]
+
+    for route, doing in (("chat_completions", refused), ("guardrail", blocked)):
+        figures = through_http(doing, core=failing_core(GuardRefused("no")))
+        assert 1 == figures.of(catalog.GUARD_REFUSALS)
+        assert 1 == figures.of(catalog.HTTP_REQUESTS, route=route, outcome="refused")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -120,13 +128,9 @@ def test_a_bound_of_the_core_counts_once_through_each_door() -> None:
 
 def test_want_of_memory_is_counted_and_told_through_http() -> None:
     """As through gRPC: the prompt goes on, and the bound says why."""
-
-    class Starved(Runs):
-        def trim(self, *_: object) -> Any:
-            raise MemoryError
-
-    core = Starved(counter=counter(), policy=preset("cache_first"), limits=Limits(), key=KEY, clock=lambda: 0.0)
-    figures = through_http(lambda here: told_untrimmed(here, "OUT_OF_MEMORY"), Says("hi"), core=core)
+    figures = through_http(
+        lambda here: told_untrimmed(here, "OUT_OF_MEMORY"), Says("hi"), core=failing_core(MemoryError())
+    )
     assert 1 == figures.of(catalog.BOUND_HITS, bound="limits.process_bytes")
     assert 1 == figures.of(catalog.HTTP_REQUESTS, outcome="failed_open")
 
