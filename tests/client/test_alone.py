@@ -38,7 +38,8 @@ EXPECTED = {
     "down": "UNAVAILABLE",
 }
 """What `alone.py` tells, but for the version."""
-ALLOWED = ("google.protobuf", "google._upb", "grpc", "prompt_sidecar.client", "typing_extensions")
+OURS = ("prompt_sidecar.client", "prompt_sidecar.providers")
+ALLOWED = ("google.protobuf", "google._upb", "grpc", *OURS, "typing_extensions")
 """What may be imported beside Python's own; gRPC has used typing_extensions since 1.73."""
 BLOCKER = f"""
 import sys
@@ -95,8 +96,7 @@ def test_nothing_of_the_server_is_imported() -> None:
     code = (
         f"{BLOCKER}\nsys.path.insert(0, {str(ROOT / 'sidecar')!r})\nimport runpy\nsys.argv[0] = {str(PROGRAM)!r}\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "ours = {m for m in sys.modules if m.startswith('prompt_sidecar') and not m.startswith"
-        "('prompt_sidecar.client')}\n"
+        f"ours = {{m for m in sys.modules if m.startswith('prompt_sidecar') and not m.startswith({OURS!r})}}\n"
         "assert ours == {'prompt_sidecar'}, ours\n"
     )
 

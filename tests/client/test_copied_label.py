@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from prompt_sidecar.client.dialects import DIALECTS
+from prompt_sidecar.client.model_calls import model_calls
 from prompt_sidecar.prompt.items import ItemKind
+from prompt_sidecar.providers.table import SDKS
 from prompt_sidecar.trim import elide
 from prompt_sidecar.trim.ids import mint
 
@@ -38,7 +39,7 @@ def called(arguments: str) -> Any:
     """The model's call with these arguments, as chat completions return it."""
     function = {"name": "write", "arguments": arguments}
     message = {"tool_calls": [{"id": "c", "type": "function", "function": function}]}
-    (call,) = DIALECTS["openai_chat"].calls({"choices": [{"message": message}]})
+    (call,) = model_calls(SDKS["openai_chat"], {"choices": [{"message": message}]})
     return call
 
 

@@ -18,9 +18,8 @@ from prompt_sidecar.client import Client
 from prompt_sidecar.client.fallback_rules import Body, changed_thinking, fall_back, leave_out, without
 from prompt_sidecar.client.native import dumped
 from prompt_sidecar.client.sent import LastPrompts, Sent
-from prompt_sidecar.client.shapes import SHAPES
-from prompt_sidecar.client.thinking import is_bound
-from prompt_sidecar.prompt.thinking import binds_thinking
+from prompt_sidecar.providers.claude import is_bound
+from prompt_sidecar.providers.table import MESSAGES
 from tests.client.histories import history
 from tests.client.serving import client_of
 from tests.client.window import defects
@@ -113,7 +112,7 @@ def prompt(format: str, steps: list[tuple[int, bool]]) -> Body:
     messages = [*SYSTEM.get(format, []), FIRST.get(format, {"role": "user", "content": "Go."})]
     for step, (calls, words) in enumerate(steps):
         messages += STEPS[format](step, calls, words=words)
-    body = Body.of({SHAPES[format].messages: messages, "tools": [{"name": "f"}]}, SHAPES[format])
+    body = Body.of({MESSAGES[format].messages: messages, "tools": [{"name": "f"}]}, MESSAGES[format])
     assert body is not None
     return body
 
@@ -123,7 +122,7 @@ def pairs(format: str, messages: list[Any]) -> tuple[list[str], list[str]]:
     if format == "gemini_contents":
         parts = [part for message in messages for part in message["parts"]]
         return ["f" for part in parts if "functionCall" in part], ["f" for part in parts if "functionResponse" in part]
-    shape = SHAPES[format]
+    shape = MESSAGES[format]
     return (
         sorted(call for message in messages for call in shape.calls(message)),
         sorted(answer for message in messages for answer in shape.answers(message)),
@@ -198,7 +197,7 @@ def sent(format: str, asked: Any, made: Any, **more: Any) -> Sent:
 
 def fallen(format: str, value: Any, last: Sent | None) -> Any:
     """A fallback."""
-    return fall_back(value, last, format=format, shape=SHAPES[format], bound=True, pinned=())
+    return fall_back(value, last, format=format, shape=MESSAGES[format], bound=True, pinned=())
 
 
 def test_a_history_that_was_changed_keeps_what_it_has_in_common() -> None:
@@ -275,15 +274,6 @@ def test_bedrocks_reasoning_goes_too() -> None:
 def test_models_that_bind_their_thinking(model: Any, body: Any, *, bound: bool) -> None:
     """By name, unknown versions of Claude too; where none is named, but for thinking with a budget."""
     assert bound == is_bound(model, body)
-
-
-def test_the_servers_table_of_models_says_the_same() -> None:
-    """Both are read from the same page."""
-    families = ("opus", "sonnet", "haiku", "fable", "mythos", "instant", "v", "another")
-    versions = ("", "1", "1.2", "2", "3", "3-5", "3-7", "4", "4-5", "4-6", "4-8", "5", "5-0", "5.1", "5-5", "6")
-    names = [f"claude-{family}-{version}" for family in families for version in versions]
-    names += [f"claude-{version}-{family}-20250101" for family in families for version in versions]
-    assert [] == [name for name in names if binds_thinking(name) != is_bound(name, {})]
 
 
 def test_prompts_are_remembered_within_a_bound() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from prompt_sidecar.client import AsyncClient, Client, Refused, Run
 from prompt_sidecar.client.breaker import FIRST_PAUSE, LONGEST_PAUSE
+from prompt_sidecar.client.model_calls import model_calls
 from tests.cli.running import Program, program
 from tests.client.histories import STEPS, WINDOW, result
 from tests.client.provider import Provider, always
@@ -154,15 +155,15 @@ def adapted(run: Run, spoken: Api, there: Provider, *, adopts: bool) -> None:
         if refused:
             continue
         run.report(response)
-        dialect = run._dialect  # noqa: SLF001  # an agent has its own way to read a response
-        assert dialect is not None
-        calls = dialect.calls(response)
+        api = run._api  # noqa: SLF001  # an agent has its own way to read a response
+        assert api is not None
+        calls = model_calls(api, response)
         if adopts:
             messages = list(keywords[PROMPT[spoken.format]])
-        messages += dialect.turn(response)
+        messages += api.turn(response)
         if not calls:
             return
-        messages += dialect.joined([call.result(result(json.loads(call.arguments)["day"])) for call in calls])
+        messages += api.joined([call.result(result(json.loads(call.arguments)["day"])) for call in calls])
 
 
 @pytest.mark.parametrize("adopts", [False, True], ids=["whole history", "goes on from trimmed prompts"])

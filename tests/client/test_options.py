@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.client import AsyncClient, Client, InvalidRequest
-from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.model_calls import too_long
 from prompt_sidecar.client.options import Options
 from prompt_sidecar.trim.policy import BOUNDS
 from tests.client.histories import WINDOW, history

@@ -13,8 +13,9 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from prompt_sidecar.client import arguments, facts
-from prompt_sidecar.client.dialects import DIALECTS
 from prompt_sidecar.client.schema import SERVICE, enum_name, enum_names, make, message_class, methods
+from prompt_sidecar.providers.messages import Format
+from prompt_sidecar.providers.table import SDKS
 from prompt_sidecar.v1 import policy_pb2, run_pb2, service_pb2, trim_pb2
 
 ROOT = Path(__file__).parents[2]
@@ -85,10 +86,10 @@ def test_options_have_every_field_of_their_request(options: Any, message: str, h
 
 def test_formats_and_kinds_are_those_of_the_protos() -> None:
     """The words that a type checker accepts are the ones that there are."""
-    assert set(enum_names("JsonPrompt", "format")) == set(typing.get_args(arguments.Format))
+    assert set(enum_names("JsonPrompt", "format")) == set(typing.get_args(Format))
     assert set(enum_names("Annotation", "kind")) == set(typing.get_args(arguments.Annotation))
     assert set(enum_names("UpdateTaskRequest", "status")) == set(typing.get_args(arguments.Status))
-    assert set(DIALECTS) < set(typing.get_args(arguments.Format))
+    assert set(SDKS) < set(typing.get_args(Format))
 
 
 def test_every_method_is_known() -> None:

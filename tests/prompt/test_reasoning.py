@@ -11,7 +11,7 @@ import pytest
 from prompt_sidecar.prompt.format import Format
 from prompt_sidecar.prompt.formats import FORMATS
 from prompt_sidecar.prompt.items import OPAQUE_TOKENS, ItemKind
-from prompt_sidecar.prompt.thinking import binds_thinking
+from prompt_sidecar.providers.claude import binds_thinking
 from prompt_sidecar.v1 import conversation_pb2 as pb
 from tests.prompt.reading import identity
 

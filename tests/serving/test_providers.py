@@ -9,47 +9,10 @@ from typing import Any
 import pytest
 
 from prompt_sidecar.errors import GuardRefused
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.providers.usage_reader import MOST_BYTES
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status, is_final
-from prompt_sidecar.serving.provider_paths import LONGEST_PATH, provider_path
-from prompt_sidecar.serving.provider_usage import MOST_BYTES, ProviderUsage, UsageReader
-
-
-@pytest.mark.parametrize(
-    ("path", "format_name", "model"),
-    [
-        ("/v1/chat/completions", "openai_chat", ""),
-        ("/openai/deployments/gpt-4o/chat/completions?api-version=2026-01-01", "openai_chat", ""),
-        ("/v1/responses", "openai_responses", ""),
-        ("/v1/messages", "anthropic_messages", ""),
-        ("/anthropic/v1/messages?beta=true", "anthropic_messages", ""),
-        ("/v1beta/models/gemini-3-pro:generateContent", "gemini_contents", "gemini-3-pro"),
-        ("/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", "gemini_contents", "gemini-3-pro"),
-        ("/model/anthropic.claude-opus-4-6-v1%3A0/converse", "bedrock_converse", "anthropic.claude-opus-4-6-v1:0"),
-        ("/model/x/converse-stream", "bedrock_converse", "x"),
-    ],
-)
-def test_paths_of_prompts(path: str, format_name: str, model: str) -> None:
-    """Each provider's path is known by its end, behind any gateway's prefix."""
-    found = provider_path("POST", path)
-
-    assert found is not None
-    assert (format_name, model) == (found.format, found.model)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/v1/responses"),
-        ("POST", "/v1/threads/t/messages"),
-        ("POST", "/v1/messages/count_tokens"),
-        ("POST", "/v1/messages/batches"),
-        ("POST", "/v1/embeddings"),
-        ("POST", "/" + "a" * LONGEST_PATH + "/v1/messages"),
-    ],
-)
-def test_other_paths_are_no_prompts(method: str, path: str) -> None:
-    """What is not known to hold a prompt is left alone."""
-    assert provider_path(method, path) is None
+from prompt_sidecar.serving.provider_usage import UsageReader
 
 
 def read(format_name: str, kind: str, *pieces: bytes, status: int = 200) -> ProviderUsage:

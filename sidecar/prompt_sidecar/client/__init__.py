@@ -12,7 +12,6 @@ from __future__ import annotations
 from prompt_sidecar.client.arguments import Bytes, Lines, Pattern, SearchOptions, TrimOptions, Usage
 from prompt_sidecar.client.asynchronous.client import AsyncClient, AsyncRun, AsyncStreamed
 from prompt_sidecar.client.blocking.client import Client, Run, Streamed
-from prompt_sidecar.client.dialects import ModelCall
 from prompt_sidecar.client.errors import (
     CallerCeiling,
     ClientError,
@@ -45,6 +44,7 @@ from prompt_sidecar.client.facts import (
     UsageLearned,
 )
 from prompt_sidecar.client.loop import Completion
+from prompt_sidecar.client.model_calls import ModelCall
 from prompt_sidecar.client.options import Tls
 
 __all__ = [

@@ -6,17 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
-Format: TypeAlias = Literal[
-    "openai_chat",
-    "anthropic_messages",
-    "openai_responses",
-    "gemini_contents",
-    "bedrock_converse",
-    "ai_sdk",
-    "mcp_tool_result",
-]
-"""Formats of a prompt. A server may know fewer, and then rejects the others."""
-
 Annotation: TypeAlias = Literal["pinned", "snapshot", "validation_feedback", "step_error", "repetition_warning"]
 Status: TypeAlias = Literal["pending", "in_progress", "completed"]
 

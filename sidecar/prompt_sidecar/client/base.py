@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.breaker import Breaker
-from prompt_sidecar.client.dialects import DIALECTS, MOST_REFUSAL_CHARACTERS, Dialect, refuses_thinking, too_long
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.model_calls import refuses_thinking, too_long, usage_of
 from prompt_sidecar.client.options import (
     DEFAULT_DEADLINE,
     DEFAULT_FALLBACK_BYTES,
@@ -21,6 +21,9 @@ from prompt_sidecar.client.options import (
     Options,
     Tls,
 )
+from prompt_sidecar.providers.refusals import MOST_CHARACTERS
+from prompt_sidecar.providers.sdk import SdkApi
+from prompt_sidecar.providers.table import SDKS
 
 
 class Base:
@@ -109,14 +112,14 @@ class BaseRun:
         self.last: Trimmed[Any] | None = None
         """The last prompt: trimmed, or made without the sidecar (`fallback`). With neither the sidecar refused it, the
         client does not fail open, and the prompt must not be sent."""
-        self._dialect: Dialect | None = None
+        self._api: SdkApi | None = None
 
-    def _chosen(self, format: str) -> Dialect:
+    def _chosen(self, format: str) -> SdkApi:
         try:
-            self._dialect = DIALECTS[format]
+            self._api = SDKS[format]
         except KeyError:
-            raise ValueError(f"format is {format!r}; adapters accept {', '.join(DIALECTS)}") from None
-        return self._dialect
+            raise ValueError(f"format is {format!r}; adapters accept {', '.join(SDKS)}") from None
+        return self._api
 
     def _usage(self, response: Any) -> Usage:
         """Return what to report of a response or a refusal; empty: nothing."""
@@ -133,14 +136,14 @@ class BaseRun:
                 return {}
             self.last = replace(last, refused=True)
             self._engine.refused(self.id)
-            usage = {"refusal": {"message": refusal[:MOST_REFUSAL_CHARACTERS]}}
-        elif self._dialect is None:
+            usage = {"refusal": {"message": refusal[:MOST_CHARACTERS]}}
+        elif self._api is None:
             raise ValueError(
                 "no prompt of this run was made by openai_chat, openai_responses or anthropic_messages: "
                 "use client.report_usage"
             )
         else:
-            usage = self._dialect.usage(response)
+            usage = usage_of(self._api, response)
             if usage.get("input_tokens") is None:
                 return {}
         return {**usage, "revision": last.revision} if last.trimmed else {}

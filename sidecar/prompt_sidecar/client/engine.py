@@ -55,10 +55,11 @@ from prompt_sidecar.client.facts import (
 from prompt_sidecar.client.fallbacks import Call, Fallbacks, edits_of
 from prompt_sidecar.client.metrics import TRIMMED, PromptCounter
 from prompt_sidecar.client.options import Options
-from prompt_sidecar.client.pieces import WithoutHalves, sound
+from prompt_sidecar.client.pieces import WithoutHalves
 from prompt_sidecar.client.revisions import Revisions
 from prompt_sidecar.client.schema import make, unknown
-from prompt_sidecar.client.shapes import SHAPES
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.table import MESSAGES
 
 _log = logging.getLogger("prompt_sidecar.client")
 
@@ -159,7 +160,7 @@ class Engine:
                 raise  # the newest messages alone are no prompt
             if error.reason == REVISION_UNKNOWN and call.base:
                 again = yield from self.trim(run_id, known, format, call.without_base())
-                made = native.remade(prompt, json.loads(body), again.prompt, SHAPES[format].messages)
+                made = native.remade(prompt, json.loads(body), again.prompt, MESSAGES[format].messages)
                 return replace(again, prompt=made)
             if not self.options.goes_without(error) or (_names_option(error) and not self._revisions.of(run_id)):
                 raise

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from prompt_sidecar.client import native
 from prompt_sidecar.client.sent import Sent
-from prompt_sidecar.client.shapes import Message, Shape, leads, unmarked
+from prompt_sidecar.providers.messages import Message, Messages, leads, unmarked
 
 LAST_PROMPT: Final = "last_prompt"
 LEFT_OUT: Final = "left_out"
@@ -41,10 +41,10 @@ class Body:
 
     whole: Any
     messages: list[Message]
-    shape: Shape
+    shape: Messages
 
     @classmethod
-    def of(cls, value: Any, shape: Shape) -> Body | None:
+    def of(cls, value: Any, shape: Messages) -> Body | None:
         """Split a prompt; None: it holds no list of messages, or one of them is no object."""
         messages = value.get(shape.messages) if isinstance(value, dict) else value
         if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
@@ -80,7 +80,7 @@ class Fallback:
 
 
 def fall_back(
-    given: Any, sent: Sent | None, *, format: str, shape: Shape, bound: bool, pinned: Iterable[int]
+    given: Any, sent: Sent | None, *, format: str, shape: Messages, bound: bool, pinned: Iterable[int]
 ) -> Fallback:
     """Make the prompt to send.
 
@@ -125,7 +125,7 @@ def fall_back(
     return Fallback(made.json(), kind, total, len(new), remembered)
 
 
-def history(bodies: Sequence[bytes], shape: Shape, newest: Any = None) -> Any:
+def history(bodies: Sequence[bytes], shape: Messages, newest: Any = None) -> Any:
     """Return one prompt for a history that was sent in pieces: all messages, and the newest piece's other members.
 
     Args:
@@ -192,7 +192,7 @@ def leave_out(body: Body, most_bytes: int, pinned: Sequence[Message]) -> tuple[B
     return replace(body, messages=shape.settled([message for message in kept if message is not None])), left
 
 
-def _units(messages: Sequence[Message], shape: Shape) -> list[range]:
+def _units(messages: Sequence[Message], shape: Messages) -> list[range]:
     """Return the iterations as ranges of indices; those between a call and its answer are one."""
     from_model = [shape.from_model(message) for message in messages]
     starts = [at for at, models in enumerate(from_model) if models and (at == 0 or not from_model[at - 1])]

@@ -17,8 +17,8 @@ from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.fallback_rules import AS_GIVEN, Body, changed_thinking, digest, fall_back, history, without
 from prompt_sidecar.client.schema import enum_name
 from prompt_sidecar.client.sent import LastPrompts, Sent
-from prompt_sidecar.client.shapes import SHAPES
-from prompt_sidecar.client.thinking import is_bound
+from prompt_sidecar.providers.claude import is_bound
+from prompt_sidecar.providers.table import MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Fallbacks:
             Whether there is any.
         """
         last = self._last.of(run_id)
-        body = None if last is None else Body.of(last.prompt(), SHAPES[last.format])
+        body = None if last is None else Body.of(last.prompt(), MESSAGES[last.format])
         if last is None or body is None:
             return False
         removed = last.removed | {digest(block) for message in body.messages for block in body.shape.thoughts(message)}
@@ -119,7 +119,7 @@ class Fallbacks:
         last = self._known(call)
         if last is None or last.revision != call.base:
             return None
-        return history(last.covered, SHAPES[call.format], given)
+        return history(last.covered, MESSAGES[call.format], given)
 
     def prompt(self, call: Call, given: Any, reason: str) -> Trimmed[Any]:
         """Return the prompt to send: the last one with the messages since, or the prompt as it was given.
@@ -129,7 +129,7 @@ class Fallbacks:
             given: the whole untrimmed prompt as JSON; None: it is no JSON, or not known.
             reason: why not.
         """
-        shape = SHAPES.get(call.format)
+        shape = MESSAGES.get(call.format)
         as_given = Trimmed(call.prompt, reason=reason, fallback=AS_GIVEN)
         if shape is None or given is None or not call.changes:
             return as_given
@@ -165,7 +165,7 @@ class Fallbacks:
         Where earlier prompts were made without the sidecar, or it could not repeat its earlier edits, the thinking that
         is bound to them is removed, now and in all later prompts.
         """
-        if not call.changes or call.format not in SHAPES:
+        if not call.changes or call.format not in MESSAGES:
             return trimmed
         last = self._known(call)
         sent = _sent(call, body, answer, trimmed, last)
@@ -215,7 +215,7 @@ def _still_valid(
 
     What was removed stays removed; thinking after the first difference from the prompt `before` is removed too.
     """
-    shape = SHAPES[call.format]
+    shape = MESSAGES[call.format]
     made = Body.of(sent.prompt(), shape)
     if made is None:
         return sent, trimmed

@@ -10,11 +10,12 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
-from prompt_sidecar.client.dialects import refuses_thinking, too_long
+from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.model_calls import refuses_thinking, too_long
+from prompt_sidecar.providers.messages import Format
 
 REFUSING: Final = frozenset({400, 413, 422})
 """Statuses of answers that may say that a prompt is too long: their text is read."""

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from prompt_sidecar.client.dialects import Dialect, ModelCall
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.facts import Trimmed
+from prompt_sidecar.client.model_calls import ModelCall
 from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, taken, with_values
+from prompt_sidecar.providers.sdk import SdkApi
 
 MOST_TURNS: Final = 12
 """Turns of the model in one call of the loop. A model needs one to three to find what it misses; one that still calls
@@ -36,18 +37,18 @@ class Completion:
     """Number of model calls."""
     recalls: int
     """Number of calls of the sidecar's tools that were answered."""
-    dialect: Dialect
+    api: SdkApi
     _turns: tuple[Any, ...]
     _results: tuple[Any, ...]
 
     @property
     def waits(self) -> bool:
         """Whether the model waits for the agent's tools, or for another call of `complete` as turns ran out."""
-        return bool(self.calls or self._results or self.dialect.others(self.response))
+        return bool(self.calls or self._results or self.api.waits_otherwise(self.response))
 
     def history(self, results: Sequence[Any] = ()) -> list[Any]:
         """Return the history to continue with; `results` are `call.result(...)` of each of `calls`."""
-        return [*self._turns, *self.dialect.joined([*self._results, *results])]
+        return [*self._turns, *self.api.joined([*self._results, *results])]
 
 
 def complete(engine: Engine, work: Work) -> Steps[Completion]:
@@ -57,19 +58,19 @@ def complete(engine: Engine, work: Work) -> Steps[Completion]:
         ClientError: the sidecar did not answer, and the client does not fail open.
         ValueError: `stream` or `n` is asked for.
     """
-    dialect, keywords = work.dialect, work.keywords
+    api, keywords = work.api, work.keywords
     if keywords.get("stream") or (keywords.get("n") or 1) != 1:
         raise ValueError("the loop takes one whole answer: call it without stream and with n = 1")
-    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
-    history, recalls = dialect.history(keywords[dialect.prompt]), 0
+    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
+    history, recalls = api.history(keywords[api.messages]), 0
     for number in range(1, MOST_TURNS + 1):
-        asked = {**keywords, **offered.keywords, dialect.prompt: history}
+        asked = {**keywords, **offered.keywords, api.messages: history}
         step = replace(work, keywords=asked, options=offered.options(work.options))
         response, trimmed = yield from answered(engine, step)
         turn = yield from taken(engine, step, response, offered.own, history)
         recalls += len(turn.results)
         if turn.is_last or number == MOST_TURNS:
             break
-        history = [*turn.history, *dialect.joined(turn.results)]
+        history = [*turn.history, *api.joined(turn.results)]
     calls = yield from with_values(engine, turn.calls, step)
-    return Completion(response, calls, trimmed, number, recalls, dialect, tuple(turn.history), tuple(turn.results))
+    return Completion(response, calls, trimmed, number, recalls, api, tuple(turn.history), tuple(turn.results))

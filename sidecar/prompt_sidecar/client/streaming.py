@@ -14,11 +14,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from prompt_sidecar.client.dialects import member
 from prompt_sidecar.client.engine import Ask, Engine, Rpc
 from prompt_sidecar.client.loop import MOST_TURNS, Completion
-from prompt_sidecar.client.pieces import LONGEST_NAME, another, ordinal, sound
+from prompt_sidecar.client.model_calls import usage_of
 from prompt_sidecar.client.turns import Work, answered, offer, only_theirs, reported, taken, with_values
+from prompt_sidecar.providers.call_pieces import LONGEST_NAME, another
+from prompt_sidecar.providers.sdk import sdk_member as member
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import ordinal
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +56,32 @@ def stream_complete(engine: Engine, work: Work) -> Streaming:
 
 
 def _steps(engine: Engine, work: Work) -> Streaming:
-    dialect, keywords = work.dialect, dict(work.keywords)
-    counted = dialect.format == "openai_chat" and not keywords.get("stream_options")
-    if counted:
-        keywords["stream_options"] = {"include_usage": True}
-    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, dialect, keywords))
-    history, recalls, shown = dialect.history(keywords[dialect.prompt]), 0, 0
+    api, keywords = work.api, dict(work.keywords)
+    asks = {name: value for name, value in api.asks_usage.items() if not keywords.get(name)}
+    keywords |= asks
+    offered = only_theirs(keywords) if work.strict else (yield from offer(engine, api, keywords))
+    history, recalls, shown = api.history(keywords[api.messages]), 0, 0
     for number in range(1, MOST_TURNS + 1):
-        asked = {**keywords, **offered.keywords, dialect.prompt: history}
+        asked = {**keywords, **offered.keywords, api.messages: history}
         step = replace(work, keywords=asked, options=offered.options(work.options))
         stream, trimmed = yield from answered(engine, step)
-        reader = _READERS[dialect.format](offered.own, shown, first=number == 1, hides_usage=counted)
+        reader = _READERS[api.format](offered.own, shown, first=number == 1, hides_usage=bool(asks))
         while (event := (yield Next(stream))) is not END:
             for each in reader.take(event):
                 yield Emit(each)
         response, shown = reader.response(), reader.shown
-        usage = dialect.usage(response)
+        usage = usage_of(api, response)
         if usage.get("input_tokens") is not None:
             yield from reported(engine, work.run_id, usage, trimmed)
         turn = yield from taken(engine, step, response, offered.own, history)
         recalls += len(turn.results)
         if turn.is_last or number == MOST_TURNS:
             break
-        history = [*turn.history, *dialect.joined(turn.results)]
+        history = [*turn.history, *api.joined(turn.results)]
     for each in reader.last:
         yield Emit(each)
     calls = yield from with_values(engine, turn.calls, step)
-    return Completion(response, calls, trimmed, number, recalls, dialect, tuple(turn.history), tuple(turn.results))
+    return Completion(response, calls, trimmed, number, recalls, api, tuple(turn.history), tuple(turn.results))
 
 
 def _changed(value: Any, **members: Any) -> Any:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from prompt_sidecar.client.arguments import TrimOptions, Usage
-from prompt_sidecar.client.dialects import Dialect, ModelCall, refuses_thinking, too_long
 from prompt_sidecar.client.engine import Ask, Engine, Rpc, Steps
 from prompt_sidecar.client.errors import STORE_UNAVAILABLE, ClientError, Unreachable
 from prompt_sidecar.client.facts import ToolAnswer, Trimmed, UsageLearned
+from prompt_sidecar.client.model_calls import ModelCall, model_calls, refuses_thinking, too_long, tool_names, usage_of
+from prompt_sidecar.providers.sdk import SdkApi
 
 UNREACHABLE: Final = "This tool cannot be reached right now. Go on without it, or try again later."
 """The answer to a call of the sidecar's tools where the sidecar cannot be reached."""
@@ -31,7 +32,7 @@ Watch: TypeAlias = Callable[[Any, Steps[Trimmed[Any]]], Steps[Trimmed[Any]]]
 class Work:
     """A history that the model continues."""
 
-    dialect: Dialect
+    api: SdkApi
     run_id: str
     keywords: Mapping[str, Any]
     """Keyword arguments of the SDK's function."""
@@ -62,19 +63,19 @@ def only_theirs(keywords: Mapping[str, Any]) -> Offer:
     return Offer({"tools": theirs} if theirs else {}, frozenset())
 
 
-def offer(engine: Engine, dialect: Dialect, keywords: Mapping[str, Any]) -> Steps[Offer]:
+def offer(engine: Engine, api: SdkApi, keywords: Mapping[str, Any]) -> Steps[Offer]:
     """Add the sidecar's tools to the agent's. A tool of the agent's that has the same name stays the agent's."""
     alone = only_theirs(keywords)
     theirs = alone.keywords.get("tools", [])
     try:
-        tools = yield from engine.list_tools(dialect.format)
+        tools = yield from engine.list_tools(api.format)
     except ClientError:
         if not engine.options.fail_open:
             raise
         return alone
-    taken = dialect.names(theirs)
-    definitions = [each for each in json.loads(tools.tools_json) if dialect.tool_name(each) not in taken]
-    return Offer({"tools": [*theirs, *definitions]}, dialect.names(definitions))
+    taken = tool_names(api, theirs)
+    definitions = [each for each in json.loads(tools.tools_json) if api.tool_name(each) not in taken]
+    return Offer({"tools": [*theirs, *definitions]}, tool_names(api, definitions))
 
 
 def answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, Any]]]]:
@@ -96,18 +97,18 @@ def answered(engine: Engine, work: Work) -> Steps[tuple[Any, Trimmed[dict[str, A
             learned = yield from reported(engine, work.run_id, {"refusal": {"message": refusal}}, trimmed)
             if refusals == MOST_REFUSALS or (learned is not None and not learned.learned_limit):
                 raise
-            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            shorter = yield from engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
             if not _is_shorter(shorter, trimmed):
                 raise
             trimmed = yield from work.watch(work.keywords, _made(shorter))
-    usage = work.dialect.usage(response)
+    usage = usage_of(work.api, response)
     if usage.get("input_tokens") is not None:
         yield from reported(engine, work.run_id, usage, trimmed)
     return response, trimmed
 
 
 def _trim(engine: Engine, work: Work) -> Steps[Trimmed[dict[str, Any]]]:
-    steps = engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+    steps = engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
     return (yield from work.watch(work.keywords, steps))
 
 
@@ -150,7 +151,7 @@ def run_own_tool(engine: Engine, call: ModelCall, work: Work) -> Steps[ToolAnswe
                 raise
             answer = None
         if answer is None or answer.outcome == "run_unknown":
-            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
             answer = yield from engine.call_tool(work.run_id, call.name, call.arguments, "")
     except ClientError:
         if not engine.options.fail_open:
@@ -172,7 +173,7 @@ def with_values(engine: Engine, calls: tuple[ModelCall, ...], work: Work) -> Ste
     try:
         restored = yield from engine.restore_secrets(work.run_id, asked)
         if any(each.unknown for each in restored):
-            yield from engine.trim_keywords(work.run_id, work.keywords, work.dialect.format, work.options)
+            yield from engine.trim_keywords(work.run_id, work.keywords, work.api.format, work.options)
             restored = yield from engine.restore_secrets(work.run_id, asked)
     except ClientError:
         if not engine.options.fail_open:
@@ -201,13 +202,13 @@ class Turn:
 
 def taken(engine: Engine, step: Work, response: Any, own: frozenset[str], history: Sequence[Any]) -> Steps[Turn]:
     """Take a response: run the tools of the sidecar that it calls, which are named by `own`."""
-    dialect, calls = step.dialect, step.dialect.calls(response)
-    history = [*history, *dialect.turn(response)]
+    api, calls = step.api, model_calls(step.api, response)
+    history = [*history, *api.turn(response)]
     results: list[Any] = []
     for call in calls:
         if call.name in own:
             answer = yield from run_own_tool(engine, call, step)
             results.append(call.result(answer.content, is_error=answer.is_error))
     others = tuple(call for call in calls if call.name not in own)
-    is_last = bool(others) or not results or bool(dialect.others(response))
+    is_last = bool(others) or not results or bool(api.waits_otherwise(response))
     return Turn(history, others, results, is_last)

@@ -25,14 +25,16 @@ from prompt_sidecar.envoy.processor import Guard, Processed
 from prompt_sidecar.envoy.v1 import ext_proc_pb2 as wire
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome, MasksStay
 from prompt_sidecar.facts.guard_calls import Unread
+from prompt_sidecar.providers.api import signs_body
+from prompt_sidecar.providers.table import PathFound, api_of
+from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE
 from prompt_sidecar.serving.content_types import unread_kind
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.headers import PREFIX
 from prompt_sidecar.serving.memory import ANSWER_COPIES, REQUEST_COPIES
-from prompt_sidecar.serving.provider_paths import ProviderPath, provider_path
-from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
+from prompt_sidecar.serving.provider_usage import UsageReader
 from prompt_sidecar.serving.restored_answers import JSON, RestoredStream, RestoredWhole
 from prompt_sidecar.serving.restoring import Restore
 
@@ -72,7 +74,7 @@ class Answer:
 class Trim:
     """Trim this body; `Exchange.trimmed` takes the outcome."""
 
-    path: ProviderPath
+    path: PathFound
     body: bytes
 
 
@@ -107,7 +109,7 @@ class Exchange:
         """Whether a signature covers it."""
         self._usage = usage
         self._answer_bytes = answer_bytes
-        self._path: ProviderPath | None = None
+        self._path: PathFound | None = None
         self._place = -1
         """Of the last message in the order of messages; -1: there was none."""
         self._buffered = False
@@ -279,21 +281,22 @@ class Exchange:
     def _request_headers(self, message: wire.ProcessingRequest) -> Answer | Guard:
         self.headers = headers = messages.headers_of(message.request_headers)
         own = [name for name in headers if name.startswith(PREFIX)]
-        path = provider_path(headers.get(":method", ""), headers.get(":path", ""))
+        path = api_of(headers.get(":path", "")) if headers.get(":method") == "POST" else None
+        path = None if path is not None and path.counts else path
         if not message.request_headers.end_of_stream and self._guards(headers):
             return self._guarded_headers(message, path, own)
         if path is None or message.request_headers.end_of_stream:
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.NOT_A_PROMPT)
         if (
             _encoded(headers)
-            or headers.get("authorization", "").startswith("AWS4-")
+            or signs_body(headers)
             or message.protocol_config.request_body_mode not in {0, messages.BUFFERED}  # 0: an Envoy that does not say
         ):
             return Answer(messages.request_headers(own), last=True, outcome=EnvoyOutcome.UNREADABLE)
         return self._reading(message, path, own)
 
     def _guarded_headers(
-        self, message: wire.ProcessingRequest, path: ProviderPath | None, own: list[str]
+        self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]
     ) -> Answer | Guard:
         """Take the headers of a request whose body must not go on unread."""
         self._guarded = True
@@ -302,11 +305,11 @@ class Exchange:
             return Guard(b"", passed, Unread.UNBUFFERED)
         if _encoded(self.headers):
             return Guard(b"", passed, Unread.ENCODED)
-        self._signed = self.headers.get("authorization", "").startswith("AWS4-")
+        self._signed = signs_body(self.headers)
         self._why = unread_kind(self.headers.get("content-type", "")) if path is None else None
         return self._reading(message, path, own)
 
-    def _reading(self, message: wire.ProcessingRequest, path: ProviderPath | None, own: list[str]) -> Answer:
+    def _reading(self, message: wire.ProcessingRequest, path: PathFound | None, own: list[str]) -> Answer:
         """Ask for the body."""
         self._path = path
         self._buffered = message.protocol_config.request_body_mode == messages.BUFFERED
@@ -355,7 +358,7 @@ class Exchange:
     @property
     def _in_array(self) -> bool:
         """Whether the response is a stream in the form of a JSON array."""
-        return self._path is not None and self._path.streams and self._path.format == "gemini_contents"
+        return self._path is not None and self._path.streams and self._path.api.may_stream_array
 
     def _response_body(self, message: wire.ProcessingRequest) -> Answer | RestoreWhole:
         piece, ends = message.response_body.body, message.response_body.end_of_stream

@@ -28,13 +28,14 @@ from prompt_sidecar.errors import (
 from prompt_sidecar.facts.envoy_calls import EnvoyOutcome
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
+from prompt_sidecar.providers.table import PathFound
+from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import prompt_format
 from prompt_sidecar.serving.provider_errors import error_body, error_headers, http_status, is_final
-from prompt_sidecar.serving.provider_paths import ProviderPath
-from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.provider_usage import usage_call
 from prompt_sidecar.serving.refusals import Refusals
 from prompt_sidecar.serving.restoring import Restore
 from prompt_sidecar.serving.use_cases import Check, UseCases
@@ -84,7 +85,7 @@ class Processor:
         self._identities = identities
 
     def trim(
-        self, path: ProviderPath, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
+        self, path: PathFound, headers: Mapping[str, str], body: bytes, peer: str, check: Callable[[], None]
     ) -> Processed:
         """Trim a request's body; `peer` authenticated itself as Envoy, and is part of whose run it is."""
         found: list[Identity] = []
@@ -158,7 +159,7 @@ class Processor:
     def report(self, identity: Identity, revision: bytes, usage: ProviderUsage) -> None:
         """Report what the provider counted."""
         try:
-            self._use_cases.report_usage(usage.call(identity.caller, identity.run_id, revision), _waits)
+            self._use_cases.report_usage(usage_call(usage, identity.caller, identity.run_id, revision), _waits)
         except RunUnknown:
             pass  # it was ended meanwhile
         except Exception as error:  # noqa: BLE001 - the response is with the agent; nobody waits for this
@@ -166,7 +167,7 @@ class Processor:
 
     def _masked(
         self,
-        path: ProviderPath,
+        path: PathFound,
         headers: Mapping[str, str],
         body: bytes,
         caller: str,

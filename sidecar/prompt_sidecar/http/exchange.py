@@ -40,6 +40,9 @@ from prompt_sidecar.http.upstream import (
 )
 from prompt_sidecar.http.work import Work
 from prompt_sidecar.prompt.structure import never
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.providers.usage_reader import MOST_BYTES as MOST_USAGE
+from prompt_sidecar.providers.usage_reader import too_long
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.answer_stream import READ_AT_ONCE, AnswerStream, Discontinued, Why
@@ -47,8 +50,7 @@ from prompt_sidecar.serving.dialects.base import Dialect, Filter, Shown, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.memory import ANSWER_COPIES
 from prompt_sidecar.serving.provider_errors import error_body, http_status
-from prompt_sidecar.serving.provider_usage import MOST_BYTES as MOST_USAGE
-from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader, too_long
+from prompt_sidecar.serving.provider_usage import UsageReader
 from prompt_sidecar.serving.restoring import Restore, restored
 from prompt_sidecar.serving.rewriting import rewritten
 from prompt_sidecar.serving.use_cases import Check

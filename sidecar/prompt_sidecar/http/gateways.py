@@ -37,6 +37,7 @@ from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.exchange import Outcome
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.work import Work, connection
+from prompt_sidecar.providers.untyped import MOST_TOKENS, member, objects
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of
@@ -45,7 +46,6 @@ from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, each_element, loads
 from prompt_sidecar.serving.provider_errors import is_final
 from prompt_sidecar.serving.shared import Shared
-from prompt_sidecar.serving.untyped import MOST_TOKENS, member, objects
 
 _BYPASS: Final = "x-headroom-bypass"
 _DIGITS: Final = 32

@@ -31,7 +31,7 @@ from prompt_sidecar.http.hidden import HiddenTurns
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.passthrough import passed
 from prompt_sidecar.http.prompting import Asked, Modes, Prompter
-from prompt_sidecar.http.routes import PASSED, SIGNED, Provider, Route, route
+from prompt_sidecar.http.routes import Route, route
 from prompt_sidecar.http.unknown_bodies import UnknownBodies
 from prompt_sidecar.http.unpacking import unpacked
 from prompt_sidecar.http.upstream import Upstreams
@@ -322,8 +322,8 @@ class _Handler:
         if isinstance(found, Endpoint):
             return await found.answer(request, agent, caller, outcome)
         if found.dialect is None:
-            if found.name == PASSED and found.provider is Provider.BEDROCK:
-                self._report_signed(request)
+            if found.signed:
+                self._report_signed()
             if opens_websocket(request):
                 mask = self._masking(request, caller)
                 response, outcome.status = await self._sockets.passed(request, agent, found.provider, mask)
@@ -387,8 +387,8 @@ class _Handler:
         agent.hold(len(plain or b""))
         return plain
 
-    def _report_signed(self, request: web.Request) -> None:
-        if SIGNED in request.headers.get("authorization", "") and not self._signed_reported:
+    def _report_signed(self) -> None:
+        if not self._signed_reported:
             self._signed_reported = True
             _log.warning(
                 "requests to Bedrock that are signed (SigV4) pass through untrimmed, as the signature covers the body; "

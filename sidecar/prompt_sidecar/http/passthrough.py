@@ -9,8 +9,8 @@ from aiohttp import web
 
 from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.reading import Source, UpstreamFailed
-from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import Upstreams, checked, forwarded, reason
+from prompt_sidecar.providers.api import Provider
 
 
 async def passed(  # noqa: PLR0917 - the request, and what of it goes on changed

@@ -24,6 +24,8 @@ from prompt_sidecar.http.hidden import HiddenLoss, HiddenTurns, Splice
 from prompt_sidecar.http.options import HttpOptions
 from prompt_sidecar.http.placing import Seen, identity
 from prompt_sidecar.http.stored_responses import Stored, StoredResponses
+from prompt_sidecar.providers.untyped import MOST_TOKENS
+from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id
@@ -33,10 +35,9 @@ from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, array, loads, prompt_format
 from prompt_sidecar.serving.provider_errors import is_final
-from prompt_sidecar.serving.provider_usage import ProviderUsage
+from prompt_sidecar.serving.provider_usage import usage_call
 from prompt_sidecar.serving.restoring import Restore, safe
 from prompt_sidecar.serving.shared import Shared
-from prompt_sidecar.serving.untyped import MOST_TOKENS
 
 UNREACHABLE: Final = "This tool cannot be used right now. Go on without it."
 """The answer to a call of the sidecar's tools that failed."""
@@ -302,7 +303,7 @@ class Prompter:
     def report(self, prompt: Prompt, usage: ProviderUsage | None) -> None:
         """Report what the provider counted."""
         if usage is not None and usage.reported and prompt.answer is not None and not prompt.asked.counting:
-            self._reported(usage.call(*prompt.run, prompt.answer.revision))
+            self._reported(usage_call(usage, *prompt.run, prompt.answer.revision))
 
     def refused(self, prompt: Prompt, message: str) -> UsageAnswer | None:
         """Report that the provider refused the prompt as too long; None: the report failed."""

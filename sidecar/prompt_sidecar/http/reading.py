@@ -19,9 +19,10 @@ from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.http.bodies import USUAL
 from prompt_sidecar.http.encodings import Unpacker
 from prompt_sidecar.prompt.structure import never
+from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_stream import PIECE_BYTES, READ_AT_ONCE, AnswerStream, Discontinued
 from prompt_sidecar.serving.dialects.base import Filter
-from prompt_sidecar.serving.provider_usage import ProviderUsage, UsageReader
+from prompt_sidecar.serving.provider_usage import UsageReader
 
 READ_ON_SECONDS: Final = 1.0
 """How long reading goes on for the figures after the agent has gone. Behind the end of a message they come at once;

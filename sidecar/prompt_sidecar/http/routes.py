@@ -6,29 +6,16 @@ sidecar.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 from posixpath import normpath
 from typing import Final
 from urllib.parse import unquote
 
+from prompt_sidecar.providers.api import Provider, signs_body
+from prompt_sidecar.providers.table import LONGEST_PATH, api_of, provider_of
 from prompt_sidecar.serving.dialects.base import Dialect
 from prompt_sidecar.serving.dialects.table import DIALECTS
-from prompt_sidecar.serving.provider_paths import LONGEST_PATH, provider_path
-
-SIGNED: Final = "AWS4-HMAC-SHA256"
-"""How a credential begins that signs the body too, so that the body cannot be changed."""
-
-
-class Provider(StrEnum):
-    """Whose API a request is for."""
-
-    OPENAI = "openai"
-    ANTHROPIC = "anthropic"
-    GEMINI = "gemini"
-    BEDROCK = "bedrock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +31,15 @@ class Route:
     """The model that the path names; empty: the body does."""
     counting: bool = False
     """Whether only tokens are to be counted."""
+    signed: bool = False
+    """Whether it passes through because its credential signs the body."""
     in_array: bool = False
     """Whether the answer is asked for as an array that comes in pieces, which is not read event by event."""
 
 
 PASSED: Final = "passed_through"
-
-_BY_FORMAT: Final[Mapping[str, Route]] = {
-    format_name: Route(name, provider, DIALECTS[format_name])
-    for format_name, name, provider in (
-        ("openai_chat", "chat_completions", Provider.OPENAI),
-        ("openai_responses", "responses", Provider.OPENAI),
-        ("anthropic_messages", "messages", Provider.ANTHROPIC),
-        ("gemini_contents", "generate_content", Provider.GEMINI),
-        ("bedrock_converse", "converse", Provider.BEDROCK),
-    )
-}
-_MESSAGES: Final = DIALECTS["anthropic_messages"]
-_GEMINI: Final = DIALECTS["gemini_contents"]
-_COUNTING: Final = re.compile(r"/(?:models|tunedModels)/([^/:]+)(?::|%3[Aa])countTokens$")
-_GEMINI_PATH: Final = re.compile(r"/(?:v1|v1beta|v1alpha)/(?:models|tunedModels)/")
+COUNTED: Final = "count_tokens"
+"""Requests that only count tokens, of whichever API."""
 
 
 def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Route:
@@ -75,10 +51,20 @@ def route(method: str, path: str, headers: Mapping[str, str], query: Mapping[str
         headers: the request's.
         query: the request's.
     """
-    known = _known(path, query) if method == "POST" else None
-    if known is not None and known.provider is Provider.BEDROCK and SIGNED in headers.get("authorization", ""):
-        return Route(PASSED, Provider.BEDROCK)
-    return known or Route(PASSED, _provider(path, headers))
+    found = api_of(path) if method == "POST" else None
+    if found is None:
+        return Route(PASSED, provider_of(path, headers))
+    api = found.api
+    if signs_body(headers):
+        return Route(PASSED, api.provider, signed=True)
+    return Route(
+        COUNTED if found.counts else api.route,
+        api.provider,
+        DIALECTS[api.format],
+        found.model,
+        counting=found.counts,
+        in_array=found.streams and api.streams_array(query),
+    )
 
 
 def prompts_by_websocket(path: str) -> Route | None:
@@ -86,27 +72,7 @@ def prompts_by_websocket(path: str) -> Route | None:
 
     More spellings count than for a request with a body: what is not recognised here passes unread.
     """
-    of = provider_path("POST", normpath(unquote(path)).lower()[-LONGEST_PATH:])
-    return _BY_FORMAT[of.format] if of is not None else None
-
-
-def _known(path: str, query: Mapping[str, str]) -> Route | None:
-    if path.endswith("/v1/messages/count_tokens"):
-        return Route("count_tokens", Provider.ANTHROPIC, _MESSAGES, counting=True)
-    if (found := _COUNTING.search(path)) is not None:
-        return Route("count_tokens", Provider.GEMINI, _GEMINI, unquote(found[1]), counting=True)
-    of = provider_path("POST", path)
-    if of is None:
+    found = api_of(normpath(unquote(path)).lower()[-LONGEST_PATH:])
+    if found is None or found.counts:
         return None
-    in_events = of.format != _GEMINI.format or "sse" in (query.get("alt"), query.get("$alt"))
-    return replace(_BY_FORMAT[of.format], model=of.model, in_array=of.streams and not in_events)
-
-
-def _provider(path: str, headers: Mapping[str, str]) -> Provider:
-    if path.startswith("/model/"):
-        return Provider.BEDROCK
-    if path.startswith("/v1beta/") or "x-goog-api-key" in headers or _GEMINI_PATH.match(path):
-        return Provider.GEMINI
-    if "anthropic-version" in headers or path.startswith("/v1/messages"):
-        return Provider.ANTHROPIC
-    return Provider.OPENAI
+    return Route(found.api.route, found.api.provider, DIALECTS[found.format])

@@ -19,10 +19,10 @@ from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.http.agents import Agent
 from prompt_sidecar.http.encodings import encoding_of
 from prompt_sidecar.http.passthrough import passed
-from prompt_sidecar.http.routes import SIGNED, Provider
 from prompt_sidecar.http.unpacking import unpacked
 from prompt_sidecar.http.upstream import Upstreams
 from prompt_sidecar.http.work import Work
+from prompt_sidecar.providers.api import Provider, signs_body
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.content_types import unread_kind
@@ -88,7 +88,7 @@ class UnknownBodies:
             plain = found
         if not plain.strip():
             return body
-        signed = SIGNED in request.headers.get("authorization", "")
+        signed = signs_body(request.headers)
         call = MaskCall(caller, plain, _run(request))
         work.size = len(plain)
         made = await work.run(self.use_cases.mask, Door.HTTP, call, work.check, signed=signed)

@@ -16,7 +16,8 @@ from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
 from prompt_sidecar.http.options import HttpOptions
-from prompt_sidecar.http.routes import Provider
+from prompt_sidecar.providers.api import Provider
+from prompt_sidecar.providers.refusals import says_bound_thinking
 from prompt_sidecar.serving.headers import PREFIX
 
 _HOP_BY_HOP: Final = frozenset(
@@ -38,13 +39,11 @@ _HOP_BY_HOP: Final = frozenset(
 without waiting: many servers never say `100 Continue`."""
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """All but the tab."""
-_REFUSES_THINKING: Final = b"bound to a different conversation"
-"""platform.claude.com, "Prefix checks on thinking blocks", read in November 2026."""
 
 
 def refuses_thinking(status: int, body: bytes) -> bool:
     """Whether a provider refused a prompt for thinking that is bound to another one."""
-    return status == 400 and _REFUSES_THINKING in body[:MOST_ERROR].lower()
+    return status == 400 and says_bound_thinking(body[:MOST_ERROR].decode("utf-8", "replace"))
 
 
 def forwarded(headers: MultiMapping[str], *without: str) -> CIMultiDict[str]:
@@ -104,10 +103,7 @@ class Upstreams:
 
     def __init__(self, options: HttpOptions) -> None:
         self._bases: Mapping[Provider, str] = {
-            Provider.OPENAI: options.openai_upstream,
-            Provider.ANTHROPIC: options.anthropic_upstream,
-            Provider.GEMINI: options.gemini_upstream,
-            Provider.BEDROCK: options.bedrock_upstream,
+            provider: getattr(options, f"{provider}_upstream") for provider in Provider
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=options.connect_timeout)
         self._session = aiohttp.ClientSession(

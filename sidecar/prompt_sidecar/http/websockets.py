@@ -22,10 +22,10 @@ from multidict import CIMultiDict, MultiMapping
 from prompt_sidecar.errors import SidecarError
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
 from prompt_sidecar.http.agents import Agent
-from prompt_sidecar.http.routes import Provider
 from prompt_sidecar.http.upstream import ProviderSocket, Upstreams, forwarded
 from prompt_sidecar.http.wires import Wire
 from prompt_sidecar.http.work import Work
+from prompt_sidecar.providers.api import Provider
 from prompt_sidecar.serving.provider_errors import error_body, error_headers
 from prompt_sidecar.serving.use_cases import UseCases
 

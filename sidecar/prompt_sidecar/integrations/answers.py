@@ -18,14 +18,16 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from prompt_sidecar.client.arguments import Format
-from prompt_sidecar.client.dialects import has_masks
 from prompt_sidecar.client.engine import Engine, Steps
 from prompt_sidecar.client.errors import ClientError
-from prompt_sidecar.client.pieces import LONGEST_NAME, another, ordinal, paired
+from prompt_sidecar.client.model_calls import has_masks
 from prompt_sidecar.integrations import exact_json
+from prompt_sidecar.providers.call_pieces import LONGEST_NAME, CallKey, CallPiece, CallPlace, another
+from prompt_sidecar.providers.messages import Format
+from prompt_sidecar.providers.surrogates import paired
+from prompt_sidecar.providers.table import APIS
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_BYTES: Final = 67_108_864
@@ -46,69 +48,15 @@ _END: Final = re.compile(rb"(?>\r\n|\n|\r)(?:\r\n|\n|(?<=\r)\r|\r(?=.))", re.DOT
 carriage return behind a line feed may be the first half of one: the byte behind it tells."""
 _LONGEST_END: Final = 4
 
-Place: TypeAlias = tuple[dict[str, Any], str, str]
-"""What holds a call's arguments, as text or as an object: an object, the name of its member, the tool's name."""
-
 
 def prompt_has_masks(body: bytes) -> bool:
     """Whether a prompt, as JSON text, may hold masks."""
     return _IN_PROMPT.search(body) is not None
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    yield from (each for each in value if isinstance(each, dict)) if isinstance(value, list) else ()
-
-
-def _object(value: Any, *names: str) -> dict[str, Any]:
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _chat(answer: Any) -> Iterator[Place]:
-    for choice in _objects(answer.get("choices")):
-        for call in _objects(_object(choice, "message").get("tool_calls")):
-            function = _object(call, "function")
-            yield function, "arguments", str(function.get("name"))
-
-
-def _responses(answer: Any) -> Iterator[Place]:
-    for item in _objects(answer.get("output")):
-        if item.get("type") == "function_call":
-            yield item, "arguments", str(item.get("name"))
-
-
-def _messages(answer: Any) -> Iterator[Place]:
-    for block in _objects(answer.get("content")):
-        if block.get("type") == "tool_use":
-            yield block, "input", str(block.get("name"))
-
-
-def _gemini(answer: Any) -> Iterator[Place]:
-    for candidate in _objects(answer.get("candidates")):
-        for part in _objects(_object(candidate, "content").get("parts")):
-            call = _object(part, "functionCall") or _object(part, "function_call")
-            yield call, "args", str(call.get("name"))
-
-
-def _converse(answer: Any) -> Iterator[Place]:
-    for block in _objects(_object(answer, "output", "message").get("content")):
-        use = _object(block, "toolUse")
-        yield use, "input", str(use.get("name"))
-
-
-_PLACES: Final[Mapping[Format, Callable[[Any], Iterator[Place]]]] = {
-    "openai_chat": _chat,
-    "openai_responses": _responses,
-    "anthropic_messages": _messages,
-    "gemini_contents": _gemini,
-    "bedrock_converse": _converse,
-}
-
-
-def places(format: Format, answer: Any) -> Iterator[Place]:
+def places(format: Format, answer: Any) -> Iterator[CallPlace]:
     """Return the places of calls' arguments in a whole answer."""
-    return _PLACES[format](answer) if isinstance(answer, dict) else iter(())
+    return APIS[format].call_places(answer) if isinstance(answer, dict) else iter(())
 
 
 class Values:
@@ -118,9 +66,9 @@ class Values:
         self._engine, self._run_id = engine, run_id
         self._known: dict[tuple[str, str], str] = {}
 
-    def put(self, found: Iterable[Place]) -> Steps[bool]:
+    def put(self, found: Iterable[CallPlace]) -> Steps[bool]:
         """Put values in place of masks; return whether something has changed."""
-        masked: list[tuple[Place, tuple[str, str]]] = []
+        masked: list[tuple[CallPlace, tuple[str, str]]] = []
         for place in found:
             holder, member, name = place
             value = holder.get(member)
@@ -199,7 +147,7 @@ class WholeAnswer:
             _log.error(FAILED, type(error).__name__)
             return raw
 
-    def _places(self, answer: Any) -> Iterator[Place]:
+    def _places(self, answer: Any) -> Iterator[CallPlace]:
         return places(self._format, answer)
 
     def _all(self) -> bytes:
@@ -264,114 +212,12 @@ class _Call:
         return made[len(sent) :] if made.startswith(sent) else rest
 
 
-_Key: TypeAlias = tuple[int | None, int | None]
-"""Which call of a stream: its choice and its index. Several calls may have the same, one after another."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A piece of a call."""
-
-    key: _Key
-    holder: dict[str, Any]
-    member: str
-    """What of `holder` is the piece of the arguments."""
-    choice: Any = None
-    index: Any = None
-    id: Any = None
-    name: Any = None
-    """Where it is given."""
-    begins: bool = False
-    """Whether it is the first of its call."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What an event says of calls."""
-
-    pieces: list[_Piece] = field(default_factory=list)
-    ended: list[_Key] = field(default_factory=list)
-    """Calls that end."""
-    ended_choices: list[int | None] = field(default_factory=list)
-    """Choices of which all calls end."""
-    whole: list[Place] = field(default_factory=list)
-
-
-def _read_chat(data: dict[str, Any], _: Mapping[_Key, _Call]) -> _Read:
-    read = _Read()
-    for choice in _objects(data.get("choices")):
-        which = ordinal(choice.get("index"))
-        for call in _objects(_object(choice, "delta").get("tool_calls")):
-            function, key = _object(call, "function"), (which, ordinal(call.get("index")))
-            given = choice.get("index"), call.get("index"), call.get("id"), function.get("name")
-            read.pieces.append(_Piece(key, function, "arguments", *given))
-        if choice.get("finish_reason"):
-            read.ended_choices.append(which)
-    return read
-
-
-def _read_messages(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
-    index, read = data.get("index"), _Read()
-    key, block = (None, ordinal(index)), _object(data, "content_block")
-    if data.get("type") == "content_block_start" and block.get("type") == "tool_use":
-        read.pieces.append(_Piece(key, {}, "", index=index, name=block.get("name"), begins=True))
-        read.whole.append((block, "input", str(block.get("name"))))
-    elif data.get("type") == "content_block_delta" and key in calls:
-        read.pieces.append(_Piece(key, _object(data, "delta"), "partial_json", index=index))
-    elif data.get("type") == "content_block_stop":
-        read.ended.append(key)
-    elif data.get("type") in ("message_delta", "message_stop"):
-        read.ended_choices.append(None)
-    return read
-
-
-def _read_responses(data: dict[str, Any], calls: Mapping[_Key, _Call]) -> _Read:
-    index, read, kind = data.get("output_index"), _Read(), data.get("type")
-    key, item = (None, ordinal(index)), _object(data, "item")
-    if kind == "response.output_item.added" and item.get("type") == "function_call":
-        read.pieces.append(_Piece(key, {}, "", index=index, name=item.get("name"), begins=True))
-    elif kind == "response.function_call_arguments.delta":
-        read.pieces.append(_Piece(key, data, "delta", index=index))
-    elif kind in ("response.function_call_arguments.done", "response.output_item.done"):
-        read.ended.append(key)
-        name = calls[key].name if key in calls else str(data.get("name"))
-        read.whole.append((data, "arguments", name))
-        read.whole.extend(_responses({"output": [item]}))
-    elif _object(data, "response"):
-        read.whole.extend(_responses(data["response"]))
-    return read
-
-
-def _read_gemini(data: dict[str, Any], _: Mapping[_Key, _Call]) -> _Read:
-    return _Read(whole=list(_gemini(data)))
-
-
-_READ: Final[Mapping[Format, Callable[[dict[str, Any], Mapping[_Key, _Call]], _Read]]] = {
-    "openai_chat": _read_chat,
-    "openai_responses": _read_responses,
-    "anthropic_messages": _read_messages,
-    "gemini_contents": _read_gemini,
-}
-
-
-def _event_of(format: Format, call: _Call, text: str, like: dict[str, Any]) -> dict[str, Any]:
-    """An event with a piece of a call's arguments; `like` is the last of its pieces."""
-    if format == "anthropic_messages":
-        delta: dict[str, Any] = {"type": "input_json_delta", "partial_json": text}
-        return {"type": "content_block_delta", "index": call.index, "delta": delta}
-    if format == "openai_responses":
-        return {**like, "delta": text}
-    piece = {"index": call.index, "function": {"arguments": text}}
-    return {**like, "choices": [{"index": call.choice, "delta": {"tool_calls": [piece]}, "finish_reason": None}]}
-
-
 class Events:
     """The events of a stream, as JSON's objects."""
 
     def __init__(self, format: Format, values: Values) -> None:
-        self._format, self._values = format, values
-        self._read = _READ[format]
-        self._calls: dict[_Key, _Call] = {}
+        self._api, self._values = APIS[format], values
+        self._calls: dict[CallKey, _Call] = {}
         """Those that have not ended."""
         self._count = 0
         self._more = 0
@@ -388,10 +234,10 @@ class Events:
     def take(self, data: dict[str, Any]) -> Steps[tuple[list[dict[str, Any]], bool]]:
         """Take an event, which is changed in place; return events to send before it, and whether it has changed."""
         self._undo = [partial(setattr, self, "_more", self._more)]
-        read = self._read(data, self._calls)
+        read = self._api.call_event(data, self._name_of)
         changed = yield from self._values.put(read.whole)
         before: list[dict[str, Any]] = []
-        here: dict[_Key, _Piece] = {}
+        here: dict[CallKey, CallPiece] = {}
         """The last piece of each call in this event."""
         for piece in read.pieces:
             call = self._calls.get(piece.key)
@@ -414,12 +260,16 @@ class Events:
             data["sequence_number"], changed = number + self._more, True
         return before, changed
 
+    def _name_of(self, key: CallKey) -> str | None:
+        call = self._calls.get(key)
+        return None if call is None else call.name
+
     @staticmethod
-    def _begins(piece: _Piece, call: _Call) -> bool:
+    def _begins(piece: CallPiece, call: _Call) -> bool:
         """Whether a piece is the first of another call than the one that has its key."""
         return piece.begins or another(piece.id, piece.name, call.id, call.name, begun=call.begun)
 
-    def _taken(self, piece: _Piece, call: _Call, data: dict[str, Any]) -> bool:
+    def _taken(self, piece: CallPiece, call: _Call, data: dict[str, Any]) -> bool:
         """Take a piece; return whether it has changed."""
         call.id = call.id or (piece.id if isinstance(piece.id, str) else "")
         if isinstance(piece.name, str) and not call.begun and piece.name != call.name and len(call.name) < LONGEST_NAME:
@@ -435,7 +285,9 @@ class Events:
         piece.holder[piece.member] = made
         return made != text
 
-    def _end(self, key: _Key, last: _Piece | None, before: list[dict[str, Any]], data: dict[str, Any]) -> Steps[bool]:
+    def _end(
+        self, key: CallKey, last: CallPiece | None, before: list[dict[str, Any]], data: dict[str, Any]
+    ) -> Steps[bool]:
         """End a call; what has waited goes behind its last piece, or before the event; return whether that changed."""
         call = self._calls.pop(key)
         self._undo.append(partial(self._calls.__setitem__, key, call))
@@ -466,7 +318,7 @@ class Events:
             number = (behind or like).get("sequence_number")
             like["sequence_number"] = number + self._more if isinstance(number, int) else number
             self._more += 1
-        return _event_of(self._format, call, text, like)
+        return self._api.piece_event(call.choice, call.index, text, like)
 
 
 class Stream:
@@ -553,6 +405,6 @@ def restoring(engine: Engine, run_id: str, format: Format, headers: Mapping[str,
         return None
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     values = Values(engine, run_id)
-    if kind == "text/event-stream" and format in _READ:
+    if kind == "text/event-stream" and APIS[format].streams_events:
         return Stream(format, values)
     return WholeAnswer(format, values) if kind == "application/json" else None

@@ -21,15 +21,19 @@ from typing import Any, Final, Self, Unpack
 from prompt_sidecar.client import AsyncClient, Client
 from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.forwarding import REFUSING, RefusedAnswer, Sending, forward, reported
+from prompt_sidecar.client.model_calls import counted
 from prompt_sidecar.integrations.answers import Stream, WholeAnswer, prompt_has_masks, restoring
 from prompt_sidecar.integrations.calls import of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
-from prompt_sidecar.integrations.wire import Api, api_of, usage_in
+from prompt_sidecar.providers.api import signs_body
+from prompt_sidecar.providers.table import APIS, PathFound, api_of
+from prompt_sidecar.providers.usage_reader import UsageReader
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_ANSWER_BYTES: Final = 67_108_864
 """Bytes of an answer that are kept until its end for the sake of its usage: the size of the longest prompts. The usage
 of a longer answer is not reported."""
+_ANSWERED: Final = 200
 _Base: Any = object
 """For type checkers the base class of either library's transports; neither asks for more than the methods."""
 
@@ -42,14 +46,14 @@ class _Common:
         self._options: TrimOptions = {"recall_unavailable": True, **options}
         self._told = False
 
-    def _sending(self, request: Any) -> tuple[Api, str] | None:
+    def _sending(self, request: Any) -> tuple[PathFound, str] | None:
         """The API and the run of a request; None: it passes untouched."""
         named = request.headers.get(RUN_HEADER, "")
         api = api_of(request.url.path)
-        if request.method != "POST" or api is None or request.headers.get("content-encoding"):
+        if request.method != "POST" or api is None or api.counts or request.headers.get("content-encoding"):
             return None
         run_id = named or chosen(self._run, request)
-        signed = request.headers.get("authorization", "").startswith("AWS4-HMAC-SHA256")
+        signed = signs_body(request.headers)
         if run_id and not signed:
             return api, run_id
         if not self._told:
@@ -58,7 +62,7 @@ class _Common:
             _log.warning("requests to %s pass untrimmed: %s", request.url.host, why)
         return None
 
-    def _made(self, api: Api, run_id: str, body: bytes) -> Sending:
+    def _made(self, api: PathFound, run_id: str, body: bytes) -> Sending:
         options = self._options
         if api.model and "model" not in options:
             options = {**options, "model": api.model}
@@ -122,7 +126,9 @@ class _Kept:
                 raw = type(response)(response.status_code, headers=headers, content=raw).content
             except Exception:  # noqa: BLE001  # an answer that ended early cannot always be decompressed
                 return {}
-        return usage_in(sending.format, headers.get("content-type", ""), raw)
+        reader = UsageReader(APIS[sending.format], _ANSWERED, headers.get("content-type", ""))
+        reader.feed(raw)
+        return counted(reader.end())
 
 
 class SidecarTransport(_Common, _Base):  # type: ignore[misc]

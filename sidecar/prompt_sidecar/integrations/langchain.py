@@ -24,11 +24,11 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.config import get_config
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
-from prompt_sidecar.client.dialects import has_masks
+from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.engine import Steps
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, forward, reported
+from prompt_sidecar.client.model_calls import has_masks
 from prompt_sidecar.integrations.calls import (
     INLINE_PROVIDERS,
     NO_RUN,
@@ -41,6 +41,7 @@ from prompt_sidecar.integrations.calls import (
     text_of,
 )
 from prompt_sidecar.integrations.naming import RunChoice, chosen
+from prompt_sidecar.providers.messages import Format
 
 
 class SidecarMiddleware(AgentMiddleware[Any, Any, Any]):  # type: ignore[misc]  # typed where it is installed

@@ -27,14 +27,15 @@ from typing import Any, Final, Unpack
 from litellm.integrations.custom_logger import CustomLogger
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.client.arguments import Format, TrimOptions, Usage
-from prompt_sidecar.client.dialects import too_long
+from prompt_sidecar.client.arguments import TrimOptions, Usage
 from prompt_sidecar.client.errors import ClientError
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
+from prompt_sidecar.client.model_calls import too_long
 from prompt_sidecar.integrations.answers import FAILED, TOO_MUCH, Events, Stream, Values, places
 from prompt_sidecar.integrations.calls import adrive, of_kind
 from prompt_sidecar.integrations.naming import RUN_HEADER, RunChoice, chosen
+from prompt_sidecar.providers.messages import Format
 
 _log = logging.getLogger("prompt_sidecar.client")
 MOST_CALLS: Final = 10_000

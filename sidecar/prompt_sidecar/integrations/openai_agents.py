@@ -23,9 +23,9 @@ from agents.run import CallModelData, ModelInputData
 
 from prompt_sidecar.client import Client
 from prompt_sidecar.client.arguments import TrimOptions
-from prompt_sidecar.client.dialects import has_masks, too_long
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import Sending, reported, trim
+from prompt_sidecar.client.model_calls import has_masks, too_long
 from prompt_sidecar.integrations.calls import NO_RUN, adrive, definitions, of_kind, restored, run_tool
 from prompt_sidecar.integrations.naming import RunChoice, chosen
 

@@ -33,10 +33,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.toolsets import FunctionToolset
 
 from prompt_sidecar.client import Client
-from prompt_sidecar.client.arguments import Format, TrimOptions
-from prompt_sidecar.client.dialects import has_masks, refuses_thinking, too_long
+from prompt_sidecar.client.arguments import TrimOptions
 from prompt_sidecar.client.facts import Trimmed
 from prompt_sidecar.client.forwarding import MOST_REFUSALS, Sending, made_shorter, reported, trim
+from prompt_sidecar.client.model_calls import has_masks, refuses_thinking, too_long
 from prompt_sidecar.integrations.calls import (
     INLINE_PROVIDERS,
     adrive,
@@ -48,6 +48,7 @@ from prompt_sidecar.integrations.calls import (
     text_of,
 )
 from prompt_sidecar.integrations.naming import RunChoice, chosen
+from prompt_sidecar.providers.messages import Format
 
 MOST_CALLS: Final = 1_000
 """Calls in flight whose prompts are remembered until they are answered; the usage of older ones is not reported."""

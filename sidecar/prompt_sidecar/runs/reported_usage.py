@@ -41,6 +41,7 @@ from prompt_sidecar.facts.usage_calls import (
     UsageOutcome,
 )
 from prompt_sidecar.guard.ceilings import NOTHING, Price, Prices, Use
+from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.runs.comparing import NEITHER, Sides, Told, counted, estimated
 from prompt_sidecar.tokens.calibration import Calibration, Correction, Counted, Factors, InForce, calibrated_tokens
 from prompt_sidecar.tokens.refusals import LEAST_TOKENS, Refusal, read_refusal
@@ -64,10 +65,6 @@ CACHE_LEAST: Final = 1_024
 """Tokens below which no provider caches a prompt."""
 CACHE_SLACK: Final = (1_024, 0.1)
 """Tokens and share that the cache may fall short of the prediction: a block, and the estimate's error."""
-
-WITHOUT_CACHED: Final = frozenset({"anthropic_messages", "bedrock_converse"})
-"""Formats whose provider counts tokens read from and written to the cache apart from the input; OpenAI and Gemini
-count them with it. Source: the providers' API references, usage of a message, a response, a `generateContent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +363,7 @@ def _real_tokens(call: UsageCall, sent: Returned) -> int:
 
 def _counted_apart(call: UsageCall, sent: Returned) -> bool:
     if call.counting is InputCounting.AS_PROVIDER:
-        return sent.format in WITHOUT_CACHED
+        return sent.format in APIS and APIS[sent.format].usage.cached_apart
     return call.counting is InputCounting.WITHOUT_CACHED
 
 

@@ -21,9 +21,8 @@ import orjson
 from prompt_sidecar.errors import TooLarge
 from prompt_sidecar.prompt.long_strings import LEAST_BYTES, decode_in_pieces
 from prompt_sidecar.prompt.structure import check_decoding, never, shape
+from prompt_sidecar.providers.surrogates import sound
 
-_HALF: Final = re.compile("[\ud800-\udfff]")
-_PAIR: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """What may be an integer beyond 64 bits."""
 _OVERLAP: Final = 18
@@ -33,7 +32,6 @@ _MANY: Final = 100
 """Opening brackets from which on a text may be nested too deep to be written again."""
 _ROOM: Final = 16
 """Levels that are kept free for what a text is put into."""
-REPLACEMENT: Final = "\ufffd"
 
 
 def read(raw: bytes, check: Callable[[], None] = never) -> Any:
@@ -126,27 +124,3 @@ def write_sound(value: Any) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return sound(json.dumps(value, separators=(",", ":"), ensure_ascii=False)).encode()
-
-
-def paired(text: str) -> str:
-    """Return a text in which surrogates that make a pair are the character."""
-    return _PAIR.sub(lambda pair: _character(pair[0]), text) if _HALF.search(text) else text
-
-
-def sound(text: str) -> str:
-    """Return a text with U+FFFD in place of each lone surrogate."""
-    return _HALF.sub(REPLACEMENT, paired(text)) if _HALF.search(text) else text
-
-
-def escaped(text: str) -> str:
-    """Return JSON text with an escape in place of each lone surrogate: UTF-8 has none."""
-    return _HALF.sub(lambda half: f"\\u{ord(half[0]):04x}", paired(text)) if _HALF.search(text) else text
-
-
-def has_halves(text: str) -> bool:
-    """Whether JSON text may have lone surrogates, also as escapes."""
-    return _HALF.search(text) is not None or "\\ud" in text.lower()
-
-
-def _character(pair: str) -> str:
-    return pair.encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from prompt_sidecar.providers.untyped import member, objects, text_of
 from prompt_sidecar.serving.members import Members, NotJson, each_element, elements, loads
-from prompt_sidecar.serving.untyped import member, objects, text_of
 
 _INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
 

@@ -12,39 +12,12 @@ from typing import Final
 import orjson
 
 from prompt_sidecar.errors import SidecarError
+from prompt_sidecar.providers.table import APIS
 
 FINAL_REASONS: Final = frozenset({"GUARD_REFUSED", "GUARD_UNREAD", "CEILING_REACHED", "RUN_CEILING", "CALLER_CEILING"})
 """Reasons of errors that a door never turns into an untrimmed prompt."""
 _FINAL: Final = 400
 """The status of refusals by a rule or a ceiling."""
-ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
-"""By which Amazon's SDKs know an error."""
-ANTHROPIC_TYPES: Final[Mapping[int, str]] = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    529: "overloaded_error",
-}
-"""Types of Anthropic's errors by status."""
-GEMINI_STATUS: Final[Mapping[int, str]] = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    413: "INVALID_ARGUMENT",
-    499: "CANCELLED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-_BEDROCK_TYPES: Final[Mapping[int, str]] = {
-    401: "AccessDeniedException",
-    403: "AccessDeniedException",
-    499: "ModelTimeoutException",
-    503: "ServiceUnavailableException",
-    504: "ModelTimeoutException",
-}
 _HTTP_STATUS: Final[Mapping[str, int]] = {
     "INVALID_ARGUMENT": 400,
     "UNAUTHENTICATED": 401,
@@ -70,11 +43,8 @@ def http_status(error: SidecarError) -> int:
 
 def error_headers(format_name: str, status: int) -> dict[str, str]:
     """Return the headers of an error's response, in lower case."""
-    headers = {"content-type": "application/json"}
-    if format_name == "bedrock_converse":
-        otherwise = "ValidationException" if status < 500 else "InternalServerException"
-        headers[ERROR_TYPE_HEADER] = _BEDROCK_TYPES.get(status, otherwise)
-    return headers
+    api = APIS.get(format_name)
+    return {"content-type": "application/json", **(api.error_headers(status) if api is not None else {})}
 
 
 def error_body(format_name: str, status: int, message: str, reason: str) -> bytes:
@@ -86,20 +56,7 @@ def error_body(format_name: str, status: int, message: str, reason: str) -> byte
         message: the sidecar's own.
         reason: the sidecar's; before the message where the provider's shape has no place for it.
     """
-    told = f"{reason}: {message}"
-    shape: object
-    if format_name == "anthropic_messages":
-        kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-        shape = {"type": "error", "error": {"type": kind, "message": told}}
-    elif format_name == "gemini_contents":
-        of_status = GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-        name = "FAILED_PRECONDITION" if reason in FINAL_REASONS and status == _FINAL else of_status
-        shape = {"error": {"code": status, "message": told, "status": name}}
-    elif format_name == "bedrock_converse":
-        shape = {"message": told}
-    elif format_name:
-        kind = "invalid_request_error" if status < 500 else "server_error"
-        shape = {"error": {"message": message, "type": kind, "param": None, "code": reason}}
-    else:
-        shape = {"error": {"message": message, "code": reason}}
-    return orjson.dumps(shape)
+    api = APIS.get(format_name)
+    if api is None:
+        return orjson.dumps({"error": {"message": message, "code": reason}})
+    return orjson.dumps(api.error(status, message, reason, final=reason in FINAL_REASONS and status == _FINAL))

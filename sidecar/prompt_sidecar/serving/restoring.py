@@ -22,7 +22,8 @@ from typing import Any, Final
 
 import orjson
 
-from prompt_sidecar.serving.answer_json import escaped, has_halves, paired, read, write
+from prompt_sidecar.providers.surrogates import escaped, has_halves, paired
+from prompt_sidecar.serving.answer_json import read, write
 from prompt_sidecar.serving.logs import frames
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Final
 
 from tiktoken.model import encoding_name_for_model
 
-from prompt_sidecar.prompt.thinking import claude_version
+from prompt_sidecar.providers.claude import claude_version
 from prompt_sidecar.tokens.vocabulary import EncodingName
 
 MAX_NAME_CHARS: Final = 256

@@ -49,7 +49,7 @@ class ReasoningBinding(StrEnum):
     """Whether the model binds its thinking to the prompt that it was produced under."""
 
     AUTO = "auto"
-    """As its name says; see `prompt_sidecar.prompt.thinking`."""
+    """As its name says; see `prompt_sidecar.providers.claude`."""
     BOUND = "bound"
     UNBOUND = "unbound"
 

@@ -12,10 +12,9 @@ from typing import Any, Literal, Self, Unpack, overload
 
 import grpc
 
-from prompt_sidecar.client.arguments import Format, Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
+from prompt_sidecar.client.arguments import Prompt, SearchOptions, Selection, Status, TrimOptions, Usage
 from prompt_sidecar.client.base import Base, BaseRun
 from prompt_sidecar.client.blocking.transport import Channels, Create, advance, ask, release
-from prompt_sidecar.client.dialects import ModelCall, only_strict
 from prompt_sidecar.client.engine import Result, Rpc, Steps
 from prompt_sidecar.client.errors import ClientError, from_rpc
 from prompt_sidecar.client.facts import (
@@ -31,9 +30,11 @@ from prompt_sidecar.client.facts import (
     UsageLearned,
 )
 from prompt_sidecar.client.loop import Completion, complete
+from prompt_sidecar.client.model_calls import ModelCall, only_strict
 from prompt_sidecar.client.schema import methods
 from prompt_sidecar.client.streaming import Emit, Next, Streaming, stream_complete
 from prompt_sidecar.client.turns import Work
+from prompt_sidecar.providers.messages import Format
 
 
 class Client(Base):
@@ -287,8 +288,8 @@ class Run(BaseRun):
             ClientError: a call of the sidecar failed, and the client does not fail open.
             Exception: what `create` raises.
         """
-        dialect = self._chosen(format)
-        work = Work(dialect, self.id, keywords, self.options, self._watched, only_strict(format, create))
+        api = self._chosen(format)
+        work = Work(api, self.id, keywords, self.options, self._watched, only_strict(format, create))
         if keywords.get("stream"):
             return Streamed(self.client, stream_complete(self._engine, work), create)
         return self.client._drive(complete(self._engine, work), create)  # noqa: SLF001  # as above

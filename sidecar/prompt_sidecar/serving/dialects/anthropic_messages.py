@@ -7,23 +7,25 @@ must come back as it was, before the calls that it led to. platform.claude.com, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
+from prompt_sidecar.providers.anthropic_messages import ERROR_TYPES
+from prompt_sidecar.providers.surrogates import escaped, paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import AnthropicHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
-from prompt_sidecar.serving.provider_errors import ANTHROPIC_TYPES
-from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
@@ -107,12 +109,6 @@ class AnthropicMessages(AnthropicHistory, Dialect):
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return [{"role": "assistant", "content": answer["content"]}]
 
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield what holds each call's arguments."""
-        for block in objects(answer.get("content")):
-            if block.get("type") == "tool_use":
-                yield block, "input", str(block.get("name"))
-
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
         """Make a filter."""
         return _Blocks(own)
@@ -120,7 +116,7 @@ class AnthropicMessages(AnthropicHistory, Dialect):
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
         found = member(read(body), "error")
-        fallback = {"type": ANTHROPIC_TYPES.get(status, "api_error"), "message": error_text(body, status)}
+        fallback = {"type": ERROR_TYPES.get(status, "api_error"), "message": error_text(body, status)}
         return written({"type": "error", "error": found if isinstance(found, dict) else fallback}, "error")
 
 

@@ -26,14 +26,15 @@ from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
+from prompt_sidecar.providers.table import APIS
+from prompt_sidecar.providers.untyped import member, token_count
+from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, appended, array, loads
-from prompt_sidecar.serving.provider_usage import ProviderUsage
 from prompt_sidecar.serving.restoring import Arguments, Restore
 from prompt_sidecar.serving.sse import EVENTS, Event, Splitter
-from prompt_sidecar.serving.untyped import member, token_count
 
 BETWEEN: Final = "\n\n"
 """Between the texts of two turns, where an answer has one text."""
@@ -259,9 +260,9 @@ class Dialect(History):
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
         """Yield the object and the member that hold each call's arguments in a whole answer, and the tool's name."""
+        return APIS[self.format].call_places(answer)
 
     @abstractmethod
     def read(self, answer: Mapping[str, Any], own: Collection[str]) -> Turn:

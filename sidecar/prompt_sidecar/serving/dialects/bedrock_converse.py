@@ -8,13 +8,16 @@ the last result. docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.serving.answer_json import escaped, paired, read, sound, write_sound
+from prompt_sidecar.providers.surrogates import escaped, paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import (
     Call,
     Dialect,
@@ -30,10 +33,9 @@ from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, fram
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ConverseHistory
 from prompt_sidecar.serving.members import Members, array, elements, loads
-from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event
-from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 ENOUGH: Final = "Do not call this tool again now. Answer with what you know."
 """Behind the last result, where the model is to answer."""
@@ -147,12 +149,6 @@ class BedrockConverse(ConverseHistory, Dialect):
         message["content"] = kept
         add_output(answer.get("usage"), "outputTokens", shown.output_tokens, "totalTokens")
         return [{"role": "assistant", "content": kept}]
-
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield what holds each call's arguments."""
-        for block in objects(member(answer.get("output"), "message", "content")):
-            if isinstance(use := block.get("toolUse"), dict):
-                yield use, "input", str(use.get("name"))
 
     def splitter(self, most_bytes: int) -> EventSplitter:
         """Make what splits a stream into frames."""

@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from prompt_sidecar.providers.untyped import ordinal
 from prompt_sidecar.serving.dialects.base import Filter
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event
-from prompt_sidecar.serving.untyped import ordinal
 
 
 @dataclass(slots=True, eq=False)

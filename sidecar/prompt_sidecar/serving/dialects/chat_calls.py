@@ -1,23 +1,15 @@
-"""A call in a stream of chat completions, as its pieces make it.
-
-Servers differ in the pieces of calls. Some give several calls one index, each with an id of its own
-(github.com/ollama/ollama/issues/15457); some repeat id and name in each piece, or leave the id empty after the first;
-some give each piece a new id, but the name only once. So a call ends where its index gets another id with a name, or
-another name once its arguments have begun.
-"""
+"""A call in a stream of chat completions, as its pieces make it: see `prompt_sidecar.providers.call_pieces`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from prompt_sidecar.serving.answer_json import paired
+from prompt_sidecar.providers.call_pieces import LONGEST_NAME, another
+from prompt_sidecar.providers.surrogates import paired
+from prompt_sidecar.providers.untyped import member
 from prompt_sidecar.serving.restoring import Arguments
-from prompt_sidecar.serving.untyped import member
-
-_LONGEST_NAME: Final = 1_024
-"""Characters of a name after which no piece is added to it. Names of tools have far fewer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,13 +31,8 @@ class Called:
 
     def ends_with(self, piece: Mapping[str, Any]) -> bool:
         """Whether a piece with the same index begins another call."""
-        call_id, name = piece.get("id"), member(piece, "function", "name")
-        if not isinstance(name, str) or not name:
-            return False
-        if isinstance(call_id, str) and call_id and self.id and call_id != self.id:
-            return True
-        differs = bool(self.name) and name != self.name
-        return differs and (bool(self.arguments) or (bool(call_id) and not self.id))
+        name = member(piece, "function", "name")
+        return another(piece.get("id"), name, self.id, self.name, begun=bool(self.arguments))
 
     def take(self, piece: Mapping[str, Any]) -> None:
         """Take a piece."""
@@ -63,7 +50,7 @@ class Called:
                 if isinstance(value, str) and value:
                     self.arguments.append(value)
             elif name == "name":
-                if isinstance(value, str) and value != self.name and len(self.name) < _LONGEST_NAME:
+                if isinstance(value, str) and value != self.name and len(self.name) < LONGEST_NAME:
                     self.name += value
             elif value is not None:
                 self.inner[name] = value

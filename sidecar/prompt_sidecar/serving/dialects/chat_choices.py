@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from prompt_sidecar.providers.untyped import member, objects, ordinal
 from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.restoring import Arguments, Restore
 from prompt_sidecar.serving.sse import written
-from prompt_sidecar.serving.untyped import member, objects, ordinal
 
 
 class OtherChoices:

@@ -21,16 +21,18 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
+from prompt_sidecar.providers.gemini_contents import ERROR_STATUS
+from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import GeminiHistory, call_of, declarations, parts_of
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
-from prompt_sidecar.serving.provider_errors import GEMINI_STATUS
-from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import restored
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
 PLACEHOLDER: Final = "skip_thought_signature_validator"
 """What the provider takes in place of a signature that is not there."""
@@ -183,13 +185,6 @@ class GeminiContents(GeminiHistory, Dialect):
         _add_output(answer, shown.output_tokens)
         return [content]
 
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield what holds each call's arguments."""
-        for candidate in objects(answer.get("candidates")):
-            for part in parts_of(candidate.get("content")):
-                if (call := call_of(part)) is not None:
-                    yield call, "args", str(call.get("name"))
-
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
         """Make a filter."""
         return _Pieces(own, self.arguments)
@@ -197,7 +192,7 @@ class GeminiContents(GeminiHistory, Dialect):
     def stream_error(self, status: int, body: bytes) -> bytes:
         """End a stream with an error."""
         found = member(read(body), "error")
-        name = GEMINI_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+        name = ERROR_STATUS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
         fallback = {"code": status, "message": error_text(body, status), "status": name}
         return written({"error": found if isinstance(found, dict) else fallback})
 

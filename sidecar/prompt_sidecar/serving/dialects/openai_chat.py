@@ -8,20 +8,22 @@ servers differ in the pieces of calls: see `chat_calls`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import paired, read, sound, write_sound
+from prompt_sidecar.providers.surrogates import paired, sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ChatHistory
 from prompt_sidecar.serving.members import Members, array, elements
-from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import DONE, Event, written
-from prompt_sidecar.serving.untyped import member, objects, ordinal, text_of, within
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "reasoning_details")
 """Members of a message in which servers of this API give what the model thought."""
@@ -103,13 +105,6 @@ class OpenAIChat(ChatHistory, Dialect):
             message["content"] = BETWEEN.join([*shown.texts, *([said] if said else [])])
         add_output(answer.get("usage"), "completion_tokens", shown.output_tokens)
         return [message]
-
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield what holds each call's arguments."""
-        for choice in objects(answer.get("choices")):
-            for call in objects(member(choice, "message", "tool_calls")):
-                if isinstance(function := call.get("function"), dict):
-                    yield function, "arguments", str(function.get("name"))
 
     def filter(self, own: Collection[str], _: Members | None) -> Filter:
         """Make a filter."""

@@ -12,28 +12,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prompt_sidecar.serving.answer_json import read, sound
+from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
+from prompt_sidecar.providers.surrogates import sound
+from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.usage import ProviderUsage
+from prompt_sidecar.serving.answer_json import read
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ResponsesHistory
 from prompt_sidecar.serving.members import Members, array
-from prompt_sidecar.serving.provider_usage import ProviderUsage, read_usage
+from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments, restored
 from prompt_sidecar.serving.sse import Event, written
-from prompt_sidecar.serving.untyped import member, objects, ordinal, within
 
-_AGENT_ANSWERS: Final = frozenset(
-    {
-        "computer_call",
-        "custom_tool_call",
-        "local_shell_call",
-        "shell_call",
-        "apply_patch_call",
-        "mcp_approval_request",
-        "tool_search_call",
-    }
-)
-"""Items, besides calls of functions, that wait for the agent."""
 _BEGINNINGS: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _FAILURES: Final = frozenset({"error", "response.failed"})
@@ -87,12 +78,6 @@ class OpenAIResponses(ResponsesHistory, Dialect):
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return list(answer["output"])
 
-    def arguments(self, answer: Mapping[str, Any]) -> Iterable[tuple[dict[str, Any], str, str]]:
-        """Yield what holds each call's arguments."""
-        for item in objects(answer.get("output")):
-            if item.get("type") == "function_call":
-                yield item, "arguments", str(item.get("name"))
-
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter."""
         return _Items(own, stored=members is None or members.raw("store") != b"false")
@@ -137,7 +122,7 @@ def _name(content: Mapping[str, Any], member: str) -> str:
 def _turn(response: Mapping[str, Any], items: list[dict[str, Any]], own: Collection[str]) -> Turn:
     ours = [item for item in items if _is_own(item, own)]
     theirs = any(
-        (item.get("type") == "function_call" and not _is_own(item, own)) or within(item.get("type"), _AGENT_ANSWERS)
+        (item.get("type") == "function_call" and not _is_own(item, own)) or within(item.get("type"), AGENT_ANSWERS)
         for item in items
     )
     return Turn(

@@ -1,4 +1,4 @@
-"""Which models bind their thinking to the prompt before it.
+"""Which Claude models bind their thinking to the prompt before it.
 
 From Claude Fable 5.1 and Opus, Sonnet and Haiku 5.5 on, a thinking block that is sent back is checked against the
 prompt that it was produced under: "The checked prefix has three parts: the top-level `system` prompt; the set of
@@ -22,8 +22,9 @@ tool use, leave out earlier turns' thinking." Source: platform.claude.com, "Thin
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 NAME_CHARACTERS: Final = 256
 """Characters of a model's name that are examined; the longest in use, Bedrock's resource names, have about 150."""
@@ -61,3 +62,16 @@ def binds_thinking(model: str) -> bool:
     """Whether a model checks its thinking blocks against the prompt before them; false for an empty name."""
     version = claude_version(model)
     return version is not None and version not in _NOT_BOUND
+
+
+def is_bound(model: Any, body: Any) -> bool:
+    """Whether the thinking of a prompt is bound, by its model's name.
+
+    Without a name it is assumed to be, except for thinking with a budget (`"type": "enabled"`), which no model that
+    binds its thinking accepts.
+    """
+    named = model or (body.get("model") or body.get("modelId") if isinstance(body, Mapping) else None)
+    if isinstance(named, str) and named:
+        return binds_thinking(named)
+    thinking = body.get("thinking") if isinstance(body, Mapping) else None
+    return not (isinstance(thinking, Mapping) and thinking.get("type") == "enabled")

@@ -21,6 +21,11 @@ def objects(value: Any) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
+def object_of(value: Any) -> dict[str, Any]:
+    """Return an object; an empty one, if it is none."""
+    return value if isinstance(value, dict) else {}
+
+
 def within(value: Any, names: Collection[str]) -> bool:
     """Whether a value is one of these names; what is no string is none."""
     return isinstance(value, str) and value in names
@@ -48,7 +53,11 @@ def text_of(content: Any, *kinds: str) -> str:
     )
 
 
+def believed(value: Any) -> int | None:
+    """Return a count of tokens; None: it is none, or implausible."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else None
+
+
 def token_count(value: Any, *path: str) -> int | None:
     """Return a count of tokens at a path of members; None: it is none."""
-    found = member(value, *path)
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_TOKENS else None
+    return believed(member(value, *path))

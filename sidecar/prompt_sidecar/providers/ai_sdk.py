@@ -1,0 +1,30 @@
+"""Messages of Vercel's AI SDK (`ModelMessage`), which no provider takes: the SDK translates them itself."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from prompt_sidecar.providers.messages import Format, Message, Messages, has_type, parts_of, role_of, texts_of
+
+
+class AiSdk(Messages):
+    """See the module."""
+
+    format: ClassVar[Format] = "ai_sdk"
+    before: ClassVar[tuple[str, ...]] = ("system", "tools")
+
+    def from_model(self, message: Message) -> bool:
+        """See `Messages`."""
+        return bool(role_of(message) == "assistant")
+
+    def calls(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        return texts_of([part for part in parts_of(message) if has_type(part, "tool-call")], "toolCallId")
+
+    def answers(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        return texts_of(parts_of(message), "toolCallId") if role_of(message) == "tool" else []
+
+    def words(self, message: Message) -> Message | None:
+        """See `Messages`."""
+        return None if role_of(message) in ("assistant", "tool") else message

@@ -1,0 +1,107 @@
+"""What every provider API has: paths, usage, errors, calls in its answers."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from prompt_sidecar.providers.call_pieces import CallEvent, CallPlace, NameOf
+from prompt_sidecar.providers.messages import Messages
+from prompt_sidecar.providers.usage import UsageMembers
+
+
+class Provider(StrEnum):
+    """Whose API it is: the upstream that a request goes to."""
+
+    OPENAI = "openai"
+    ANTHROPIC = "anthropic"
+    GEMINI = "gemini"
+    BEDROCK = "bedrock"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiPath:
+    """The end of a path by which an API is known. Gateways put a prefix before it, and Azure a deployment's name."""
+
+    end: re.Pattern[str]
+    """Groups, where it has them: `model`, as in a URL, and `method`, which names the kind of answer."""
+    counts: bool = False
+    """Whether the provider only counts the prompt's tokens."""
+
+
+def signs_body(headers: Mapping[str, str]) -> bool:
+    """Whether a request's credential signs its body too, so that the body cannot be changed.
+
+    Amazon's Signature Version 4 does, by HMAC or by ECDSA: before Bedrock's own API and before those of others that
+    Amazon serves.
+    """
+    return headers.get("authorization", "").startswith("AWS4-")
+
+
+class ProviderApi(Messages):
+    """One API of a provider."""
+
+    provider: ClassVar[Provider]
+    route: ClassVar[str]
+    """Its requests' name in metrics."""
+    paths: ClassVar[tuple[ApiPath, ...]]
+    usage: ClassVar[UsageMembers]
+    streams_events: ClassVar[bool] = True
+    """Whether its streams are server-sent events."""
+    may_stream_array: ClassVar[bool] = False
+    """Whether a stream may be a JSON array in pieces."""
+
+    def claims(self, path: str, headers: Mapping[str, str]) -> bool:
+        """Whether a request that is no prompt's is for this provider, by its path and its headers in lower case."""
+        del path, headers
+        return False
+
+    def streams_array(self, query: Mapping[str, str]) -> bool:
+        """Whether a stream that the path asks for is an array in pieces, by the query, and not a series of events."""
+        del query
+        return False
+
+    @abstractmethod
+    def error(self, status: int, message: str, reason: str, *, final: bool) -> dict[str, Any]:
+        """Return an error of the sidecar's in the provider's shape.
+
+        Args:
+            status: of HTTP.
+            message: the sidecar's own.
+            reason: the sidecar's; before the message where the provider's shape has no place for it.
+            final: whether another try cannot succeed.
+        """
+
+    def error_headers(self, status: int) -> dict[str, str]:
+        """Return the headers of such an error beside its content type, in lower case."""
+        del status
+        return {}
+
+    @abstractmethod
+    def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:
+        """Yield where a whole answer holds the arguments of each call of a function."""
+
+    def call_event(self, data: dict[str, Any], name_of: NameOf) -> CallEvent:
+        """Return what an event of a stream says of calls.
+
+        Args:
+            data: the event's, as JSON's types; the pieces returned are places in it.
+            name_of: returns the names of calls that earlier events have begun.
+        """
+        del name_of
+        return CallEvent(whole=list(self.call_places(data)))
+
+    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
+        """Return an event with a piece of a call's arguments.
+
+        Args:
+            choice: the call's, as the provider wrote it.
+            index: the call's, as the provider wrote it.
+            text: the piece.
+            like: the last event with a piece of that call.
+        """
+        raise NotImplementedError

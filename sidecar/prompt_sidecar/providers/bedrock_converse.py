@@ -1,0 +1,113 @@
+"""Amazon Bedrock's Converse and ConverseStream. The path names the model; a part is known by its only member.
+
+Source: docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_Converse.html, read in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from prompt_sidecar.providers.api import ApiPath, Provider, ProviderApi
+from prompt_sidecar.providers.call_pieces import CallPlace
+from prompt_sidecar.providers.messages import Format, Message, holds, parts_of, role_of, texts_of, without_parts
+from prompt_sidecar.providers.untyped import member, objects
+from prompt_sidecar.providers.usage import UsageMembers
+
+ERROR_TYPE_HEADER: Final = "x-amzn-errortype"
+"""By which Amazon's SDKs know an error."""
+_ERROR_TYPES: Final[Mapping[int, str]] = {
+    401: "AccessDeniedException",
+    403: "AccessDeniedException",
+    499: "ModelTimeoutException",
+    503: "ServiceUnavailableException",
+    504: "ModelTimeoutException",
+}
+
+
+def reasons(part: Any) -> bool:
+    """Whether a part is reasoning."""
+    return holds(part, "reasoningContent")
+
+
+def _inner(message: Message, name: str) -> list[str]:
+    return texts_of([part[name] for part in parts_of(message) if holds(part, name)], "toolUseId")
+
+
+class BedrockConverse(ProviderApi):
+    """See the module."""
+
+    format: ClassVar[Format] = "bedrock_converse"
+    provider: ClassVar[Provider] = Provider.BEDROCK
+    route: ClassVar[str] = "converse"
+    streams_events: ClassVar[bool] = False
+    before: ClassVar[tuple[str, ...]] = ("system", "toolConfig")
+    paths: ClassVar[tuple[ApiPath, ...]] = (
+        ApiPath(re.compile(r"/model/(?P<model>[^/]+)/(?P<method>converse|converse-stream)$")),
+    )
+    usage: ClassVar[UsageMembers] = UsageMembers(
+        input=("inputTokens",),
+        cached=("cacheReadInputTokens",),
+        cache_write=("cacheWriteInputTokens",),
+        outputs=(("outputTokens",),),
+        model="",
+        cached_apart=True,
+    )
+
+    def claims(self, path: str, headers: Mapping[str, str]) -> bool:
+        """See `ProviderApi`."""
+        del headers
+        return path.startswith("/model/")
+
+    def from_model(self, message: Message) -> bool:
+        """See `Messages`."""
+        return bool(role_of(message) == "assistant")
+
+    def calls(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        return _inner(message, "toolUse")
+
+    def answers(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        return _inner(message, "toolResult")
+
+    def words(self, message: Message) -> Message | None:
+        """See `Messages`."""
+        if self.from_model(message):
+            return None
+        return without_parts(message, "content", lambda part: holds(part, "toolResult"))
+
+    def thoughts(self, message: Message) -> list[Any]:
+        """See `Messages`."""
+        return [part for part in parts_of(message) if reasons(part)]
+
+    def thoughtless(self, message: Message, picked: Callable[[Any], bool]) -> Message | None:
+        """See `Messages`."""
+        return without_parts(message, "content", lambda part: reasons(part) and picked(part))
+
+    def settled(self, messages: list[Message]) -> list[Message]:
+        """Merge neighbours of the same role, as roles have to take turns."""
+        made: list[Message] = []
+        for message in messages:
+            if made and role_of(made[-1]) == role_of(message):
+                made[-1] = {**made[-1], "content": [*parts_of(made[-1]), *parts_of(message)]}
+            else:
+                made.append(message)
+        return made
+
+    def error(self, status: int, message: str, reason: str, *, final: bool) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        del status, final
+        return {"message": f"{reason}: {message}"}
+
+    def error_headers(self, status: int) -> dict[str, str]:
+        """See `ProviderApi`."""
+        otherwise = "ValidationException" if status < 500 else "InternalServerException"
+        return {ERROR_TYPE_HEADER: _ERROR_TYPES.get(status, otherwise)}
+
+    def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:
+        """See `ProviderApi`."""
+        for block in objects(member(answer.get("output"), "message", "content")):
+            if isinstance(use := block.get("toolUse"), dict):
+                yield use, "input", str(use.get("name"))

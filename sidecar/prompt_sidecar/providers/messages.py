@@ -1,0 +1,122 @@
+"""How a format's messages are read without decoding everything in them.
+
+A reader of `prompt_sidecar.prompt` knows all of a format, by bytes. These functions over JSON's types know who a
+message is from, which calls it makes and answers, and which of its parts are a user's words or the model's thinking:
+what an agent's client needs to shorten a history on its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
+
+Format: TypeAlias = Literal[
+    "openai_chat",
+    "anthropic_messages",
+    "openai_responses",
+    "gemini_contents",
+    "bedrock_converse",
+    "ai_sdk",
+    "mcp_tool_result",
+]
+"""Formats of a prompt."""
+Message: TypeAlias = Any
+"""One message, as JSON's types. A value that is not an object is passed on unchanged."""
+
+
+class Messages(ABC):
+    """The messages of one format."""
+
+    format: ClassVar[Format]
+    """The format's name: a key of `prompt_sidecar.prompt.formats.FORMATS`."""
+    messages: ClassVar[str] = "messages"
+    """The body's member that holds the messages."""
+    before: ClassVar[tuple[str, ...]] = ("tools",)
+    """The members that precede the messages, as the provider sees them: system prompt and tools."""
+
+    @abstractmethod
+    def from_model(self, message: Message) -> bool:
+        """Whether a message is from the model."""
+
+    @abstractmethod
+    def calls(self, message: Message) -> Sequence[str]:
+        """Return the ids of the calls that a message of the model makes."""
+
+    @abstractmethod
+    def answers(self, message: Message) -> Sequence[str]:
+        """Return the ids of the calls that a message answers."""
+
+    @abstractmethod
+    def words(self, message: Message) -> Message | None:
+        """Return a message without answers of tools: a user's words, or the system's. None: nothing is left."""
+
+    def thoughts(self, message: Message) -> Sequence[Any]:
+        """Return the thinking in a message, block by block, where the provider may bind it to what precedes it."""
+        del message
+        return ()
+
+    def thoughtless(self, message: Message, picked: Callable[[Any], bool]) -> Message | None:
+        """Return a message without the blocks of thinking that a function picks; None: nothing is left."""
+        del picked
+        return message
+
+    def settled(self, messages: list[Message]) -> list[Message]:
+        """Put messages in the order, and merge them, as the provider requires where some in between were left out."""
+        return messages
+
+
+def value_of(value: Any, name: str) -> Any:
+    """Return a member of an object; None: it has none, or is no object."""
+    return value.get(name) if isinstance(value, Mapping) else None
+
+
+def role_of(message: Message) -> Any:
+    """Return a message's role; None: it has none."""
+    return value_of(message, "role")
+
+
+def parts_of(message: Message, member: str = "content") -> list[Any]:
+    """Return the array in a message's member; empty: it holds none."""
+    parts = value_of(message, member)
+    return parts if isinstance(parts, list) else []
+
+
+def texts_of(values: Sequence[Any], name: str) -> list[str]:
+    """Return the strings that objects hold in a member."""
+    return [found for value in values if isinstance(found := value_of(value, name), str)]
+
+
+def without_parts(message: Message, member: str, picked: Callable[[Any], bool]) -> Message | None:
+    """Return a message without the parts that a function picks; None: nothing is left."""
+    parts = value_of(message, member)
+    if not isinstance(parts, list):
+        return message
+    kept = [part for part in parts if not picked(part)]
+    if len(kept) == len(parts):
+        return message
+    return {**message, member: kept} if kept else None
+
+
+def has_type(part: Any, *kinds: str) -> bool:
+    """Whether a part is of one of these types."""
+    return value_of(part, "type") in kinds
+
+
+def holds(part: Any, *names: str) -> bool:
+    """Whether a part has one of these members."""
+    return isinstance(part, Mapping) and any(name in part for name in names)
+
+
+def leads(message: Message) -> bool:
+    """Whether a message at the beginning is a part of the system prompt."""
+    return role_of(message) in ("system", "developer")
+
+
+def unmarked(value: Any) -> Any:
+    """Return a message, or a member of the body, without cache marks, which are no part of its content."""
+    if isinstance(value, Mapping):
+        return {name: unmarked(each) for name, each in value.items() if name != "cache_control"}
+    if isinstance(value, list):
+        return [unmarked(each) for each in value if not (holds(each, "cachePoint") and len(each) == 1)]
+    return value

@@ -1,0 +1,137 @@
+"""OpenAI's responses: the model's output is items of many types, and answers are items of their own.
+
+Source: platform.openai.com/docs/api-reference/responses, read in November 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from prompt_sidecar.providers.api import ApiPath, Provider
+from prompt_sidecar.providers.call_pieces import CallEvent, CallPiece, CallPlace, NameOf
+from prompt_sidecar.providers.messages import Format, Message, role_of, texts_of, value_of
+from prompt_sidecar.providers.openai_chat import openai_error
+from prompt_sidecar.providers.sdk import FunctionCall, SdkApi, sdk_member
+from prompt_sidecar.providers.untyped import object_of, objects, ordinal
+from prompt_sidecar.providers.usage import UsageMembers
+
+
+def is_output(item: Message) -> bool:
+    """Whether an item answers one of the model's."""
+    kind = value_of(item, "type")
+    return isinstance(kind, str) and (kind.endswith("_output") or kind == "mcp_approval_response")
+
+
+AGENT_ANSWERS: Final = frozenset(
+    {
+        "computer_call",
+        "custom_tool_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "mcp_approval_request",
+        "tool_search_call",
+    }
+)
+"""Items of a response, besides calls of functions, that wait for an answer of the agent's."""
+
+
+def _output(response: Any) -> Sequence[Any]:
+    return sdk_member(response, "output") or ()
+
+
+class OpenAIResponses(SdkApi):
+    """See the module."""
+
+    format: ClassVar[Format] = "openai_responses"
+    provider: ClassVar[Provider] = Provider.OPENAI
+    route: ClassVar[str] = "responses"
+    messages: ClassVar[str] = "input"
+    before: ClassVar[tuple[str, ...]] = ("instructions", "tools")
+    paths: ClassVar[tuple[ApiPath, ...]] = (ApiPath(re.compile(r"/responses/?$")),)
+    # The last event of a stream holds the whole response.
+    usage: ClassVar[UsageMembers] = UsageMembers(
+        input=("input_tokens",),
+        cached=("input_tokens_details", "cached_tokens"),
+        outputs=(("output_tokens",),),
+        within="response",
+    )
+
+    def from_model(self, message: Message) -> bool:
+        """See `Messages`."""
+        role = role_of(message)
+        return bool(role == "assistant") if role is not None else not is_output(message)
+
+    def calls(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        if not self.from_model(message):
+            return []
+        return texts_of([message], "id" if value_of(message, "type") == "mcp_approval_request" else "call_id")
+
+    def answers(self, message: Message) -> list[str]:
+        """See `Messages`."""
+        if not is_output(message):
+            return []
+        return [*texts_of([message], "call_id"), *texts_of([message], "approval_request_id")]
+
+    def words(self, message: Message) -> Message | None:
+        """See `Messages`."""
+        return None if is_output(message) or self.from_model(message) else message
+
+    def error(self, status: int, message: str, reason: str, *, final: bool) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        del final
+        return openai_error(status, message, reason)
+
+    def call_places(self, answer: Mapping[str, Any]) -> Iterator[CallPlace]:
+        """See `ProviderApi`."""
+        for item in objects(answer.get("output")):
+            if item.get("type") == "function_call":
+                yield item, "arguments", str(item.get("name"))
+
+    def call_event(self, data: dict[str, Any], name_of: NameOf) -> CallEvent:
+        """See `ProviderApi`."""
+        index, read, kind = data.get("output_index"), CallEvent(), data.get("type")
+        key, item = (None, ordinal(index)), object_of(data.get("item"))
+        if kind == "response.output_item.added" and item.get("type") == "function_call":
+            read.pieces.append(CallPiece(key, {}, "", index=index, name=item.get("name"), begins=True))
+        elif kind == "response.function_call_arguments.delta":
+            read.pieces.append(CallPiece(key, data, "delta", index=index))
+        elif kind in ("response.function_call_arguments.done", "response.output_item.done"):
+            read.ended.append(key)
+            name = name_of(key)
+            read.whole.append((data, "arguments", str(data.get("name")) if name is None else name))
+            read.whole.extend(self.call_places({"output": [item]}))
+        else:
+            read.whole.extend(self.call_places(object_of(data.get("response"))))
+        return read
+
+    def piece_event(self, choice: Any, index: Any, text: str, like: dict[str, Any]) -> dict[str, Any]:
+        """See `ProviderApi`."""
+        del choice, index
+        return {**like, "delta": text}
+
+    def history(self, given: Any) -> list[Any]:
+        """See `SdkApi`."""
+        return [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
+
+    def turn(self, response: Any) -> list[Any]:
+        """See `SdkApi`."""
+        return list(_output(response))
+
+    def functions(self, response: Any) -> Iterator[FunctionCall]:
+        """See `SdkApi`."""
+        for item in _output(response):
+            if sdk_member(item, "type") == "function_call":
+                yield sdk_member(item, "call_id"), sdk_member(item, "name"), sdk_member(item, "arguments"), item
+
+    def waits_otherwise(self, response: Any) -> bool:
+        """See `SdkApi`."""
+        return any(sdk_member(item, "type") in AGENT_ANSWERS for item in _output(response))
+
+    def result(self, call_id: str, content: str, *, is_error: bool) -> dict[str, Any]:
+        """See `SdkApi`."""
+        del is_error
+        return {"type": "function_call_output", "call_id": call_id, "output": content}

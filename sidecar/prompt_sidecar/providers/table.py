@@ -1,0 +1,77 @@
+"""The provider APIs, one row each, and which of them a path is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from prompt_sidecar.providers.ai_sdk import AiSdk
+from prompt_sidecar.providers.anthropic_messages import AnthropicMessages
+from prompt_sidecar.providers.api import Provider, ProviderApi
+from prompt_sidecar.providers.bedrock_converse import BedrockConverse
+from prompt_sidecar.providers.gemini_contents import GeminiContents
+from prompt_sidecar.providers.messages import Format, Messages
+from prompt_sidecar.providers.openai_chat import OpenAIChat
+from prompt_sidecar.providers.openai_responses import OpenAIResponses
+from prompt_sidecar.providers.sdk import SdkApi
+
+APIS: Final[Mapping[str, ProviderApi]] = {
+    api.format: api
+    for api in (OpenAIChat(), OpenAIResponses(), AnthropicMessages(), GeminiContents(), BedrockConverse())
+}
+"""By format."""
+SDKS: Final[Mapping[str, SdkApi]] = {name: api for name, api in APIS.items() if isinstance(api, SdkApi)}
+"""APIs whose SDKs `complete` drives, by format."""
+MESSAGES: Final[Mapping[str, Messages]] = {**APIS, AiSdk.format: AiSdk()}
+"""Formats with a history, by name. A format that is not here has none, such as a single tool result."""
+LONGEST_PATH: Final = 4_096
+"""Characters of a path that is looked at; the longest model name in one, an ARN of Amazon, has 2,048."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathFound:
+    """What a path says of the body."""
+
+    api: ProviderApi
+    model: str = ""
+    """The model that the path names; empty: the body does."""
+    streams: bool = False
+    """Whether the path asks for a stream; where it cannot, the body does."""
+    counts: bool = False
+    """Whether the provider only counts the prompt's tokens."""
+
+    @property
+    def format(self) -> Format:
+        """The body's format."""
+        return self.api.format
+
+
+def api_of(path: str) -> PathFound | None:
+    """Return the API that a POST to a path is for; None: it is none whose body is a prompt.
+
+    Args:
+        path: of the URL, with its query, if it has one.
+    """
+    path = path.partition("?")[0]
+    if len(path) > LONGEST_PATH:
+        return None
+    for api in APIS.values():
+        for each in api.paths:
+            if (found := each.end.search(path)) is not None:
+                named = found.groupdict()
+                model, streams = unquote(named.get("model") or ""), "stream" in (named.get("method") or "")
+                return PathFound(api, model, streams, each.counts)
+    return None
+
+
+def provider_of(path: str, headers: Mapping[str, str]) -> Provider:
+    """Return whose API a request is for that holds no prompt; OpenAI's, where nothing says otherwise.
+
+    Args:
+        path: without the query.
+        headers: the request's, their names in lower case.
+    """
+    claiming = (api.provider for api in reversed([*APIS.values()]) if api.claims(path, headers))
+    return next(claiming, Provider.OPENAI)

@@ -1,0 +1,81 @@
+"""One fact of a provider, one place: code outside the providers' folders names no provider and no format."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prompt_sidecar.providers.api import Provider
+from prompt_sidecar.providers.table import MESSAGES
+
+PACKAGE = Path(__file__).parents[2] / "sidecar" / "prompt_sidecar"
+NAMES = frozenset(MESSAGES) | frozenset(Provider)
+PROVIDERS = ("providers", "prompt", "serving/dialects", "v1", "envoy/v1")
+"""Folders in which providers and formats may be named."""
+EXCEPTIONS = {
+    "client/streaming.py": "one reader of an SDK's stream for each API whose SDK the client drives",
+    "integrations/calls.py": "frameworks' names of the providers that take inline system messages",
+    "integrations/langchain.py": "LangChain's own names of providers",
+    "integrations/litellm.py": "LiteLLM's own names of its calls",
+    "integrations/pydantic_ai.py": "Pydantic AI's own names of providers",
+}
+"""Modules that name them for a reason of their own."""
+
+
+def named(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that compare with, branch on, or tabulate a provider or a format."""
+    for node in ast.walk(tree):
+        values: list[ast.AST | None] = []
+        if isinstance(node, ast.Compare):
+            values = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            values = [*node.keys]
+        elif isinstance(node, ast.MatchValue):
+            values = [node.value]
+        elif isinstance(node, ast.Subscript):
+            values = [node.slice]
+        elif isinstance(node, ast.Set | ast.Tuple | ast.List):
+            values = [*node.elts]
+        for value in values:
+            if isinstance(value, ast.Constant) and value.value in NAMES:
+                yield value.lineno
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Provider":
+            yield node.lineno
+
+
+MODULES = sorted(
+    path.relative_to(PACKAGE).as_posix()
+    for path in PACKAGE.rglob("*.py")
+    if not path.relative_to(PACKAGE).as_posix().startswith(tuple(f"{folder}/" for folder in PROVIDERS))
+)
+
+
+@pytest.mark.parametrize("module", [each for each in MODULES if each not in EXCEPTIONS])
+def test_a_module_names_no_provider(module: str) -> None:
+    """It asks the table of providers instead."""
+    assert [] == list(named(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize("module", EXCEPTIONS)
+def test_an_exception_is_still_needed(module: str) -> None:
+    """A module that names no provider any more is no exception."""
+    assert [] != list(named(ast.parse((PACKAGE / module).read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if format == "openai_chat": pass',
+        'TABLE = {"openai_chat": 1}',
+        'TABLE["gemini_contents"]',
+        'if format in ("anthropic_messages", "bedrock_converse"): pass',
+        'match format:\n    case "openai_responses": pass',
+        "if provider is Provider.BEDROCK: pass",
+    ],
+)
+def test_every_way_to_name_one_is_found(code: str) -> None:
+    """Comparisons, tables, branches and members of the enumeration."""
+    assert [] != list(named(ast.parse(code)))
