@@ -42,8 +42,18 @@ def named(tree: ast.AST) -> Iterator[int]:
         for value in values:
             if isinstance(value, ast.Constant) and value.value in NAMES:
                 yield value.lineno
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (node.lineno for each in _imported(node) if each.rpartition(".")[2] in NAMES)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Provider":
             yield node.lineno
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The modules of ours that a statement imports from, and what it imports of them."""
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names if each.name.startswith("prompt_sidecar")]
+    module = node.module or ""
+    return [module, *(each.name for each in node.names)] if module.startswith("prompt_sidecar") else []
 
 
 MODULES = sorted(
@@ -74,6 +84,8 @@ def test_an_exception_is_still_needed(module: str) -> None:
         'if format in ("anthropic_messages", "bedrock_converse"): pass',
         'match format:\n    case "openai_responses": pass',
         "if provider is Provider.BEDROCK: pass",
+        "from prompt_sidecar.serving.dialects import openai_responses",
+        "from prompt_sidecar.providers.gemini_contents import GeminiContents",
     ],
 )
 def test_every_way_to_name_one_is_found(code: str) -> None:

@@ -30,7 +30,6 @@ from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.answer_json import write_sound
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversation, Conversations, Opening, opening_of, session_of
-from prompt_sidecar.serving.dialects import openai_responses
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Turn
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, array, loads, prompt_format
@@ -158,10 +157,9 @@ class Prompter:
         except TooLarge as error:
             self._refused(f"http {dialect.format}", error, error.status, asked.caller)
             return self._open(Prompt(asked, asked.body), error.reason, check)
-        if isinstance(dialect, openai_responses.OpenAIResponses):
-            if members.get("previous_response_id") or members.get("conversation"):
-                return self._continued(asked, members, check)
-            openai_responses.as_items(members)
+        if dialect.continues_stored(members):
+            return self._continued(asked, members, check)
+        dialect.as_entries(members)
         conversation = self._conversation(asked, members)
         with slots.holding(conversation.lock):
             run = asked.caller, conversation.run_id
@@ -223,9 +221,9 @@ class Prompter:
 
     @staticmethod
     def _sendable(prompt: Prompt, turn: Turn) -> Sequence[Any]:
-        if isinstance(prompt.asked.dialect, openai_responses.OpenAIResponses) and prompt.members is not None:
-            return openai_responses.sendable(turn.entries, prompt.members)
-        return turn.entries
+        if prompt.members is None:
+            return turn.entries
+        return prompt.asked.dialect.sendable(turn.entries, prompt.members)
 
     # -- after the last turn ---------------------------------------------------------------------------------------
 
@@ -325,16 +323,16 @@ class Prompter:
 
     def _continued(self, asked: Asked, members: Members, check: Callable[[], None]) -> Prompt:
         """A request whose history the provider holds: it cannot be trimmed."""
-        previous = members.get("previous_response_id")
-        stored = self._stored.find(asked.caller, previous) if isinstance(previous, str) else None
+        dialect = asked.dialect
+        previous = dialect.stored_id(members)
+        stored = self._stored.find(asked.caller, previous) if previous else None
         if stored is None:
             return self._open(Prompt(asked, members.bytes()), "PROVIDER_HISTORY", check)
         if stored.id != previous:
-            members.set("previous_response_id", orjson.dumps(stored.id))
-        openai_responses.as_items(members)
+            dialect.go_on_from(members, stored.id)
+        dialect.as_entries(members)
         if stored.answers:
-            dialect = asked.dialect
-            members.set("input", array(dialect.joined(stored.answers, list(dialect.entries(members)))))
+            members.set(dialect.messages, array(dialect.joined(stored.answers, list(dialect.entries(members)))))
         recall, own = self._offered(asked, members, stored.conversation)
         prompt = Prompt(asked, members.bytes(), members, stored.conversation, own, recall)
         return self._open(prompt, "PROVIDER_HISTORY", check)

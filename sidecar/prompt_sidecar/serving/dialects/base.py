@@ -254,6 +254,28 @@ class Dialect(History):
         """Return the array of a history with a hidden turn behind it: what the model said, and what it was answered."""
         return appended(history, added)
 
+    def continues_stored(self, members: Members) -> bool:
+        """Whether a request goes on from a history that the provider holds."""
+        del members
+        return False
+
+    def stored_id(self, members: Members) -> str:
+        """The id of the stored response from which a request goes on; empty: none, or it goes on otherwise."""
+        del members
+        return ""
+
+    def go_on_from(self, members: Members, stored_id: str) -> None:
+        """Have a request go on from another stored response."""
+        raise NotImplementedError
+
+    def as_entries(self, members: Members) -> None:
+        """Write a history that is one text as entries, so that more can be added."""
+
+    def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
+        """Return a turn's entries as a later request like this one may hold them."""
+        del members
+        return entries
+
     def gists(self, entries: Sequence[Any]) -> list[str | None]:
         """The gists of the model's entries in a history; of others empty, as nothing is known by those."""
         return [self.gist(entry) if self.speaker(entry) == "model" else "" for entry in entries]

@@ -16,7 +16,7 @@ from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
-from prompt_sidecar.serving.answer_json import read
+from prompt_sidecar.serving.answer_json import read, write
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import ResponsesHistory
@@ -78,6 +78,34 @@ class OpenAIResponses(ResponsesHistory, Dialect):
         add_output(answer.get("usage"), "output_tokens", shown.output_tokens)
         return list(answer["output"])
 
+    def continues_stored(self, members: Members) -> bool:
+        """Whether a request names a response before it, or a conversation."""
+        return bool(members.get("previous_response_id") or members.get("conversation"))
+
+    def stored_id(self, members: Members) -> str:
+        """The id of the response before it."""
+        found = members.get("previous_response_id")
+        return found if isinstance(found, str) else ""
+
+    def go_on_from(self, members: Members, stored_id: str) -> None:
+        """Name another response before it."""
+        members.set("previous_response_id", write(stored_id))
+
+    def as_entries(self, members: Members) -> None:
+        """Write an input that is a string as a message."""
+        raw = members.raw("input")
+        if raw.lstrip()[:1] == b'"':
+            members.set("input", array([b'{"role":"user","content":' + raw + b"}"]))
+
+    def sendable(self, entries: Sequence[Any], members: Members) -> Sequence[Any]:
+        """Leave out reasoning that the provider did not store, but for what is encrypted.
+
+        "Item with id … not found. Items are not persisted when `store` is set to false" is its answer to any other.
+        """
+        if members.raw("store") != b"false":
+            return entries
+        return [each for each in entries if each.get("type") != "reasoning" or each.get("encrypted_content")]
+
     def filter(self, own: Collection[str], members: Members | None) -> Filter:
         """Make a filter."""
         return _Items(own, stored=members is None or members.raw("store") != b"false")
@@ -89,24 +117,6 @@ class OpenAIResponses(ResponsesHistory, Dialect):
         # SDKs raise for the member `error`; the others are those of the API's own event.
         error = {"code": code, "message": message, "param": None}
         return written({"type": "error", **error, "error": error}, "error")
-
-
-def sendable(items: Sequence[Any], members: Members) -> list[Any]:
-    """Return a response's items as a later request may hold them.
-
-    Reasoning that the provider did not store can come back only encrypted: "Item with id … not found. Items are not
-    persisted when `store` is set to false" is its answer to any other.
-    """
-    if members.raw("store") != b"false":
-        return list(items)
-    return [each for each in items if each.get("type") != "reasoning" or each.get("encrypted_content")]
-
-
-def as_items(members: Members) -> None:
-    """Write an input that is a string as a message, so that more can be added."""
-    raw = members.raw("input")
-    if raw.lstrip()[:1] == b'"':
-        members.set("input", array([b'{"role":"user","content":' + raw + b"}"]))
 
 
 def _is_own(item: Mapping[str, Any], own: Collection[str]) -> bool:
