@@ -10,7 +10,7 @@ import pytest
 
 from prompt_sidecar.serving.conversations import Conversations, Opening, opening_of, session_of
 from prompt_sidecar.serving.credentials import credential_caller
-from prompt_sidecar.serving.histories import HISTORIES
+from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.members import Members
 
 KEY = b"k" * 32
@@ -140,7 +140,7 @@ BODIES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("format_name", BODIES)
 def test_openings_of_every_format(format_name: str) -> None:
     """System prompt, first words and first answer are seen where the format has them, and nothing behind them is."""
-    history = HISTORIES[format_name]
+    history = DIALECTS[format_name]
 
     def read(body: dict[str, Any]) -> Opening:
         return opening_of(history, Members(json.dumps(body).encode()), "local", "")
@@ -162,7 +162,7 @@ def test_openings_of_every_format(format_name: str) -> None:
 
 def test_an_input_that_is_a_string_is_the_users() -> None:
     """OpenAI's responses take one."""
-    history = HISTORIES["openai_responses"]
+    history = DIALECTS["openai_responses"]
     made = [
         opening_of(history, Members(raw), "local", "") for raw in (b'{"input":"Hello"}', b'{"input":"Good morning"}')
     ]

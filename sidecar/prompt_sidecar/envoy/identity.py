@@ -16,7 +16,7 @@ from prompt_sidecar.serving.caller_names import CallerNames
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of, session_of
 from prompt_sidecar.serving.credentials import credential_caller
-from prompt_sidecar.serving.histories import HISTORIES
+from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.members import Members, NotJson
 
 PREFIX = "envoy-"
@@ -60,7 +60,7 @@ class Identities:
             members = Members(body)
         except NotJson:
             raise InvalidJson("the body is not a JSON object") from None
-        opening = opening_of(HISTORIES[format_name], members, caller, session_of(headers, members))
+        opening = opening_of(DIALECTS[format_name], members, caller, session_of(headers, members))
         return Identity(caller, self.conversations.of(opening).run_id)
 
     def caller(self, headers: Mapping[str, str], peer: str) -> str:

@@ -41,7 +41,7 @@ from prompt_sidecar.providers.untyped import MOST_TOKENS, member, objects
 from prompt_sidecar.serving import headers as names
 from prompt_sidecar.serving.checks import checked_run_id
 from prompt_sidecar.serving.conversations import Conversations, opening_of
-from prompt_sidecar.serving.histories import HISTORIES
+from prompt_sidecar.serving.dialects.table import DIALECTS
 from prompt_sidecar.serving.logs import frames
 from prompt_sidecar.serving.members import Members, NotJson, each_element, loads
 from prompt_sidecar.serving.provider_errors import is_final
@@ -222,7 +222,7 @@ class Gateways:
         if run:
             run_id = checked_run_id(run)
         else:
-            opening = opening_of(HISTORIES[format_name], Members(body), request.caller, salt)
+            opening = opening_of(DIALECTS[format_name], Members(body), request.caller, salt)
             run_id = self._conversations.of(opening).run_id
         call = TrimCall(
             caller=request.caller,

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.providers.untyped import member, objects, text_of
-from prompt_sidecar.serving.members import Members, NotJson, each_element, elements, loads
+from prompt_sidecar.providers.untyped import member
+from prompt_sidecar.serving.members import Members, each_element, elements, loads
 
 _INTEGRAL: Final = re.compile(rb"(?<=\d)\.0+(?![\d.eE])")
 
@@ -39,7 +39,7 @@ class NamedCall:
         if isinstance(given, bytes):
             return given
         read = loads(given.encode("utf-8", "surrogatepass")) if isinstance(given, str) and given.strip() else given
-        return bytes.fromhex(_arguments(read if read is not None else given))
+        return bytes.fromhex(arguments_digest(read if read is not None else given))
 
     def digested(self) -> NamedCall:
         """Return the call with a digest in place of its arguments, as it is kept."""
@@ -103,147 +103,12 @@ def _label(value: Any) -> Any:
     return "" if isinstance(value, list | dict) else value
 
 
-def _named(call_id: Any, name: Any, arguments: Any) -> NamedCall:
+def named(call_id: Any, name: Any, arguments: Any) -> NamedCall:
     """A call, by what stands where its id and its name should be."""
     return NamedCall(call_id if isinstance(call_id, str) else "", name if isinstance(name, str) else "", arguments)
 
 
-class ChatHistory(History):
-    """OpenAI's chat completions."""
-
-    format: ClassVar[str] = "openai_chat"
-    messages: ClassVar[str] = "messages"
-
-    def text(self, entry: Any) -> str | None:
-        """A message's text."""
-        return text_of(member(entry, "content"), "text")
-
-    def calls(self, entry: Any) -> list[NamedCall]:
-        """A message's calls, of functions and of tools that take a text."""
-        found = []
-        for each in objects(member(entry, "tool_calls")):
-            held = each.get("function") or each.get("custom")
-            found.append(
-                _named(each.get("id"), member(held, "name"), member(held, "arguments") or member(held, "input"))
-            )
-        return found
-
-
-class ResponsesHistory(History):
-    """OpenAI's responses."""
-
-    format: ClassVar[str] = "openai_responses"
-    messages: ClassVar[str] = "input"
-    system: ClassVar[tuple[str, ...]] = ("instructions",)
-    answers_have_entries: ClassVar[bool] = True
-
-    def entries(self, members: Members) -> Iterator[bytes]:
-        """The history's items; a string is a message of the user's."""
-        raw = members.raw("input")
-        return iter([b'{"role":"user","content":' + raw + b"}"]) if raw.lstrip()[:1] == b'"' else each_element(raw)
-
-    def speaker(self, entry: Any) -> str:
-        """Who an item is from; of those without a role, results are nobody's and all others the model's."""
-        kind = member(entry, "type")
-        if member(entry, "role") is not None:
-            return super().speaker(entry)
-        return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
-
-    def text(self, entry: Any) -> str | None:
-        """A message's text."""
-        if member(entry, "role") is not None:
-            return text_of(member(entry, "content"), "input_text", "output_text", "text")
-        return None if member(entry, "type") == "reasoning" else ""
-
-    def calls(self, entry: Any) -> list[NamedCall]:
-        """A call, if it is one."""
-        kind = member(entry, "type")
-        if member(entry, "role") is not None or kind == "reasoning":
-            return []
-        called = member(entry, "arguments") if kind == "function_call" else member(entry, "input")
-        return [_named(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind, called)]
-
-    def item(self, entry: Any) -> str:
-        """An item's id."""
-        found = member(entry, "id")
-        return found if isinstance(found, str) else ""
-
-    def referred(self, entry: Any) -> str:
-        """The id in a reference, whose type may be left out."""
-        is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
-        return self.item(entry) if is_reference else ""
-
-
-class AnthropicHistory(History):
-    """Anthropic's messages."""
-
-    format: ClassVar[str] = "anthropic_messages"
-    messages: ClassVar[str] = "messages"
-    system: ClassVar[tuple[str, ...]] = ("system",)
-
-    def text(self, entry: Any) -> str | None:
-        """A message's text."""
-        return text_of(member(entry, "content"), "text")
-
-    def calls(self, entry: Any) -> list[NamedCall]:
-        """A message's calls."""
-        blocks = [each for each in objects(member(entry, "content")) if each.get("type") == "tool_use"]
-        return [_named(each.get("id"), each.get("name"), each.get("input")) for each in blocks]
-
-
-class GeminiHistory(History):
-    """Gemini's contents."""
-
-    format: ClassVar[str] = "gemini_contents"
-    messages: ClassVar[str] = "contents"
-    system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
-    answers_have_entries: ClassVar[bool] = True
-
-    def speaker(self, entry: Any) -> str:
-        """Who a content is from; one without a role is the user's."""
-        role = member(entry, "role")
-        return "model" if role == "model" else "user" if role in (None, "user") else "other"
-
-    def agent_tools(self, members: Members) -> list[bytes]:
-        """The declarations of the agent's functions."""
-        return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
-
-    def text(self, entry: Any) -> str | None:
-        """A content's text."""
-        parts = parts_of(entry)
-        return "".join(
-            [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
-        )
-
-    def calls(self, entry: Any) -> list[NamedCall]:
-        """A content's calls."""
-        found = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
-        return [_named(call.get("id"), call.get("name"), call.get("args")) for call in found]
-
-    def gist(self, entry: Any) -> str | None:
-        """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
-        calls = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
-        named = [(_arguments(call.get("args")), call.get("name")) for call in calls]
-        return gist_of(self.text(entry) or "", named)
-
-
-def parts_of(content: Any) -> list[dict[str, Any]]:
-    """Return the parts of one of Gemini's contents, also where one stands in place of an array."""
-    parts = member(content, "parts")
-    return objects([parts] if isinstance(parts, dict) else parts)
-
-
-def declarations(tool: bytes) -> tuple[str, bytes]:
-    """Return the name and the value of the member of one of Gemini's tools that declares functions; empty: none."""
-    try:
-        members = Members(tool)
-    except NotJson:
-        return "", b""
-    name = next((name for name in ("functionDeclarations", "function_declarations") if name in members), "")
-    return name, members.raw(name)
-
-
-def _arguments(value: Any) -> str:
+def arguments_digest(value: Any) -> str:
     """A digest of a call's arguments, the same for `1` and `1.0`: some of Google's libraries know no integers."""
     try:
         text = orjson.dumps(value or {}, option=orjson.OPT_SORT_KEYS)
@@ -253,43 +118,3 @@ def _arguments(value: Any) -> str:
         except (orjson.JSONEncodeError, ValueError, RecursionError):  # nested too deep
             return ""
     return blake2b(_INTEGRAL.sub(b"", text), digest_size=16).hexdigest()
-
-
-def call_of(part: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the call in one of Gemini's parts; None: it is something else."""
-    found = part.get("functionCall") or part.get("function_call")
-    return found if isinstance(found, dict) else None
-
-
-class ConverseHistory(History):
-    """Bedrock's Converse."""
-
-    format: ClassVar[str] = "bedrock_converse"
-    messages: ClassVar[str] = "messages"
-    system: ClassVar[tuple[str, ...]] = ("system",)
-
-    def agent_tools(self, members: Members) -> list[bytes]:
-        """The definitions of the agent's tools."""
-        try:
-            configuration = Members(members.raw("toolConfig"))
-        except NotJson:
-            return []
-        return [each for each in elements(configuration.raw("tools")) if each.lstrip()[:1] == b"{"]
-
-    def text(self, entry: Any) -> str | None:
-        """A message's text."""
-        blocks = objects(member(entry, "content"))
-        return "".join([each["text"] for each in blocks if isinstance(each.get("text"), str)])
-
-    def calls(self, entry: Any) -> list[NamedCall]:
-        """A message's calls."""
-        blocks = objects(member(entry, "content"))
-        found = [each["toolUse"] for each in blocks if isinstance(each.get("toolUse"), dict)]
-        return [_named(call.get("toolUseId"), call.get("name"), call.get("input")) for call in found]
-
-
-HISTORIES: Final[Mapping[str, History]] = {
-    each.format: each
-    for each in (ChatHistory(), ResponsesHistory(), AnthropicHistory(), GeminiHistory(), ConverseHistory())
-}
-"""By format."""

@@ -15,13 +15,13 @@ import orjson
 
 from prompt_sidecar.providers.anthropic_messages import ERROR_TYPES
 from prompt_sidecar.providers.surrogates import escaped, paired, sound
-from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.headers import RecallOffer
-from prompt_sidecar.serving.histories import AnthropicHistory
+from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
@@ -32,8 +32,21 @@ _INPUTS: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_inp
 _WHOLE: Final = frozenset({"tool_use", "end_turn", "stop_sequence"})
 
 
-class AnthropicMessages(AnthropicHistory, Dialect):
+class AnthropicMessages(Dialect):
     """See the module."""
+
+    format: ClassVar[str] = "anthropic_messages"
+    messages: ClassVar[str] = "messages"
+    system: ClassVar[tuple[str, ...]] = ("system",)
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        return text_of(member(entry, "content"), "text")
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls."""
+        blocks = [each for each in objects(member(entry, "content")) if each.get("type") == "tool_use"]
+        return [named(each.get("id"), each.get("name"), each.get("input")) for each in blocks]
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools."""

@@ -31,8 +31,8 @@ from prompt_sidecar.serving.dialects.base import (
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame, reframed
 from prompt_sidecar.serving.headers import RecallOffer
-from prompt_sidecar.serving.histories import ConverseHistory
-from prompt_sidecar.serving.members import Members, array, elements, loads
+from prompt_sidecar.serving.histories import NamedCall, named
+from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
 from prompt_sidecar.serving.sse import Event
@@ -52,8 +52,31 @@ _EXCEPTIONS: Final[Mapping[int, str]] = {
 }
 
 
-class BedrockConverse(ConverseHistory, Dialect):
+class BedrockConverse(Dialect):
     """See the module."""
+
+    format: ClassVar[str] = "bedrock_converse"
+    messages: ClassVar[str] = "messages"
+    system: ClassVar[tuple[str, ...]] = ("system",)
+
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The definitions of the agent's tools."""
+        try:
+            configuration = Members(members.raw("toolConfig"))
+        except NotJson:
+            return []
+        return [each for each in elements(configuration.raw("tools")) if each.lstrip()[:1] == b"{"]
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        blocks = objects(member(entry, "content"))
+        return "".join([each["text"] for each in blocks if isinstance(each.get("text"), str)])
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls."""
+        blocks = objects(member(entry, "content"))
+        found = [each["toolUse"] for each in blocks if isinstance(each.get("toolUse"), dict)]
+        return [named(call.get("toolUseId"), call.get("name"), call.get("input")) for call in found]
 
     streamed: ClassVar[str] = FRAMES
 

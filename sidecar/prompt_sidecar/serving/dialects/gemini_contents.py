@@ -21,14 +21,15 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
-from prompt_sidecar.providers.gemini_contents import ERROR_STATUS
+from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
+from prompt_sidecar.providers.gemini_contents import parts as parts_of
 from prompt_sidecar.providers.surrogates import paired, sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
-from prompt_sidecar.serving.histories import GeminiHistory, call_of, declarations, parts_of
+from prompt_sidecar.serving.histories import NamedCall, arguments_digest, gist_of, named
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import restored
@@ -49,8 +50,50 @@ _NOTHING: Final = {"text": ""}
 """The part of a piece that says no more than that the answer is over."""
 
 
-class GeminiContents(GeminiHistory, Dialect):
+def declarations(tool: bytes) -> tuple[str, bytes]:
+    """Return the name and the value of the member of one of Gemini's tools that declares functions; empty: none."""
+    try:
+        members = Members(tool)
+    except NotJson:
+        return "", b""
+    name = next((name for name in ("functionDeclarations", "function_declarations") if name in members), "")
+    return name, members.raw(name)
+
+
+class GeminiContents(Dialect):
     """See the module."""
+
+    format: ClassVar[str] = "gemini_contents"
+    messages: ClassVar[str] = "contents"
+    system: ClassVar[tuple[str, ...]] = ("systemInstruction", "system_instruction")
+    answers_have_entries: ClassVar[bool] = True
+
+    def speaker(self, entry: Any) -> str:
+        """Who a content is from; one without a role is the user's."""
+        role = member(entry, "role")
+        return "model" if role == "model" else "user" if role in (None, "user") else "other"
+
+    def agent_tools(self, members: Members) -> list[bytes]:
+        """The declarations of the agent's functions."""
+        return [each for raw in elements(members.raw("tools")) for each in elements(declarations(raw)[1])]
+
+    def text(self, entry: Any) -> str | None:
+        """A content's text."""
+        parts = parts_of(entry)
+        return "".join(
+            [each["text"] for each in parts if isinstance(each.get("text"), str) and not each.get("thought")]
+        )
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A content's calls."""
+        found = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        return [named(call.get("id"), call.get("name"), call.get("args")) for call in found]
+
+    def gist(self, entry: Any) -> str | None:
+        """A content's text and calls, which are known by their arguments: agents may leave out an id, or have one."""
+        calls = [call for each in parts_of(entry) if (call := call_of(each)) is not None]
+        named = [(arguments_digest(call.get("args")), call.get("name")) for call in calls]
+        return gist_of(self.text(entry) or "", named)
 
     calls_may_come_first: ClassVar[bool] = False
 

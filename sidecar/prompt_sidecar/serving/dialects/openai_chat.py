@@ -9,7 +9,7 @@ servers differ in the pieces of calls: see `chat_calls`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.surrogates import paired, sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
@@ -19,7 +19,7 @@ from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter,
 from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
 from prompt_sidecar.serving.headers import RecallOffer
-from prompt_sidecar.serving.histories import ChatHistory
+from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, array, elements
 from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments
@@ -31,8 +31,25 @@ _ENDS: Final = frozenset({"tool_calls", "function_call", "stop"})
 """Reasons to finish after which calls are whole; some servers say `stop` behind calls."""
 
 
-class OpenAIChat(ChatHistory, Dialect):
+class OpenAIChat(Dialect):
     """See the module."""
+
+    format: ClassVar[str] = "openai_chat"
+    messages: ClassVar[str] = "messages"
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        return text_of(member(entry, "content"), "text")
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A message's calls, of functions and of tools that take a text."""
+        found = []
+        for each in objects(member(entry, "tool_calls")):
+            held = each.get("function") or each.get("custom")
+            found.append(
+                named(each.get("id"), member(held, "name"), member(held, "arguments") or member(held, "input"))
+            )
+        return found
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools, and gives one answer."""

@@ -8,19 +8,19 @@ platform.openai.com/docs/api-reference/responses-streaming.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
-from prompt_sidecar.providers.untyped import member, objects, ordinal, within
+from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.headers import RecallOffer
-from prompt_sidecar.serving.histories import ResponsesHistory
-from prompt_sidecar.serving.members import Members, array
+from prompt_sidecar.serving.histories import NamedCall, named
+from prompt_sidecar.serving.members import Members, array, each_element
 from prompt_sidecar.serving.provider_usage import read_usage
 from prompt_sidecar.serving.restoring import Arguments, restored
 from prompt_sidecar.serving.sse import Event, written
@@ -30,8 +30,49 @@ _ENDS: Final = frozenset({"response.completed", "response.incomplete"})
 _FAILURES: Final = frozenset({"error", "response.failed"})
 
 
-class OpenAIResponses(ResponsesHistory, Dialect):
+class OpenAIResponses(Dialect):
     """See the module."""
+
+    format: ClassVar[str] = "openai_responses"
+    messages: ClassVar[str] = "input"
+    system: ClassVar[tuple[str, ...]] = ("instructions",)
+    answers_have_entries: ClassVar[bool] = True
+
+    def entries(self, members: Members) -> Iterator[bytes]:
+        """The history's items; a string is a message of the user's."""
+        raw = members.raw("input")
+        return iter([b'{"role":"user","content":' + raw + b"}"]) if raw.lstrip()[:1] == b'"' else each_element(raw)
+
+    def speaker(self, entry: Any) -> str:
+        """Who an item is from; of those without a role, results are nobody's and all others the model's."""
+        kind = member(entry, "type")
+        if member(entry, "role") is not None:
+            return super().speaker(entry)
+        return "other" if isinstance(kind, str) and kind.endswith(("_output", "_response")) else "model"
+
+    def text(self, entry: Any) -> str | None:
+        """A message's text."""
+        if member(entry, "role") is not None:
+            return text_of(member(entry, "content"), "input_text", "output_text", "text")
+        return None if member(entry, "type") == "reasoning" else ""
+
+    def calls(self, entry: Any) -> list[NamedCall]:
+        """A call, if it is one."""
+        kind = member(entry, "type")
+        if member(entry, "role") is not None or kind == "reasoning":
+            return []
+        called = member(entry, "arguments") if kind == "function_call" else member(entry, "input")
+        return [named(member(entry, "call_id") or member(entry, "id"), member(entry, "name") or kind, called)]
+
+    def item(self, entry: Any) -> str:
+        """An item's id."""
+        found = member(entry, "id")
+        return found if isinstance(found, str) else ""
+
+    def referred(self, entry: Any) -> str:
+        """The id in a reference, whose type may be left out."""
+        is_reference = member(entry, "type") == "item_reference" or (isinstance(entry, dict) and entry.keys() == {"id"})
+        return self.item(entry) if is_reference else ""
 
     def recall(self, members: Members) -> RecallOffer:
         """Whether the model may choose among the tools, and answers at once."""
@@ -211,7 +252,7 @@ class _Items(Filter):
             if self._waits or self._held:
                 self._held.append((event, data, None))
                 return b"" if self._waits else self._flushed()
-            self._named(data)
+            self.named(data)
             return self._sent(event, data)
         if kind in _ENDS:
             return self._ended(event, data)
@@ -307,7 +348,7 @@ class _Items(Filter):
         holder["arguments"] = sent
         return sent != given
 
-    def _named(self, data: dict[str, Any]) -> None:
+    def named(self, data: dict[str, Any]) -> None:
         if self._id is None:
             self._id = member(data, "response", "id")
 
@@ -321,7 +362,7 @@ class _Items(Filter):
                 out.append(self._placed(event, data, item))
             else:
                 if data.get("type") in _BEGINNINGS:
-                    self._named(data)
+                    self.named(data)
                 out.append(self._sent(event, data))
         return b"".join(out)
 
