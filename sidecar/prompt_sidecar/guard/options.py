@@ -124,15 +124,16 @@ class GuardOptions:
     scan_seconds: float = setting(
         1.0,
         seconds(0.001, 60),
-        "Time for the rules on one text; those that have not begun by then let it through, which is counted.",
-        "It is enough for some 50 MB; only a machine without processor time reaches it.",
+        "Processor time for the rules on one text; those that have not begun by then let it through, which is counted.",
+        "It is enough for some 50 MB. Time in which others have the processor does not count, so that a busy machine lets "
+        "nothing through.",
         advanced=True,
     )
     fail_closed: bool = setting(
         False,
         switch(),
         "Refuse a prompt with a text for which the rules did not have the time, in place of letting it through.",
-        "A slow machine stops agents only where that is asked for.",
+        "A huge text stops agents only where that is asked for.",
         advanced=True,
     )
     rules: Sequence[UserRule] = tables(

@@ -48,7 +48,7 @@ class Watch:
     """The time that rules may take on one text, and which of them did not have it.
 
     Args:
-        clock: a monotonic clock, in seconds.
+        clock: in seconds, of the processor time of the thread that scans: a text is scanned by one.
         seconds: for all rules on one text.
     """
 

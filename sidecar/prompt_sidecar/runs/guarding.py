@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from time import perf_counter
+from time import thread_time
 from typing import Final
 
 from prompt_sidecar.facts.guard_calls import (
@@ -30,6 +30,8 @@ from prompt_sidecar.trim.ids import sealed
 from prompt_sidecar.turn.opening import Opened
 from prompt_sidecar.turn.received import Sighting
 
+SCAN_CLOCK: Final = thread_time
+"""Measures `guard.scan_seconds`. Processor time, as on a busy machine a secret would pass by the clock on the wall."""
 MOST_RULES: Final = 64
 """Sets of rules that stay compiled, each some megabytes: callers with rules of their own are few."""
 LOOKALIKES: Final = frozenset(rule.name for rule in lookalikes.RULES)
@@ -74,7 +76,7 @@ class Guarding:
             run.stash_key,
             run.key,
             run.guard,
-            watch=Watch(perf_counter, options.scan_seconds),
+            watch=Watch(SCAN_CLOCK, options.scan_seconds),
             reached=self._bounds.add,
             fail_closed=options.fail_closed and options.mode == ENFORCE,
             knows=run.calls > 0,
@@ -104,7 +106,7 @@ class Guarding:
             "" if run is None else run.stash_key,
             keys[0],
             RunGuard(keys[1:], masks=True),
-            watch=Watch(perf_counter, options.scan_seconds),
+            watch=Watch(SCAN_CLOCK, options.scan_seconds),
             reached=self._bounds.add,
             fail_closed=options.fail_closed,
         )
