@@ -125,8 +125,8 @@ class GuardOptions:
         1.0,
         seconds(0.001, 60),
         "Processor time for the rules on one text; those that have not begun by then let it through, which is counted.",
-        "It is enough for some 50 MB. Time in which others have the processor does not count, so that a busy machine lets "
-        "nothing through.",
+        "It is enough for some 50 MB. Time in which others have the processor does not count, or a busy machine would "
+        "let secrets through.",
         advanced=True,
     )
     fail_closed: bool = setting(
