@@ -35,20 +35,28 @@ _NODE: Final = "needs Node.js and its packages"
 _KILLED: Final = "kills and starts processes, over and over"
 _PROGRAM: Final = "tries a program that measures, not the product"
 _SECONDS: Final = "takes seconds of processor time"
+_STARTS: Final = "starts the program for each test, a second of processor time; some of them stay"
 
 THOROUGH: Final[Mapping[str, str]] = {
     "tests/admin/test_browser.py": "needs a browser",
     "tests/agents/": "needs real agents",
     "tests/cli/report/test_page.py": "needs a browser",
+    "tests/cli/test_c_allocator.py": _STARTS,
     "tests/cli/test_ceilings_killed.py": _KILLED,
     "tests/cli/test_killed.py": _KILLED,
     "tests/cli/test_memory.py": _SECONDS,
+    "tests/cli/test_process.py": _STARTS,
+    "tests/cli/test_process.py::test_a_signal_drains": STAYS,
+    "tests/cli/test_process.py::test_listening_to_the_world_needs_authentication": STAYS,
     "tests/cli/test_silent_connections.py": _SECONDS,
+    "tests/client/test_agent.py": _STARTS,
+    "tests/client/test_agent.py::test_over_tcp": STAYS,
     "tests/client/test_by_run.py": _SECONDS,
     "tests/client/test_killed.py": _KILLED,
     "tests/client/test_killed.py::test_the_run_ends_normally": STAYS,
     "tests/clients/test_agents.py": "needs the toolchains of five languages",
     "tests/clients/test_languages.py": "needs the toolchains of five languages",
+    "tests/clients/test_settings.py::test_deadline_retries_and_sizes": _SECONDS,
     "tests/dashboards/test_promtool.py": "needs promtool",
     "tests/dashboards/test_rules.py::test_the_rules_do_what_they_promise": "needs promtool",
     "tests/deploy/test_built_image.py": "builds the image",
@@ -97,12 +105,14 @@ THOROUGH: Final[Mapping[str, str]] = {
 SAMPLED: Final[Mapping[str, int]] = {
     "tests/guard/test_switching.py": EACH,
     "tests/http/test_hostile_requests.py": 3,
+    "tests/http/test_sdks.py::test_sixty_calls_over_the_limit": 2,
     "tests/programs/conformance/test_reasoning.py": EACH,
     "tests/programs/fuzz/": 6,
     "tests/promises/": EACH,
     "tests/repo/test_layers.py": 5,
     "tests/runs/": EACH,
     "tests/store/": EACH,
+    "tests/trim/test_growth.py": 8,
     "tests/turn/": EACH,
 }
 """Places where a test runs some of its cases, and how many."""

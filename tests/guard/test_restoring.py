@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from prompt_sidecar.guard.restoring import restore
+from prompt_sidecar.guard.restoring import allows, restore
 from prompt_sidecar.guard.vault import Value
 from prompt_sidecar.prompt.jsontext import load
 from prompt_sidecar.prompt.literals import values_of_text
@@ -38,6 +38,23 @@ values: some.SearchStrategy[Any] = some.recursive(
 def filled(arguments: str) -> str:
     """What a call's arguments become."""
     return restore(arguments.encode(), "t", ("*:*",), KNOWN.get).arguments.decode()
+
+
+@pytest.mark.parametrize(
+    ("pair", "allowed"),
+    [
+        ("deploy:pem", True),
+        ("*:pem", True),
+        ("deploy:*", True),
+        ("*:*", True),
+        ("read:pem", False),
+        ("deploy:key", False),
+    ],
+)
+def test_only_a_tool_that_is_named_gets_a_value(pair: str, *, allowed: bool) -> None:
+    """And only of the kinds that are named with it; * is all of either."""
+    assert allowed == allows((pair,), "deploy", "pem")
+    assert not allows((), "deploy", "pem")
 
 
 @pytest.mark.parametrize("odd", ODD)

@@ -82,6 +82,28 @@ def test_a_pinned_message_stays_byte_for_byte(format: str) -> None:
 
 
 @formats
+def test_a_revision_carries_a_pin(format: str) -> None:
+    """A process that has the revision alone leaves a pinned message as it is, call after call."""
+    messages = history(format, 12)
+    place = len(history(format, 1)) - 1
+    pinned = json.dumps(messages[place]).encode()
+    first = Engine(limit=LIMIT, policy=ROOM).trim(format, body(format, messages), pinned=frozenset({place}))
+    engine = Engine(limit=LIMIT, policy=ROOM)
+    assert first.body == engine.trim(format, body(format, messages), revision=first.revision).body
+    for iterations in (13, 16, 20):
+        assert pinned in (send(engine, format, iterations).body or b"")
+
+
+@formats
+def test_a_prompt_that_is_left_alone_keeps_the_space_between_its_messages(format: str) -> None:
+    """Where nothing is trimmed and no text of ours is added, the body is the one that was sent, byte for byte."""
+    raw = body(format, history(format, 3)).replace(b"}, {", b"} ,\n\t {")
+    answer = Engine(limit=100_000).trim(format, raw, recall_unavailable=True)
+    assert raw.count(b"} ,\n\t {") > 3
+    assert raw == answer.body
+
+
+@formats
 def test_pinned_too_late(format: str) -> None:
     """Pinning what is trimmed already keeps it as it is."""
     engine, before = grown(format)
