@@ -31,9 +31,11 @@ from tests.real.selectors import selectors
 NOT_LOADED: Final = (
     "prompt_sidecar_envoy_duration",
     "prompt_sidecar_guard_restored",
+    "prompt_sidecar_guard_unread",
     "prompt_sidecar_client_prompts",
 )
-"""Metrics that have no data here: the agents use gRPC stubs, no Envoy is in front, and none has masks to restore."""
+"""Metrics that have no data here: the agents use gRPC stubs, no Envoy is in front, none has masks to restore, and all
+that they send is prompts, which the guard can read."""
 
 SCRAPE_SECONDS: Final = 1.0
 LOAD_SECONDS: Final = 30.0

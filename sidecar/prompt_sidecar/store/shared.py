@@ -263,9 +263,9 @@ class SharedArchive:
         """See `Place.restored`."""
         if run.look is not None:
             try:
+                limit = self._options.timeout * 2 + self._options.connect_timeout
                 with slots.waiting():
-                    limit = self._options.timeout * 2 + self._options.connect_timeout
-                run.look.result(limit if wait is None else wait)
+                    run.look.result(limit if wait is None else wait)
             except NotYet:
                 return None
         return run.left
