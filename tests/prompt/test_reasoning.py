@@ -149,8 +149,10 @@ def test_a_reasoning_item_is_a_message() -> None:
         "summary": [{"type": "summary_text", "text": "I look."}],
         "content": [{"type": "reasoning_text", "text": "Where?"}],
         "encrypted_content": SIGNED,
+        "metadata": {"turn_id": "t1"},
     }
     message = FORMATS["openai_responses"].read(_json(item), "f")
+    assert {ItemKind.REASONING} == {each.kind for each in message.items}
     assert ["I look.", "Where?"] == [each.text for each in message.items if not each.raw_json]
     assert _json(item) == FORMATS["openai_responses"].original(_json(item), message.items[0])
     assert message.identified

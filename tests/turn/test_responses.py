@@ -173,8 +173,9 @@ def test_only_what_follows_a_revision() -> None:
         plain.trim(RESPONSES, body(items(1)[1:]), base_revision=revision)
 
 
+@pytest.mark.parametrize("more", [{}, {"metadata": {"turn_id": "t1"}}], ids=["plain", "as_codex_writes_it"])
 @pytest.mark.parametrize("by_revision", [False, True])
-def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool) -> None:
+def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool, more: dict[str, Any]) -> None:
     """A rewind brings back an iteration that was dropped, but none of its reasoning that was removed before.
 
     Nothing could stand in its place: a reasoning item is nothing but reasoning, and all items are objects.
@@ -183,10 +184,10 @@ def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool) -> None:
     for number in range(8):
         call = {"type": "function_call", "call_id": f"c{number}", "name": "read", "arguments": "{}"}
         sent += [
-            {"type": "reasoning", "summary": [], "encrypted_content": f"gAAA{number}" * 40},
+            {"type": "reasoning", "summary": [], "encrypted_content": f"gAAA{number}" * 40, **more},
             call,
             {"type": "function_call_output", "call_id": f"c{number}", "output": result_text(number)},
-            {"type": "reasoning", "summary": [], "encrypted_content": f"gBBB{number}" * 40},
+            {"type": "reasoning", "summary": [], "encrypted_content": f"gBBB{number}" * 40, **more},
             {"role": "assistant", "content": f"It is not in module {number}."},
             {"role": "user", "content": f"Go on with the next, {number}."},
         ]
@@ -196,6 +197,7 @@ def test_removed_reasoning_stays_away_after_a_rewind(by_revision: bool) -> None:
         answer = engine.trim(RESPONSES, body(sent, **UNSTORED))
         reasons = {(trim.action, trim.kind) for trim in answer.trims}
         assert (Action.DROPPED, ItemKind.REASONING) in reasons
+        assert [] == [item for item in returned(answer)["input"] if not isinstance(item, dict)]
         if by_revision:
             engine = Engine(limit=900)
             engine.trim(RESPONSES, body(sent, **UNSTORED), revision=answer.revision)

@@ -77,7 +77,8 @@ def read(raw: bytes | memoryview, field: str, identify: bool = True) -> Message:
     rest = {name: member for name, member in value.items() if name not in reader.known and member is not None}
     if rest:
         reader.other.append(canonical(rest).decode())
-    if reader.other or not reader.items:
+    # Reasoning is one item with all its members, such as Codex's `metadata`: it is removed whole, and nothing is left.
+    if not reader.items or (reader.other and kind != "reasoning"):
         reader.items.append(Item(ItemKind.OPAQUE, (), "", raw_json=True))
     media = sum(item.kind is ItemKind.IMAGE for item in reader.items) + (kind in _MEDIA)
     return Message(

@@ -78,7 +78,8 @@ class _Maker:
 
     def reasoning(self) -> Item:
         summary = [{"type": "summary_text", "text": prose(self.chance, 12)}]
-        return {"type": "reasoning", "id": self.new("rs"), "summary": summary, "encrypted_content": "gAAAA" * 40}
+        item = {"type": "reasoning", "id": self.new("rs"), "summary": summary, "encrypted_content": "gAAAA" * 40}
+        return item | {"metadata": {"turn_id": "t1"}} if self.chance.random() < 0.3 else item  # as Codex does
 
     def message(self) -> Item:
         chance = self.chance
