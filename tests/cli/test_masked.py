@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
-import pytest
 
 from prompt_sidecar.v1 import guard_pb2, retrieve_pb2, search_pb2, service_pb2_grpc, trim_pb2
 from tests.cli.running import Program, program
@@ -114,10 +113,9 @@ def test_nothing_of_a_secret_leaves_and_a_kill_is_healed(tmp_path: Path) -> None
         agent.look()
         raw = b'{"messages":[{"role":"user","content":"%s \\ud83d"}]}' % SECRET.encode()
         prompt = trim_pb2.JsonPrompt(format=trim_pb2.FORMAT_OPENAI_CHAT, body=raw)
-        with pytest.raises(grpc.RpcError) as refused:
-            agent.stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id="r", json=prompt))
-        assert grpc.StatusCode.FAILED_PRECONDITION is refused.value.code()
-        agent.seen += str(refused.value)
+        odd = agent.stub.TrimPrompt(trim_pb2.TrimPromptRequest(run_id="odd", json=prompt))
+        assert b"github_token:" in odd.json_body
+        agent.seen += odd.SerializeToString().decode("latin-1")
         agent.program.process.terminate()
         agent.program.end()
         everything = agent.seen + "".join((*lines, *agent.program.lines))

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
     ("module", "planted", "contract"),
     [
         ("prompt/planted.py", "import prompt_sidecar.trim.policy", "The way of a prompt"),
+        ("providers/planted.py", "import prompt_sidecar.prompt.items", "The way of a prompt"),
         ("trim/planted.py", "import prompt_sidecar.facts.trim_calls", "The way of a prompt"),
         ("planted.py", "", "The way of a prompt"),
         ("turn/planted.py", "import prompt_sidecar.v1.trim_pb2", "Wire types stay at the edges"),
@@ -35,11 +36,11 @@ pytestmark = pytest.mark.skipif(
         ("config/planted.py", "import prompt_sidecar.app", "The way of a prompt"),
         ("server/planted.py", "import prompt_sidecar.config.settings", "The way of a prompt"),
         ("cli/planted.py", "import prompt_sidecar.v1.trim_pb2", "Wire types stay at the edges"),
-        ("client/planted.py", "import prompt_sidecar.errors", "The way of a prompt"),
+        ("client/planted.py", "import prompt_sidecar.errors", "The client, integrations"),
         ("server/planted.py", "import prompt_sidecar.client.options", "The client is for agents"),
         ("cli/planted.py", "import prompt_sidecar.integrations.naming", "Integrations are for agents"),
-        ("integrations/planted.py", "import prompt_sidecar.errors", "Integrations and the MCP process"),
-        ("mcp/planted.py", "import prompt_sidecar.runs.service", "Integrations and the MCP process"),
+        ("integrations/planted.py", "import prompt_sidecar.errors", "The client, integrations"),
+        ("mcp/planted.py", "import prompt_sidecar.runs.service", "The client, integrations"),
     ],
 )
 def test_a_planted_import_is_found(tmp_path: Path, module: str, planted: str, contract: str) -> None:
