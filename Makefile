@@ -55,7 +55,7 @@ quick: $(READY) ## Check what has changed, in half a minute: formatting, lint, i
 	@$(BIN)/python .ci/quick.py
 
 .PHONY: test
-test: $(READY) ## Run the tests that fit into five minutes, one worker a core
+test: $(READY) ## Run the tests that fit into five minutes, with a worker more than there are cores
 	@$(BIN)/python -m pytest -n auto --dist worksteal --lane=test $(TESTS)
 
 .PHONY: test-all

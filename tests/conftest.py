@@ -49,6 +49,11 @@ def pytest_configure() -> None:
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1,localhost")))
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return one worker more than there are cores: some tests wait for a while, and leave a core idle."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not of the lane, and have every property try as many examples as were asked for."""
