@@ -139,7 +139,7 @@ SAMPLED: Final[Mapping[str, int]] = {
     "tests/promises/": EACH,
     "tests/promises/test_ageing.py": 1,
     "tests/promises/test_disturbance.py": 1,
-    "tests/promises/test_synthetic.py": 1,
+    "tests/promises/test_synthetic.py": 2,
     "tests/prompt/test_structure.py": 3,
     "tests/repo/test_layers.py": 5,
     "tests/runs/": EACH,
