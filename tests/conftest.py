@@ -49,9 +49,10 @@ def pytest_configure() -> None:
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1,localhost")))
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Return one worker more than there are cores: some tests wait for a while, and leave a core idle."""
-    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many workers run: one a core, and one more in `make test`, where tests that wait leave cores idle."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + int(config.getoption("--lane") == "test")
 
 
 @pytest.hookimpl(tryfirst=True)
