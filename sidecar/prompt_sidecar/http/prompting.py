@@ -17,6 +17,7 @@ import orjson
 from prompt_sidecar import slots
 from prompt_sidecar.errors import InvalidRequest, SidecarError, TooLarge
 from prompt_sidecar.facts.guard_calls import Door, MaskCall, Unread
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.facts.tool_calls import ToolAnswer, ToolCall, ToolOutcome
 from prompt_sidecar.facts.trim_calls import TrimAnswer, TrimCall
 from prompt_sidecar.facts.usage_calls import ReportedRefusal, UsageAnswer, UsageCall
@@ -95,7 +96,7 @@ class Prompt:
     conversation: Conversation | None = None
     own: frozenset[str] = frozenset()
     """Names of the sidecar's tools that are offered."""
-    recall: names.RecallOffer = names.RecallOffer.UNTRIMMED
+    recall: RecallOffer = RecallOffer.UNTRIMMED
     """Whether they are, or why not."""
     answer: TrimAnswer | None = None
     """None: it was not trimmed."""
@@ -367,14 +368,14 @@ class Prompter:
 
     def _offered(
         self, asked: Asked, members: Members, conversation: Conversation
-    ) -> tuple[names.RecallOffer, frozenset[str]]:
+    ) -> tuple[RecallOffer, frozenset[str]]:
         """Add the sidecar's tools, if this run has them; a tool of the agent's with the same name stays the agent's.
 
         Returns:
             Whether they were offered, or why not; and the names of those that were.
         """
         recall = self._recall(asked, members, conversation)
-        if recall is not names.RecallOffer.OFFERED:
+        if recall is not RecallOffer.OFFERED:
             return recall, frozenset()
         dialect = asked.dialect
         taken = dialect.tool_names(members)
@@ -382,14 +383,14 @@ class Prompter:
         dialect.offer(members, [definition for _, definition in offered])
         return recall, frozenset(name for name, _ in offered)
 
-    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> names.RecallOffer:
+    def _recall(self, asked: Asked, members: Members, conversation: Conversation) -> RecallOffer:
         """Whether this run has the sidecar's tools: what its first request with tools decides, as tools are cached."""
         if self._modes.observes:
-            return names.RecallOffer.OBSERVING
+            return RecallOffer.OBSERVING
         if not asked.dialect.agent_tools(members):
-            return names.RecallOffer.NO_TOOLS
+            return RecallOffer.NO_TOOLS
         if not asked.recalls:
-            return names.RecallOffer.UNREADABLE
+            return RecallOffer.UNREADABLE
         if conversation.recall is None:
             conversation.recall = asked.dialect.recall(members)
         return conversation.recall

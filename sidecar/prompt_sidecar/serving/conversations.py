@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
-from prompt_sidecar.serving.headers import RecallOffer
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, loads
 

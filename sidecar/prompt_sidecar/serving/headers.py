@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from enum import StrEnum
 from typing import Final
 
 from prompt_sidecar.facts.trim_calls import TrimAnswer
@@ -21,24 +20,6 @@ RECALL: Final = PREFIX + "recall"
 """Of a request: that the model has tools for recall. Of an answer: whether it was offered the sidecar's, or why not."""
 _LONGEST_REVISION: Final = 4_000
 """Characters of a revision in a header: clients take some 8,000 for all headers together."""
-
-
-class RecallOffer(StrEnum):
-    """Whether a model was offered the sidecar's tools, or why it was not: the values of `RECALL` in an answer."""
-
-    OFFERED = "offered"
-    NO_TOOLS = "no_tools"
-    """The request has no tools that others could join: an agent without tools expects no calls."""
-    FORCED = "forced"
-    """The run's first request with tools says which are called, or that none is: more tools would change its answer."""
-    SEVERAL_ANSWERS = "several_answers"
-    """The run's first request with tools asks for several answers: there would be no one call to answer."""
-    UNREADABLE = "unreadable"
-    """Calls cannot be answered in what the provider sends: an array in pieces, arguments in pieces, or later."""
-    OBSERVING = "observing"
-    """The sidecar only observes."""
-    UNTRIMMED = "untrimmed"
-    """The prompt goes on as it came, as another header says."""
 
 
 def facts(answer: TrimAnswer) -> dict[str, str]:

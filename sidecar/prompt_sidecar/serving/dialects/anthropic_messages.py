@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.anthropic_messages import ERROR_TYPES
 from prompt_sidecar.providers.surrogates import escaped, paired, sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
@@ -20,7 +21,6 @@ from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage

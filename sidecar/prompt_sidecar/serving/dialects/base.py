@@ -26,11 +26,11 @@ from typing import Any, ClassVar, Final, Protocol
 
 import orjson
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.table import APIS
 from prompt_sidecar.providers.untyped import member, token_count
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import History
 from prompt_sidecar.serving.members import Members, appended, array, loads
 from prompt_sidecar.serving.restoring import Arguments, Restore

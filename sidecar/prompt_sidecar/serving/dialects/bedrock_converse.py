@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.surrogates import escaped, paired, sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -30,7 +31,6 @@ from prompt_sidecar.serving.dialects.base import (
 )
 from prompt_sidecar.serving.dialects.blocks import Block, BlockFilter
 from prompt_sidecar.serving.frames import FRAMES, FrameSplitter, exception, frame, reframed
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.gemini_contents import ERROR_STATUS, call_of
 from prompt_sidecar.providers.gemini_contents import parts as parts_of
 from prompt_sidecar.providers.surrogates import paired, sound
@@ -28,7 +29,6 @@ from prompt_sidecar.providers.untyped import member, objects, ordinal, within
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import NamedCall, arguments_digest, gist_of, named
 from prompt_sidecar.serving.members import Members, NotJson, array, elements, loads
 from prompt_sidecar.serving.provider_usage import read_usage

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.surrogates import paired, sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
@@ -18,7 +19,6 @@ from prompt_sidecar.serving.answer_json import read, write_sound
 from prompt_sidecar.serving.dialects.base import BETWEEN, Call, Dialect, Filter, Shown, Turn, add_output, error_text
 from prompt_sidecar.serving.dialects.chat_calls import Called
 from prompt_sidecar.serving.dialects.chat_choices import OtherChoices
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, array, elements
 from prompt_sidecar.serving.provider_usage import read_usage

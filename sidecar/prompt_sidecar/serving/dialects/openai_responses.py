@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from prompt_sidecar.facts.recall_offer import RecallOffer
 from prompt_sidecar.providers.openai_responses import AGENT_ANSWERS
 from prompt_sidecar.providers.surrogates import sound
 from prompt_sidecar.providers.untyped import member, objects, ordinal, text_of, within
 from prompt_sidecar.providers.usage import ProviderUsage
 from prompt_sidecar.serving.answer_json import read, write
 from prompt_sidecar.serving.dialects.base import Call, Dialect, Filter, Shown, Turn, add_output, error_text
-from prompt_sidecar.serving.headers import RecallOffer
 from prompt_sidecar.serving.histories import NamedCall, named
 from prompt_sidecar.serving.members import Members, array, each_element
 from prompt_sidecar.serving.provider_usage import read_usage

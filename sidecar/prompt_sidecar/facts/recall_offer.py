@@ -1,0 +1,23 @@
+"""Whether a model was offered the sidecar's tools for recall, or why it was not."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RecallOffer(StrEnum):
+    """The values of the header `x-prompt-sidecar-recall` of an answer."""
+
+    OFFERED = "offered"
+    NO_TOOLS = "no_tools"
+    """The request has no tools that others could join: an agent without tools expects no calls."""
+    FORCED = "forced"
+    """The run's first request with tools says which are called, or that none is: more tools would change its answer."""
+    SEVERAL_ANSWERS = "several_answers"
+    """The run's first request with tools asks for several answers: there would be no one call to answer."""
+    UNREADABLE = "unreadable"
+    """Calls cannot be answered in what the provider sends: an array in pieces, arguments in pieces, or later."""
+    OBSERVING = "observing"
+    """The sidecar only observes."""
+    UNTRIMMED = "untrimmed"
+    """The prompt goes on as it came, as another header says."""
